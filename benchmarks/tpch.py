@@ -36,6 +36,7 @@ from of_tpch.deliveries import MOST_REFRESHES, Deliveries, deliver, generate_tab
 from of_tpch.in_duckdb import DATABASE
 from of_tpch.queries import QUERIES, SCALE
 from sluice.delta_log import open_table_snapshot
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import PLACES, Settings
 
@@ -82,7 +83,7 @@ class Round:
         self.folder, self.landing = folder, folder / "landing"
         os.environ |= {f"SLUICE_{name.upper()}": str(folder / name) for name in PLACES}
         os.environ["SLUICE_RELEASED"] = str(folder / "released")
-        self.settings = Settings.current()
+        self.records = PipelineRecords(Settings.current(), "tpch")
         module = [sys.executable, "-m"]
         self.commands = {
             SLUICE: [*module, "sluice.cli", "run", "tpch"],
@@ -103,15 +104,15 @@ class Round:
         )
         views = {query.name for query in QUERIES}
         found.rows = check_equality(
-            lambda name: open_table_snapshot(
-                self.settings.table_path("tpch", "gold" if name in views else "silver", name)
-            ).query_rows("SELECT * FROM t"),
+            lambda name: open_table_snapshot(self.records.table_path("gold" if name in views else "silver", name)).query_rows(
+                "SELECT * FROM t"
+            ),
             database,
         )
         self._note_flows(step, found)
 
     def _note_flows(self, step: str, found: Found) -> None:
-        rows = ledger.read_run_ledger(self.settings, "tpch")
+        rows = ledger.read_run_ledger(self.records)
         latest = [row for row in rows if row["run"] == rows[-1]["run"]]
         for stage in found.stages.contestants:
             found.stages.add(step, stage, sum(row["seconds"] or 0.0 for row in latest if row["stage"] == stage))
