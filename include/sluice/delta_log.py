@@ -26,6 +26,7 @@ from sluice.errors import SluiceError
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
 _PARQUET = b"PAR1"
 _HEADER = b"crc\x00"
 _ADDED = ("num_added_files", "num_target_files_added", "numFilesAdded")
@@ -52,39 +53,71 @@ class DamagedLog(SluiceError):
     """A table's log is damaged: to read it, or to write after it, would lose what the damaged file held."""
 
 
-LogState = tuple[tuple[str, int, int, int, int], ...]
-"""Of each file of a log: name, inode, size in bytes, times of its content and of its inode in nanoseconds. Other content is another state."""
+@dataclass(frozen=True)
+class LastCommit:
+    """The commit that was a log's last one. file: its inode, its size in bytes, the times of its content and of its inode in nanoseconds."""
+
+    version: int
+    file: tuple[int, int, int, int]
+
+
+def find_commit(path: str, version: int) -> LastCommit | None:
+    """A version's commit; None where its file is not there."""
+    try:
+        found = Path(path, LOG, f"{version:020d}.json").stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return LastCommit(version, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+
+
+def is_still_last(path: str, commit: LastCommit) -> bool:
+    """Whether nothing was committed to a table since, and the table is the same: two looks, however long its log is."""
+    return find_commit(path, commit.version) == commit and not Path(f"{path}/{LOG}/{commit.version + 1:020d}.json").exists()
+
+
+@dataclass(frozen=True)
+class _OpenTable:
+    table: DeltaTable
+    commit: LastCommit
+    log_bytes: int
 
 
 @dataclass
 class OpenTables:
-    """Tables that this process has open, each as its log was: a stage asks for each of its tables a dozen times, and few of them change.
+    """Tables that this process has open, each by its last commit: a stage asks for each of its tables a dozen times, and few of them change.
 
     most_bytes: the size of their logs, together; the tables that were asked for longest ago are forgotten first. A table whose log alone
     is larger is not kept.
     """
 
     most_bytes: int = 128 * 1024 * 1024
-    _tables: dict[str, tuple[LogState, DeltaTable]] = field(default_factory=dict)
+    _tables: dict[str, _OpenTable] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open_latest(self, path: str) -> DeltaTable:
         """The table as its log is now. Raises DamagedLog, and TableNotFoundError where there is none."""
         path = str(Path(path).absolute())
-        state = _list_log_state(path)  # before it is opened: what is committed meanwhile changes the state
         with self._lock:
             known = self._tables.pop(path, None)
-            if known is not None and known[0] == state and state:
+            if known is not None and is_still_last(path, known.commit):
                 self._tables[path] = known
-                return known[1]
+                return known.table
         table = open_table_to_change(path)
-        with self._lock:
-            self._tables[path] = (state, table)
-            self._forget_oldest()
+        self.keep(path, table)
         return table
 
+    def keep(self, path: str, table: DeltaTable) -> None:
+        """Have a table for those who ask for it next. Nobody may change it any more. What was committed after its version opens it anew."""
+        path = str(Path(path).absolute())
+        commit = find_commit(path, table.version())
+        if commit is not None:
+            with self._lock:
+                self._tables.pop(path, None)
+                self._tables[path] = _OpenTable(table, commit, _measure_log(path))
+                self._forget_oldest()
+
     def _forget_oldest(self) -> None:
-        sizes = {path: sum(size for _, _, size, *_ in state) for path, (state, _) in self._tables.items()}
+        sizes = {path: one.log_bytes for path, one in self._tables.items()}
         for path in [path for path in sizes if sizes[path] > self.most_bytes]:
             del self._tables[path], sizes[path]
         while sum(sizes.values()) > self.most_bytes:
@@ -93,6 +126,17 @@ class OpenTables:
 
 
 _OPEN_TABLES = OpenTables()
+
+
+def is_delta_table(path: str) -> bool:
+    """Whether there is a Delta table. Looks until it finds a commit or a checkpoint, and opens nothing."""
+    if "://" in path:
+        return DeltaTable.is_deltatable(path)
+    try:
+        with os.scandir(f"{path}/{LOG}") as files:
+            return any(_COMMIT.fullmatch(file.name) or _CHECKPOINT.fullmatch(file.name) for file in files)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
@@ -106,23 +150,27 @@ def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
     return DeltaTable(path, version=version)
 
 
+def keep_written_table(path: str, table: DeltaTable) -> None:
+    """Spare those who read a table next to open it: they get the one by which it was written. It is not to be changed any more."""
+    if "://" not in path:
+        _OPEN_TABLES.keep(path, table)
+
+
 def open_table_to_change(path: str) -> DeltaTable:
     """A table of one's own, which may be changed by it. Raises DamagedLog, and TableNotFoundError where there is none."""
     check_table_logs({path: path})
     return DeltaTable(path)
 
 
-def _list_log_state(path: str) -> LogState:
-    """The state of a table's log; empty where there is none."""
+def _measure_log(path: str) -> int:
+    """The bytes of a log that say what is in the table: its last checkpoint, and the commits after it."""
     try:
-        with os.scandir(Path(path) / LOG) as files:
-            found = [(file.name, file.stat()) for file in files]
-    except (
-        FileNotFoundError,
-        NotADirectoryError,
-    ):  # no log, or a file of it went while it was listed: then the next state is another one
-        return ()
-    return tuple(sorted((name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in found))
+        with os.scandir(f"{path}/{LOG}") as files:
+            found = [file for file in files if _COMMIT.fullmatch(file.name) or _CHECKPOINT.fullmatch(file.name)]
+            last = max((file.name[:20] for file in found if not file.name.endswith(".json")), default="")
+            return sum(file.stat().st_size for file in found if file.name >= last)
+    except FileNotFoundError:  # a file of it went meanwhile
+        return 0
 
 
 def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:
@@ -140,11 +188,12 @@ def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> 
 def find_log_damage(path: str) -> Iterator[LogDamage]:
     """What is damaged in a table's log, commits by version first. Of those that no reader takes any more, only whether they are empty."""
     folder = Path(path) / LOG
-    commits, checkpoints = list_log_versions(folder)
+    names = _list_names(folder)
+    commits, checkpoints = _sort_log_versions(folder, names)
     if not commits and not checkpoints:
         return
     of_checkpoint, last = max(checkpoints, default=-1), max(commits, default=-1)
-    lost = _find_last_checksum(folder, after=max(last, of_checkpoint))
+    lost = _find_last_checksum(names, after=max(last, of_checkpoint))
     for version in sorted({*commits, *range(of_checkpoint + 1, max(last, lost + 1))}):
         file = commits.get(version)
         if file is not None:
@@ -163,22 +212,34 @@ def find_log_damage(path: str) -> Iterator[LogDamage]:
             yield LogDamage(file.name, of_checkpoint, "is cut", is_commit=False)
 
 
-def _find_last_checksum(folder: Path, after: int) -> int:
+def _find_last_checksum(names: Collection[str], after: int) -> int:
     """The last version after `after` that has a checksum file and no commit, which is written first: it was there. -1 for none."""
-    found = (file for file in folder.glob("*.crc") if file.stem.isdecimal() and int(file.stem) > after)
-    return max((int(file.stem) for file in found if not file.with_suffix(".json").exists()), default=-1)
+    found = (int(version[1]) for name in names if (version := _CHECKSUM.fullmatch(name)) and int(version[1]) > after)
+    return max((version for version in found if f"{version:020d}.json" not in names), default=-1)
 
 
 def list_log_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:
     """The commits of a log by version, and the files of its checkpoints. Both empty where a table was not made to its end."""
+    return _sort_log_versions(folder, _list_names(folder))
+
+
+def _sort_log_versions(folder: Path, names: Collection[str]) -> tuple[dict[int, Path], dict[int, list[Path]]]:
     commits: dict[int, Path] = {}
     checkpoints: dict[int, list[Path]] = {}
-    for file in folder.iterdir() if folder.is_dir() else ():
-        if found := _COMMIT.fullmatch(file.name):
-            commits[int(found[1])] = file
-        elif found := _CHECKPOINT.fullmatch(file.name):
-            checkpoints.setdefault(int(found[1]), []).append(file)
+    for name in names:
+        if found := _COMMIT.fullmatch(name):
+            commits[int(found[1])] = folder / name
+        elif found := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault(int(found[1]), []).append(folder / name)
     return commits, checkpoints
+
+
+def _list_names(folder: Path) -> frozenset[str]:
+    try:
+        with os.scandir(folder) as files:
+            return frozenset(file.name for file in files)
+    except (FileNotFoundError, NotADirectoryError):
+        return frozenset()
 
 
 def matches_file_checksum(file: Path, content: bytes) -> bool | None:
@@ -312,7 +373,7 @@ def open_table_snapshot(path: str, version: int | None = None) -> TableSnapshot:
 
 def find_table_snapshot(path: str) -> TableSnapshot | None:
     """A table as it is now; None where there is none. Raises DamagedLog."""
-    return open_table_snapshot(path) if DeltaTable.is_deltatable(path) else None
+    return open_table_snapshot(path) if is_delta_table(path) else None
 
 
 def read_snapshot_rows(path: str) -> list[dict[str, Any]]:

@@ -7,15 +7,13 @@ were entries have none: they come first, in the order of their times.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from sluice.delta_log import find_table_snapshot
+from sluice.delta_log import LastCommit, TableSnapshot, find_commit, find_table_snapshot, is_still_last
 
 ENTRY = "entry"
 COUNTED = ("outcomes", "runs", "erasure")
@@ -28,7 +26,6 @@ LAST: Place = (2, None)
 """After every row."""
 
 _Row = TypeVar("_Row", bound=Mapping[str, Any])
-_APPENDING = threading.Lock()
 
 
 def entry_order_key(row: Mapping[str, Any], at: str) -> Place:
@@ -42,33 +39,45 @@ def sort_by_entry(rows: Iterable[_Row], at: str) -> list[_Row]:
     return sorted(rows, key=lambda row: entry_order_key(row, at))
 
 
-@contextmanager
-def rows_with_next_entries(table: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The rows with the next entries, to be appended to the table at that path within the context: flows of a process wait for each other."""
-    with _APPENDING:
-        first = _last_shared_entry(table.rpartition("/")[0]) + 1
-        yield [{**row, ENTRY: number} for number, row in enumerate(rows, start=first)]
+def give_next_entries(table: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with the next entries, to be appended to the table at that path before anybody else asks for some."""
+    first = max(_last_entry_of_table(f"{table.rpartition('/')[0]}/{name}") for name in COUNTED) + 1
+    return [{**row, ENTRY: number} for number, row in enumerate(rows, start=first)]
 
 
-def _last_shared_entry(folder: str) -> int:
-    return max(_last_entry_of_table(f"{folder}/{name}") for name in COUNTED)
+_LAST_ENTRIES: dict[str, tuple[LastCommit, int]] = {}
+"""By path, the last entry of a table, as long as a commit is its last one."""
+
+
+def note_last_entry(path: str, version: int, last: int) -> None:
+    """Spare the next who asks for entries to look into the table: up to this version it has them up to this one."""
+    commit = find_commit(path, version)
+    if commit is not None:
+        _LAST_ENTRIES[path] = (commit, last)
 
 
 def _last_entry_of_table(path: str) -> int:
+    known = _LAST_ENTRIES.get(path)
+    if known is not None and is_still_last(path, known[0]):
+        return known[1]
     there = find_table_snapshot(path)
-    if there is None or ENTRY not in there.column_names:
+    if there is None:
         return 0
+    last = _read_last_entry(there) if ENTRY in there.column_names else 0
+    note_last_entry(path, there.table.version(), last)
+    return last
+
+
+def _read_last_entry(there: TableSnapshot) -> int:
     actions = there.table.get_add_actions(flatten=True)
     if not len(actions):
         return 0
-    told = {
-        name: pa.chunked_array(actions[name]).to_pylist()
-        for name in (f"max.{ENTRY}", "num_records")
-        if name in actions.schema.names
-    }
-    if len(told) == 2 and None not in told["num_records"]:
-        # The files of before there were entries have no highest one.
-        return max((entry for entry in told[f"max.{ENTRY}"] if entry is not None), default=0)
+    columns = (f"max.{ENTRY}", f"null_count.{ENTRY}", "num_records")
+    if all(name in actions.schema.names for name in columns):
+        files = list(zip(*(pa.chunked_array(actions[name]).to_pylist() for name in columns), strict=True))
+        # A file of before there were entries has none; of a file without statistics of entries it is not known.
+        if all(highest is not None or (rows is not None and nulls == rows) for highest, nulls, rows in files):
+            return max((highest for highest, _, _ in files if highest is not None), default=0)
     return int(there.query_rows(f"SELECT max({ENTRY}) AS last FROM t")["last"][0].as_py() or 0)
 
 

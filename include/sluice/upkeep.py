@@ -10,7 +10,7 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,17 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from sluice import record_tables
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
 from sluice.lake import commit_marks, log, small_writes, table_frames, tables
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.tables import INSTANTS, MICROSECONDS, read_table_retention
+from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
+from sluice.table_properties import INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +56,18 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> Flo
             else:
                 before, after = _lay_out_through_spark(workspace.session, path, where, zorder)
             report.notes.append(f"{before} files > {after}" + (f" by {', '.join(zorder)}" if zorder else ""))
+    return report
+
+
+def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
+    """Write the small files of one of Sluice's own record tables anew as one; None where there are few."""
+    path = workspace.places.bookkeeping(name)
+    if not log.is_delta_table(path) or not record_tables.has_many_small_files(path):
+        return None
+    with report_table_change(f"_sluice/{name}", OPTIMIZE.name, path) as report:
+        workspace.note(OPTIMIZE.name)
+        before, after = record_tables.join_small_files(path, commit_marks.read_session_mark(workspace.session))
+        report.notes.append(f"{before} files > {after}")
     return report
 
 
@@ -147,11 +161,19 @@ def _has_int96(file: Path) -> bool:
 _REMOVES_FILES = ("MERGE", "OPTIMIZE", "DELETE", "UPDATE", "REORG", "RESTORE", "TRUNCATE")
 
 
-def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[object] = (), always: bool = False) -> FlowReport:
+def vacuum_table(
+    workspace: Workspace,
+    name: str,
+    path: str,
+    behind: Sequence[object] = (),
+    always: bool = False,
+    remove_files: Callable[[str, str | None], None] | None = None,
+) -> FlowReport:
     """Remove the files of one table that no version within its retention needs. No such file, no commit.
 
     behind: what says of each flow that has yet to read such a file; then nothing is removed. always: also where no commit of the table
-    tells of such a file, since those of writes that were aborted are in none.
+    tells of such a file, since those of writes that were aborted are in none. remove_files: what removes them, given the table's path and
+    the mark of the commit; without it Delta on Spark does.
     """
     with report_table_change(name, VACUUM.name, path) as report:
         due = find_vacuum_due_time(path)
@@ -162,7 +184,10 @@ def vacuum_table(workspace: Workspace, name: str, path: str, behind: Sequence[ob
         else:
             workspace.note(VACUUM.name)
             before = _count_data_files(path)
-            workspace.session.sql(f"VACUUM delta.`{path}`")
+            if remove_files is not None:
+                remove_files(path, commit_marks.read_session_mark(workspace.session))
+            else:
+                workspace.session.sql(f"VACUUM delta.`{path}`")
             report.deleted = before - _count_data_files(path)
             report.notes.append(f"{report.deleted} files removed")
     return report

@@ -59,7 +59,7 @@ POINTS = [
     ("sluice.quality.quarantine", "commits.replace_rows_of_deliveries"),
     ("sluice.flows.silver.fold", "apply_merge_operations"),
     ("sluice.flows.gold.view", "apply_merge_operations"),
-    ("sluice.lake.small_writes", "_keep_log_as_spark_does"),
+    ("sluice.lake.small_writes", "complete_commit"),
 ]
 
 

@@ -26,6 +26,7 @@ from sluice.delta_log import (
 )
 from sluice.ingest import ledger
 from sluice.lake import log
+from sluice.record_tables import create_record_table
 
 NUMBERS = pa.schema([pa.field("number", pa.int64())])
 
@@ -34,7 +35,7 @@ NUMBERS = pa.schema([pa.field("number", pa.int64())])
 def table(tmp_path: Path) -> Path:
     """A table of three commits below a pipeline's folder."""
     path = tmp_path / "lake" / "gym" / "_sluice" / "deliveries"
-    ledger.create_delivery_ledger_table(str(path), NUMBERS)
+    create_record_table(str(path), NUMBERS)
     for number in (1, 2):
         ledger.append_delivery_ledger_rows(str(path), [{"number": number}], NUMBERS, "run")
     return path

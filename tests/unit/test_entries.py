@@ -17,6 +17,7 @@ from sluice.entries import AcceptedDelivery, select_counting_deliveries
 from sluice.erasure import ledger as erasures
 from sluice.ingest import ledger
 from sluice.pipeline_records import PipelineRecords
+from sluice.record_tables import create_record_table
 from sluice.runs import ledger as runs
 from sluice.settings import Settings
 
@@ -29,7 +30,7 @@ EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 @pytest.fixture
 def outcomes(settings: Settings) -> str:
     path = PipelineRecords(settings, "shop").bookkeeping("outcomes")
-    ledger.create_delivery_ledger_table(path, ledger.OUTCOMES)
+    create_record_table(path, ledger.OUTCOMES)
     return path
 
 

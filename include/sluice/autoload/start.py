@@ -26,6 +26,7 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import BRONZE
+from sluice.record_tables import create_record_table
 from sluice.runs.job import describe_error_without_values
 from sluice.runs.lease import lock
 from sluice.settings import Settings
@@ -217,7 +218,7 @@ class Autoload:
             with self._lease, sessions.given_back:
                 regaining.regain_deliveries(workspace, [source], own_bronze=False)
                 discovery.discover_deliveries([source], workspace.landing, workspace.deliveries, workspace.run, first=self._first)
-                ledger.create_delivery_ledger_table(workspace.outcomes, ledger.OUTCOMES)
+                create_record_table(workspace.outcomes, ledger.OUTCOMES)
                 append.run_bronze_flow(workspace, source, self._report)
                 cleaned = cleaning.clean_landing_folder(
                     source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from deltalake import CommitProperties, write_deltalake
 
 from sluice import entries
 from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.pipeline_records import PipelineRecords
+from sluice.record_tables import append_record_rows
 
 SCHEMA = pa.schema([
     pa.field("request", pa.string(), nullable=False),
@@ -52,12 +52,7 @@ def record_erasure_step(
     """Note for each request that a step is done of a table, in one commit, without a JVM. To be called under the pipeline's lease."""
     now = datetime.now(UTC)
     found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
-    if found:
-        marked = CommitProperties(custom_metadata={"userMetadata": format_commit_mark()})
-        where = erasure_ledger_path(records)
-        with entries.rows_with_next_entries(where, found) as written:
-            made = pa.Table.from_pylist(written, schema=SCHEMA)
-            write_deltalake(where, made, mode="append", schema_mode="merge", commit_properties=marked)
+    append_record_rows(erasure_ledger_path(records), found, SCHEMA, format_commit_mark())
 
 
 def read_erasure_ledger(records: PipelineRecords) -> list[ErasureLedgerRow]:

@@ -69,8 +69,8 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
     for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}.items():
         if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
             streams.stop_if_requested(workspace)
-            report = upkeep.vacuum_table(workspace, name, path, lagging.get(name, ()), always=True)
-            report.deleted += 0 if lagging.get(name) else sweep.remove_orphan_files(path, now)
+            report = upkeep.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
+            report.deleted += 0 if lagging.get(path) else sweep.remove_orphan_files(path, now)
             reports.append(report)
     return reports
 

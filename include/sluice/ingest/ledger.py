@@ -6,21 +6,18 @@ They are two because they are streamed: a table that is appended to and streamed
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
 
 from sluice import entries
-from sluice.delta_log import find_table_snapshot, open_checked_table, open_table_to_change
+from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
-from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.lake.version_checksums import write_version_checksum
+from sluice.record_tables import append_record_rows
 
 Row = Mapping[str, Any]
 Found = TypeVar("Found", bound=Row)
@@ -92,37 +89,9 @@ INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
 )
 
 
-def create_delivery_ledger_table(path: str, schema: pa.Schema) -> None:
-    """Make one of the two tables unless it is there; one of an older lake gets the columns that it lacks."""
-    if log.is_delta_table(path):
-        table = open_checked_table(path)
-        present = {field.name for field in table.schema().fields}
-        lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
-        if lacking:
-            open_table_to_change(path).alter.add_columns(lacking)
-            write_version_checksum(path)
-        return
-    DeltaTable.create(
-        path,
-        pa.schema(schema),
-        mode="ignore",
-        configuration={
-            "delta.deletedFileRetentionDuration": "interval 30 days",
-            "delta.logRetentionDuration": "interval 30 days",
-        },
-    )
-    write_version_checksum(path)
-
-
 def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:
-    """Append rows in one commit, without a JVM; outcomes get their entries. Nothing to append is no commit."""
-    if not rows:
-        return
-    marked = CommitProperties(custom_metadata={"userMetadata": format_commit_mark(run=run)})
-    with entries.rows_with_next_entries(path, rows) if ENTRY in schema.names else nullcontext(list(rows)) as written:
-        table = pa.Table.from_pylist(written, schema=schema)
-        write_deltalake(path, table, mode="append", schema_mode="merge", commit_properties=marked)
-        write_version_checksum(path)  # before another flow commits: each makes sure that its own commit is on the disk
+    """Append rows to one of the two tables in one commit; outcomes get their entries. Nothing to append is no commit."""
+    append_record_rows(path, rows, schema, format_commit_mark(run=run))
 
 
 def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:

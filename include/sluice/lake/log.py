@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from sluice.delta_log import is_delta_table as is_delta_table  # said by this name, too
 from sluice.delta_log import open_checked_table
 
 _COUNTS = ("num_records", "size_bytes")
@@ -29,11 +29,6 @@ class TableState:
     files: int
     bytes: int
     rows: int | None
-
-
-def is_delta_table(path: str) -> bool:
-    """Whether there is a Delta table."""
-    return DeltaTable.is_deltatable(path)
 
 
 def latest_table_version(path: str) -> int | None:

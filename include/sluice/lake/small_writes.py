@@ -8,9 +8,8 @@ To be called under the pipeline's lease, which the driver's Python holds beside 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,13 +26,13 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import StructType
 
-from sluice.delta_log import LOG, TRANSACTIONS, open_checked_table, open_table_to_change
+from sluice.delta_log import TRANSACTIONS, keep_written_table, open_checked_table, open_table_to_change
+from sluice.delta_rs_commits import complete_commit
 from sluice.errors import SluiceError
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
-from sluice.lake.version_checksums import write_version_checksum
-from sluice.lake.written_alike import CHECKPOINT_INTERVAL, is_written_alike, list_file_values, list_statistics_columns
+from sluice.lake.written_alike import is_written_alike, list_file_values, list_statistics_columns
 
 OPERATION = "_operation"
 """The column of the rows of a merge that says what is to be done: INSERT, UPDATE or DELETE."""
@@ -64,7 +63,7 @@ _ONE_FILE = 1024 * 1024 * 1024
 _STATISTICS_LENGTH = 32
 """So many letters of a text Delta on Spark puts into a table's log."""
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""When a checkpoint is due, `_keep_checkpoints` says."""
+"""When a checkpoint is due, `complete_commit` says; expired commits go when Spark makes one: it removes what belongs to them, too."""
 
 
 def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int) -> bool:
@@ -110,7 +109,7 @@ def merge_few_rows(
     )
     with _errors_without_rows(path):
         done = merging.execute()
-    _keep_log_as_spark_does(path)
+    _finish_commit(path, table)
     inserted, updated, deleted = (int(done[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
     return MergeCounts(inserted, updated, deleted)
 
@@ -160,7 +159,7 @@ def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str
             commit_properties=_mark_commit(note, once),
             post_commithook_properties=_NO_HOOKS,
         )
-    _keep_log_as_spark_does(path)
+    _finish_commit(path, table)
 
 
 def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
@@ -188,8 +187,14 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
     }
     with _errors_without_rows(path):
         done = table.optimize.z_order(list(zorder), **options) if zorder else table.optimize.compact(**options)
-    _keep_log_as_spark_does(path)
+    _finish_commit(path, table)
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+
+def _finish_commit(path: str, table: DeltaTable) -> None:
+    """What follows a commit. Who reads the table next need not open it."""
+    complete_commit(path, table)
+    keep_written_table(path, table)
 
 
 class SmallWriteFailed(Exception):
@@ -245,17 +250,3 @@ def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
         default_column_properties=ColumnProperties(statistics_enabled="NONE"),
         column_properties=chosen or None,
     )
-
-
-def _keep_log_as_spark_does(path: str) -> None:
-    """Write what Spark writes beside a commit: its version checksum and, where one is due, a checkpoint. Where that fails, the commit stands.
-
-    Expired commits are removed when Spark makes a checkpoint: it removes what belongs to them, too.
-    """
-    write_version_checksum(path)
-    with suppress(OSError, ValueError, DeltaError, SluiceError):  # the next one holds what this one would
-        table = open_table_to_change(path)
-        if table.version() % max(1, int(table.metadata().configuration.get(CHECKPOINT_INTERVAL) or 10)) == 0:
-            table.create_checkpoint()
-            # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
-            (Path(path) / LOG / "._last_checkpoint.crc").unlink(missing_ok=True)

@@ -19,28 +19,10 @@ from pyspark.sql.types import DataType, DecimalType, StructType
 from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
 from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import log, table_frames
+from sluice.table_properties import CHECKS, CONSTRAINT, INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-RETENTION = "delta.deletedFileRetentionDuration"
-"""The table property that says how long removed files stay: how far time travel reaches, and when an erased person's bytes go."""
-
-STATISTICS = "delta.dataSkippingStatsColumns"
-"""The table property that names the columns of which minima and maxima get into the log."""
-
-LOG_RETENTION = "delta.logRetentionDuration"
-
-CONSTRAINT = "delta.constraints."
-"""The table property `delta.constraints.<name>` holds the condition of a CHECK, which Delta enforces at every write."""
-
-CHECKS = "sluice.checks"
-"""The table property that says which of its constraints come from the declaration, by comma."""
-
-INSTANTS = "sluice.instants"
-"""The table property that says how its files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep."""
-
-MICROSECONDS = "microseconds"
 
 _MOST_STATISTICS_COLUMNS = 32
 _SAFE_DIGITS = 15

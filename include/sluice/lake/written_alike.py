@@ -15,9 +15,17 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
 from sluice.lake.table_frames import has_plain_reader_protocol, read_spark_schema
-from sluice.lake.tables import CONSTRAINT, INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS, has_misread_statistics
+from sluice.lake.tables import has_misread_statistics
+from sluice.table_properties import (
+    CHECKPOINT_INTERVAL,
+    CONSTRAINT,
+    INSTANTS,
+    LOG_RETENTION,
+    MICROSECONDS,
+    RETENTION,
+    STATISTICS,
+)
 
-CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
 _JUDGING_VERSIONS = frozenset({3, 4})
 _WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import write_deltalake
 
 from sluice import entries
 from sluice.delta_log import open_checked_table, read_snapshot_rows
@@ -17,6 +16,7 @@ from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import KNOWN_LAYERS
+from sluice.record_tables import append_record_rows
 from sluice.settings import QUARANTINE, name_quarantine
 
 Row = dict[str, Any]
@@ -83,9 +83,7 @@ _OF_OUTCOME = (
 
 def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
     """Append to the run ledger. To be called under the pipeline's lease."""
-    path = records.bookkeeping("runs")
-    with entries.rows_with_next_entries(path, rows) as written:
-        write_deltalake(path, pa.Table.from_pylist(written, schema=RUNS), mode="append", schema_mode="merge")
+    append_record_rows(records.bookkeeping("runs"), rows, RUNS)
 
 
 def read_run_ledger(records: PipelineRecords) -> list[Row]:

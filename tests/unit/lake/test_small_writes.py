@@ -25,8 +25,9 @@ from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import commit_marks, log, small_writes, tables
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
-from sluice.lake.tables import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS, TableShape
+from sluice.lake.tables import TableShape
 from sluice.runs import failures
+from sluice.table_properties import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS
 
 COLUMNS = """k BIGINT, t STRING, at TIMESTAMP, ntz TIMESTAMP_NTZ, day DATE, email STRING, x DOUBLE, f FLOAT, small DECIMAL(9,2),
  wide DECIMAL(38,18), b BINARY, is BOOLEAN, list ARRAY<STRING>, inner STRUCT<a: INT, s: STRING>, note STRING"""

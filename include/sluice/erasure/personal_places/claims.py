@@ -17,12 +17,13 @@ from sluice.ingest.landing.rewriting import MARK
 from sluice.lake import log, releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
+from sluice.record_tables import RECORD_TABLES
 from sluice.settings import LEASE_FILES, Settings
 
-RECORD_TABLES = ("deliveries", "outcomes", "runs", "suppression", "erasure")
+OWN_TABLES = (*RECORD_TABLES, "suppression")
 """Sluice's own records that are tables, below a pipeline's `_sluice`."""
 _RECORDS = frozenset({
-    *RECORD_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "erasure_requests", "idle", "kept_running.json",
+    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "erasure_requests", "idle", "kept_running.json",
     "lake.json", *LEASE_FILES, "quiet.json", "readmissions", "rewriting", "schemas", "set_aside", "shallow_clones",
     "staging", "stop_requests",
 })  # fmt: skip

@@ -16,7 +16,7 @@ from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
 from sluice import session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure.personal_places.claims import RECORD_TABLES
+from sluice.erasure.personal_places.claims import OWN_TABLES
 from sluice.erasure.personal_places.exceptions import AIRFLOW_HOMES
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
@@ -76,7 +76,7 @@ def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
     records = graph.records(settings)
     found = list_record_tables(graph, PipelinePlaces(records, graph), settings)
-    found |= {f"_sluice/{name}": records.bookkeeping(name) for name in RECORD_TABLES}
+    found |= {f"_sluice/{name}": records.bookkeeping(name) for name in OWN_TABLES}
     return {name: path for name, path in found.items() if log.is_delta_table(path)}
 
 

@@ -33,6 +33,7 @@ from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_list
 from sluice.quality import quarantine
+from sluice.record_tables import create_record_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +56,7 @@ def create_bronze_tables(workspace: Workspace, source: Source) -> TableShape:
     shape = bronze_table_shape(workspace, source)
     tables.create_table(workspace.session, workspace.path(source.name), shape)
     quarantine.create_quarantine(workspace.session, workspace.quarantine(source.name), source.name, shape.retain)
-    ledger.create_delivery_ledger_table(workspace.outcomes, ledger.OUTCOMES)
+    create_record_table(workspace.outcomes, ledger.OUTCOMES)
     return shape
 
 

@@ -19,6 +19,7 @@ from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import read_file_size_and_time, resolve_landed_path
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
+from sluice.record_tables import create_record_table
 
 WHY = "the ledger of deliveries had lost its last commits"
 _OF_OUTCOME = ("delivery", "source", "file", "state", "modified_at", "sha256", ledger.RECORDED, ENTRY)
@@ -48,7 +49,7 @@ def restore_lost_deliveries(sources: Iterable[Source], landing: Path, known: Kno
     last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["delivery"] > known.last}
     folders = {one.name: landing / one.path for one in sources if one.kind.in_files}
     rows = [_delivery_row_from_outcome(row, folders, run) for _, row in sorted(last.items())]
-    ledger.create_delivery_ledger_table(known.deliveries, ledger.DELIVERIES)
+    create_record_table(known.deliveries, ledger.DELIVERIES)
     ledger.append_delivery_ledger_rows(known.deliveries, rows, ledger.DELIVERIES, run)
     return len(rows)
 

@@ -11,6 +11,7 @@ from sluice.declare.ingest.source import Source
 from sluice.lake import table_frames, tables
 from sluice.lake.tables import TableShape, read_table_property
 from sluice.lake.workspace import Workspace
+from sluice.table_properties import RETENTION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,7 +31,7 @@ def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructTyp
             schema=schema,
             comment=workspace.graph.sources[source.table].comment,
             statistics=("_delivery", "_ingested_at"),
-            retain=(read_table_property(path, tables.RETENTION) or "interval 7 days").removeprefix("interval "),
+            retain=(read_table_property(path, RETENTION) or "interval 7 days").removeprefix("interval "),
         )
         tables.replace_table(cast_or_rescue_columns(there, schema), path, shape)
 

@@ -17,9 +17,9 @@ from sluice.flows.copies import erased
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import evaluation, log, tables, versions
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import CHECKS, CONSTRAINT
 from sluice.lake.workspace import Workspace
 from sluice.privacy import pseudonyms
+from sluice.table_properties import CHECKS, CONSTRAINT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,8 +17,8 @@ from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
 from sluice.lake import evaluation, log, table_frames, tables, versions
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import CONSTRAINT
 from sluice.lake.workspace import Workspace
+from sluice.table_properties import CONSTRAINT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

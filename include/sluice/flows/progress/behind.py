@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sluice.declare.datasets.windowed import HEARTBEATS
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
 from sluice.lake.tables import read_table_retention
@@ -39,14 +38,14 @@ class LaggingFlow:
 
 
 def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[LaggingFlow]]:
-    """By table, the flows that VACUUM would take files from: those that have yet to read what is older than the table's retention."""
+    """By the path of a table, the flows that VACUUM would take files from: those that have yet to read what is older than its retention."""
     found: dict[str, list[LaggingFlow]] = {}
-    for declared in (*workspace.graph.streams.values(), *workspace.graph.views.values()):
-        flow = workspace.graph.flow_name(declared)
+    for declared in workspace.graph:
+        flow, streamed = workspace.graph.flow_name(declared), workspace.streamed_tables(declared)
         for name, (version, whole) in _read_unread_versions(workspace.checkpoints(flow), flow).items():
-            behind = _find_lag_past_retention(workspace.path(name), flow, version, whole, now)
+            behind = _find_lag_past_retention(streamed[name], flow, version, whole, now) if name in streamed else None
             if behind is not None:
-                found.setdefault(name, []).append(behind)
+                found.setdefault(streamed[name], []).append(behind)
     return found
 
 
@@ -65,7 +64,7 @@ def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]
         if done
         else {name: end + 1 for name, end in batches.read_batch_end_versions(str(place), 0, tables).items()}
     )
-    return {name: (version, not done) for name, version in unread.items() if name != HEARTBEATS}
+    return {name: (version, not done) for name, version in unread.items()}
 
 
 def _find_lag_past_retention(path: str, flow: str, version: int, whole: bool, now: datetime) -> LaggingFlow | None:

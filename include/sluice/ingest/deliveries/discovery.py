@@ -24,6 +24,7 @@ from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, deliv
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import LandedFile, find_files_being_written
 from sluice.ingest.topics.offset_ranges import parse_offset_range
+from sluice.record_tables import create_record_table
 
 Item = TypeVar("Item", bound=Mapping[str, Any])
 
@@ -53,7 +54,7 @@ def discover_deliveries(
     others are; else it is raised. warnings: where given, takes what else there is to tell, by source.
     Each commit holds what one micro-batch of each source takes. To be called under the pipeline's lease: the numbers increase.
     """
-    ledger.create_delivery_ledger_table(deliveries, ledger.DELIVERIES)
+    create_record_table(deliveries, ledger.DELIVERIES)
     known = read_known_files(deliveries)
     found = _find_changes_by_source(sources, landing, known, within, refused)
     moving = find_files_being_written([one for looked in found.values() for one in looked.came if isinstance(one, LandedFile)])

@@ -28,6 +28,7 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
+from sluice.record_tables import create_record_table
 from sluice.runs.execution import clones, table_rules
 from sluice.runs.execution.clones import Flow
 from sluice.runs.modes import find_concerned_tables
@@ -159,7 +160,7 @@ def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[
     discovery.discover_deliveries(
         sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused, warnings=warnings
     )
-    ledger.create_delivery_ledger_table(workspace.outcomes, ledger.OUTCOMES)
+    create_record_table(workspace.outcomes, ledger.OUTCOMES)
     if refused and len(refused) == len(sources):
         raise next(iter(refused.values()))
     return refused

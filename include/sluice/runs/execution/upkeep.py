@@ -5,15 +5,18 @@ With these go the bytes of erased people whose time has come.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from sluice import upkeep
+from sluice import record_tables, upkeep
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import behind, streams
+from sluice.flows.progress.behind import LaggingFlow
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.record_tables import RECORD_TABLES
 from sluice.runs.execution.stages import StageOptions
 
 
@@ -28,12 +31,23 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     for name, path in paths.items():
         if log.is_delta_table(path):
             streams.stop_if_requested(workspace)
-            reports.append(upkeep.vacuum_table(workspace, name, path, lagging.get(name, ())))
+            reports.append(upkeep.vacuum_table(workspace, name, path, lagging.get(path, ())))
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
-    return [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports] + list(
-        finished.values()
-    )
+    joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
+    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, lagging)]
+
+
+def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
+    """Reports of those of which files are due to go."""
+    reports = []
+    for name in RECORD_TABLES:
+        path = workspace.places.bookkeeping(name)
+        if log.is_delta_table(path):
+            streams.stop_if_requested(workspace)
+            remove = record_tables.remove_expired_files
+            reports.append(upkeep.vacuum_table(workspace, f"_sluice/{name}", path, lagging.get(path, ()), remove_files=remove))
+    return [report for report in reports if report.committed or report.notes]
 
 
 def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) -> FlowReport:
@@ -62,4 +76,5 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
                 report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
                 report.note_new_versions(workspace.path(declared.name))
             reports.append(report)
-    return [*reports, *rewritten.values()]
+    records = [report for name in RECORD_TABLES if (report := upkeep.join_record_files(workspace, name)) is not None]
+    return [*reports, *rewritten.values(), *records]

@@ -44,12 +44,12 @@ from sluice.ingest.landing import cleaning
 from sluice.ingest.reading import records
 from sluice.lake import shallow
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import INSTANTS, MICROSECONDS, RETENTION
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.runs import erasing
 from sluice.runs.execution import stages
+from sluice.table_properties import INSTANTS, MICROSECONDS, RETENTION
 
 NOW = datetime.now(UTC)
 STEPS = [place.name for place in PERSONAL_PLACES if place.erase]
@@ -237,14 +237,16 @@ def test_files_stay_that_a_flow_has_yet_to_read_when_they_are_old(workspace: Wor
     _checkpoint(workspace, read_to=2)
     assert behind.find_lagging_flows(workspace, later) == {}
     _checkpoint(workspace, read_to=0)
-    found = behind.find_lagging_flows(workspace, later)["said"]
+    found = behind.find_lagging_flows(workspace, later)[workspace.path("said")]
     assert [(one.flow, one.version) for one in found] == [("test_erasure_steps_each", 1)]
     assert behind.find_lagging_flows(workspace, NOW) == {}  # its files are within the retention, and no VACUUM takes them
     _checkpoint(workspace, read_to=0, reset="erased")
     assert behind.find_lagging_flows(workspace, later) == {}
     (Path(workspace.checkpoints("test_erasure_steps_each")) / "abc" / "commits" / "0").unlink()
     _checkpoint(workspace, read_to=0, done=False)
-    assert behind.find_lagging_flows(workspace, later)["said"][0].version == 1  # it was reading the table as a whole
+    assert (
+        behind.find_lagging_flows(workspace, later)[workspace.path("said")][0].version == 1
+    )  # it was reading the table as a whole
 
 
 def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:

@@ -21,6 +21,7 @@ from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETU
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import absence, arrivals, discovery, known, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
+from sluice.record_tables import create_record_table
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Folder:
         """Write outcomes."""
         from datetime import UTC, datetime
 
-        ledger.create_delivery_ledger_table(self.outcomes, ledger.OUTCOMES)
+        create_record_table(self.outcomes, ledger.OUTCOMES)
         files = {row["delivery"]: row for row in self.rows()}
         ledger.append_delivery_ledger_rows(
             self.outcomes,
@@ -383,7 +384,7 @@ def test_an_older_ledger_gets_the_columns_that_it_lacks(folder: Folder) -> None:
     import pyarrow as pa
 
     older = pa.schema([field for field in ledger.OUTCOMES if field.name not in ("read", "discarded")])
-    ledger.create_delivery_ledger_table(folder.outcomes, older)
+    create_record_table(folder.outcomes, older)
     assert ledger.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).num_rows == 0
     ledger.append_delivery_ledger_rows(
         folder.outcomes, [{"delivery": 1, "source": "a", "file": "x", "state": "ingested"}], older, "run"
@@ -391,7 +392,7 @@ def test_an_older_ledger_gets_the_columns_that_it_lacks(folder: Folder) -> None:
     assert ledger.read_delivery_ledger_columns(folder.outcomes, ["delivery", "read"]).to_pylist() == [
         {"delivery": 1, "read": None}
     ]
-    ledger.create_delivery_ledger_table(folder.outcomes, ledger.OUTCOMES)
+    create_record_table(folder.outcomes, ledger.OUTCOMES)
     assert "read" in ledger.read_delivery_ledger_rows(folder.outcomes)[0]
     row = {"delivery": 2, "source": "a", "file": "y", "state": "ingested", "read": 7}
     ledger.append_delivery_ledger_rows(folder.outcomes, [row], ledger.OUTCOMES, "run")

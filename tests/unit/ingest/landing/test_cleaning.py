@@ -15,6 +15,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
 from sluice.ingest.landing.cleaning import CleaningResult
+from sluice.record_tables import create_record_table
 
 
 class Landing:
@@ -42,7 +43,7 @@ class Landing:
         return sorted(ledger.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
 
     def judge(self, number: int, state: str = ledger.INGESTED, days: float = 10) -> None:
-        ledger.create_delivery_ledger_table(self.outcomes, ledger.OUTCOMES)
+        create_record_table(self.outcomes, ledger.OUTCOMES)
         (row,) = (row for row in self.rows() if row["delivery"] == number)
         kept = {name: row[name] for name in ("delivery", "source", "file")}
         at = datetime.now(UTC) - timedelta(days=days)

@@ -19,6 +19,7 @@ from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
+from sluice.record_tables import create_record_table
 from sluice.runs.keep_running import news
 from sluice.runs.keep_running.news import FlowNews
 from sluice.settings import Settings
@@ -44,8 +45,8 @@ ALL = (STAYS, stay, VISITS, MORE, visit, both, stays_by_time)
 @pytest.fixture
 def wards(settings: Settings) -> Workspace:
     found = Workspace(settings, build_declaration_graph(PIPELINE, ALL), None, "r1")  # type: ignore[arg-type]  # no Spark is asked
-    ledger.create_delivery_ledger_table(found.deliveries, ledger.DELIVERIES)
-    ledger.create_delivery_ledger_table(found.outcomes, ledger.OUTCOMES)
+    create_record_table(found.deliveries, ledger.DELIVERIES)
+    create_record_table(found.outcomes, ledger.OUTCOMES)
     for name in ("stays", "visits", "stay", "visit"):
         write(found, name)
     return found

@@ -71,7 +71,10 @@ def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
 @pytest.fixture
 def rows(settings: Settings) -> str:
     """Where the stream's input lies, with two versions."""
-    path = WARD.location(settings, "pulse")
+    return append_two_rows(WARD.location(settings, "pulse"))
+
+
+def append_two_rows(path: str) -> str:
     for at in (1, 2):
         write_deltalake(path, pa.table({"at": [at]}), mode="append")
     return path
@@ -114,9 +117,8 @@ def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Setting
         note = CommitProperties(custom_metadata={"userMetadata": json.dumps({"sluice": 1, "mode": RESTORE})})
         write_deltalake(rows, pa.table({"at": [1]}), mode="append", commit_properties=note)
     elif what == "made anew":
-        (Path(rows) / "_delta_log" / f"{0:020d}.json").write_text(
-            (Path(rows) / "_delta_log" / f"{0:020d}.json").read_text().replace(log.read_table_id(rows), "another")
-        )
+        shutil.rmtree(rows)
+        append_two_rows(rows)
     found = step(settings)
     assert found.does == FAIL and "--mode refresh --table ten_minutes" in found.why
     assert step(settings, "refresh").does == START_OVER

@@ -245,9 +245,9 @@ def test_what_a_checkpoint_has_not_taken_waits(settings: Settings) -> None:
     make_silver(settings, shop, compute_declaration_fingerprint(report))
     outcomes = PipelineRecords(settings, "shop").bookkeeping("outcomes")
     flow = f"{shop.layer(shop['report'])}_report"
-    checkpoint(settings, flow, {"outcomes": log.read_table_id(outcomes)}, (1, -1), (3, -1), done=1)
+    checkpoint(settings, flow, {"outcomes": log.read_table_id(outcomes)}, (2, -1), (4, -1), done=1)
     progress = positions.read_flow_progress(PipelineRecords(settings, "shop").checkpoints(flow), flow)
-    assert progress and (progress.batch, progress.unfinished, progress.positions["outcomes"]) == (0, (1,), StreamPosition(1))
+    assert progress and (progress.batch, progress.unfinished, progress.positions["outcomes"]) == (0, (1,), StreamPosition(2))
     silver = next(found for found in lag.measure_pipeline_lag(PipelineBooks(settings, shop)) if found.table == "report")
     assert (silver.anew, silver.deliveries, silver.rows, silver.bytes, silver.since) == (None, 2, 20, 200, START + 2 * DAY)
     shutil.rmtree(shop.location(settings, "report"))

@@ -1,6 +1,7 @@
-"""The checksum file of a table's version: from it Spark knows columns and protocol without two jobs that look for them in the log.
+"""What is done after delta-rs has committed to a table: what Spark does then and delta-rs does not. Without a JVM.
 
-Spark writes one with each commit, delta-rs writes none. Source: Delta's PROTOCOL.md, Version Checksum File. Without a JVM.
+The commit is on the disk, with its files. A version checksum (Delta's PROTOCOL.md, Version Checksum File) tells Spark columns and protocol
+without two jobs that look for them in the log. A checkpoint is made when one is due.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from sluice.delta_log import LOG, open_checked_table
+from sluice.delta_log import LOG
 from sluice.durable_files import flush_file_and_name, write_json_durably
 from sluice.errors import SluiceError
+from sluice.table_properties import CHECKPOINT_INTERVAL
 
 _DESCRIBES = ("metadata", "protocol")
 _ACTIONS = {"metaData": "metadata", "protocol": "protocol"}
@@ -25,16 +28,33 @@ _ACTIONS = {"metaData": "metadata", "protocol": "protocol"}
 _NAMES_FILES = ("add", "cdc")
 
 
-def write_version_checksum(path: str) -> None:
-    """Write `N.crc` of a table's latest version, which delta-rs has committed. Where it cannot be written, Spark looks into the log.
+def complete_commit(path: str, table: DeltaTable) -> bool:
+    """Do all of that for the version that a table has come to. Where a part of it fails, the commit stands. Returns whether a checkpoint was made.
 
-    To be called under the lease. The commit is on the disk first, with its files: to delta-rs, a checksum file of a version that is not
-    there is an error.
+    table: by which the commit was made. To be called under the lease.
+    """
+    write_version_checksum(path, table)
+    try:
+        interval = max(1, int(table.metadata().configuration.get(CHECKPOINT_INTERVAL) or 10))
+        if table.version() == 0 or table.version() % interval:
+            return False
+        table.create_checkpoint()
+        log_folder = Path(path) / LOG
+        # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
+        (log_folder / "._last_checkpoint.crc").unlink(missing_ok=True)
+        flush_file_and_name(log_folder / f"{table.version():020d}.checkpoint.parquet")
+    except (OSError, ValueError, DeltaError):  # the next one holds what this one would
+        return False
+    return True
+
+
+def write_version_checksum(path: str, table: DeltaTable) -> None:
+    """Write `N.crc` of the version that a table has. Where it cannot be written, Spark looks into the log.
+
+    The commit is on the disk first, with its files: to delta-rs, a checksum file of a version that is not there is an error.
     """
     with suppress(OSError, ValueError, KeyError, DeltaError, SluiceError):
-        table = open_checked_table(path)
         log_folder, version = Path(path) / LOG, table.version()
-        _remove_checksums_without_commit(log_folder)
         _flush_commit(Path(path), _commit_file(log_folder, version))
         found = table.get_add_actions()
         sizes = pa.chunked_array(found["size_bytes"]).to_pylist() if len(found) else []
@@ -68,11 +88,14 @@ def _describe_table(log_folder: Path, version: int) -> dict[str, Any]:
     raise FileNotFoundError(log_folder)
 
 
-def _remove_checksums_without_commit(log_folder: Path) -> None:
+def remove_checksums_without_commit(path: str) -> None:
     """delta-rs removes commits that have outlived the log's retention, and not what belongs to them."""
-    for file in log_folder.glob("*.crc"):
-        if file.stem.isdecimal() and not file.with_suffix(".json").exists():
-            file.unlink(missing_ok=True)
+    log_folder = Path(path) / LOG
+    present = {file.name for file in log_folder.iterdir()}
+    for name in present:
+        version, dot, kind = name.partition(".")
+        if dot and kind == "crc" and version.isdecimal() and f"{version}.json" not in present:
+            (log_folder / name).unlink(missing_ok=True)
 
 
 def _read_actions(commit: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
-from sluice import durable_files
-from sluice.lake import version_checksums
-from sluice.lake.version_checksums import write_version_checksum
+from sluice import delta_rs_commits, durable_files
+from sluice.delta_rs_commits import remove_checksums_without_commit, write_version_checksum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,23 +45,25 @@ def jobs_to_read_schema(spark: SparkSession, path: str) -> tuple[int, StructType
     return scheduler.nextJobId() - before, schema
 
 
+@pytest.mark.spark
 def test_a_schema_is_known_without_a_job(spark: SparkSession, tmp_path: Path) -> None:
     path = make_table(tmp_path / "t", 3)
     without, schema = jobs_to_read_schema(spark, path)
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     assert without > 0 and jobs_to_read_schema(spark, path) == (0, schema)
 
 
+@pytest.mark.spark
 def test_spark_reads_the_rows_and_goes_on_from_there(spark: SparkSession, tmp_path: Path) -> None:
     path = make_table(tmp_path / "t", 3)
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     DeltaTable(path).alter.add_columns(Field("more", "string"))
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     assert sorted(map(tuple, spark.read.format("delta").load(path).collect())) == [(n, "a", None) for n in range(3)]
     spark.sql(f"INSERT INTO delta.`{path}` VALUES (3, 'b', 'c')")
     added = pa.Table.from_pylist([{"id": 4, "name": "d", "more": "e"}], schema=SCHEMA.append(pa.field("more", pa.string())))
     write_deltalake(path, added, mode="append")
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     forget_tables(spark)
     expected = [*((n, "a", None) for n in range(3)), (3, "b", "c"), (4, "d", "e")]
     assert sorted(map(tuple, spark.read.format("delta").load(path).collect())) == expected
@@ -74,12 +75,12 @@ def test_spark_reads_the_rows_and_goes_on_from_there(spark: SparkSession, tmp_pa
 
 def test_what_the_table_is_comes_from_the_checksum_before_or_from_the_log(tmp_path: Path) -> None:
     path = make_table(tmp_path / "t", 3)
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     by_log = (tmp_path / "t/_delta_log" / f"{3:020d}.crc").read_text()
     DeltaTable(path).create_checkpoint()
     (tmp_path / "t/_delta_log" / f"{0:020d}.json").unlink()
     write_deltalake(path, pa.Table.from_pylist([{"id": 9, "name": "a"}], schema=SCHEMA), mode="append")
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     by_checksum = json.loads((tmp_path / "t/_delta_log" / f"{4:020d}.crc").read_text())
     assert {name: by_checksum[name] for name in ("metadata", "protocol")} == {
         name: json.loads(by_log)[name] for name in ("metadata", "protocol")
@@ -91,7 +92,7 @@ def test_where_neither_tells_it_there_is_none_and_the_commit_stands(tmp_path: Pa
     path = make_table(tmp_path / "t", 1)
     DeltaTable(path).create_checkpoint()
     (tmp_path / "t/_delta_log" / f"{0:020d}.json").unlink()
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     assert list_checksums(path) == [] and DeltaTable(path).version() == 1
 
 
@@ -102,19 +103,19 @@ def test_a_commit_and_its_files_are_on_the_disk_before_its_checksum(tmp_path: Pa
         flushed.append((file.suffix, list_checksums(path)))
         durable_files.flush_file_and_name(file)
 
-    monkeypatch.setattr(version_checksums, "flush_file_and_name", flush_and_note)
-    write_version_checksum(path)
+    monkeypatch.setattr(delta_rs_commits, "flush_file_and_name", flush_and_note)
+    write_version_checksum(path, DeltaTable(path))
     assert flushed == [(".parquet", []), (".json", [])] and list_checksums(path) == [1]
 
 
 def test_checksums_of_commits_that_are_gone_go_too(tmp_path: Path) -> None:
     path = make_table(tmp_path / "t", 2)
-    write_version_checksum(path)
+    write_version_checksum(path, DeltaTable(path))
     log = tmp_path / "t" / "_delta_log"
     DeltaTable(path).create_checkpoint()
     for version in range(2):
         (log / f"{version:020d}.crc").write_text("{}")
         (log / f"{version:020d}.json").unlink()
-    write_version_checksum(path)
+    remove_checksums_without_commit(path)
     assert list_checksums(path) == [2]
     assert DeltaTable(path).version() == 2

@@ -1,0 +1,153 @@
+"""The tables that hold what Sluice records of a pipeline: they only grow, by a few rows many times a run, without a JVM.
+
+What they cost does not grow with their history: the log says of each file the highest number in it, a checkpoint comes every ten
+commits, and small files become one. A flow may stream such a table: no commit here changes a row or takes one out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, write_deltalake
+
+from sluice import entries
+from sluice.delta_log import LastCommit, find_commit, is_delta_table, is_still_last, open_checked_table, open_table_to_change
+from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit
+from sluice.entries import ENTRY
+from sluice.table_properties import CHECKPOINT_INTERVAL, LOG_RETENTION, RETENTION, STATISTICS
+
+RECORD_TABLES = ("deliveries", *entries.COUNTED)
+"""All of them, below a pipeline's `_sluice`."""
+
+_NUMBERS = ("delivery", ENTRY)
+"""The columns whose highest values are asked for."""
+_PROPERTIES = {RETENTION: "interval 30 days", LOG_RETENTION: "interval 30 days", CHECKPOINT_INTERVAL: "10"}
+_INDEXED = 32
+"""Of so many columns there are statistics in the log where none are named."""
+
+MOST_SMALL_FILES = 32
+"""More files than these are written anew together: to open one costs as much as to rewrite it."""
+LARGE_FILE_BYTES = 16 * 1024 * 1024
+"""A file that has come to this size is left as it is, so that what is written anew at a time is bounded."""
+
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""When a checkpoint is due, `complete_commit` says."""
+_WRITING = threading.RLock()
+"""Flows of a process wait for each other: their entries increase. Other processes have no lease."""
+_OWN: dict[str, tuple[LastCommit, DeltaTable]] = {}
+"""By path, the tables that this process has written, which it need not open again as long as a commit is their last one."""
+
+
+def create_record_table(path: str, schema: pa.Schema) -> None:
+    """Make a table unless it is there; one of an older lake gets the columns that it lacks. Raises DamagedLog."""
+    with _WRITING:
+        _open_complete_table(path, schema)
+
+
+def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, note: str | None = None) -> None:
+    """Append rows in one commit, to a table that is made where there is none; each gets its entry where the schema has one.
+
+    note: the mark of the commit. Nothing to append is no commit. Raises DamagedLog.
+    """
+    if not rows:
+        return
+    with _WRITING:
+        table = _open_complete_table(path, schema)
+        written = entries.give_next_entries(path, rows) if ENTRY in schema.names else list(rows)
+        given = pa.Table.from_pylist(written, schema=schema)
+        there = pa.schema(table.schema().to_arrow())
+        columns = [
+            given[field.name].cast(field.type) if field.name in schema.names else pa.nulls(len(written), field.type)
+            for field in there
+        ]
+        write_deltalake(
+            table,
+            pa.Table.from_arrays(columns, schema=there),
+            mode="append",
+            commit_properties=_mark_commit(note),
+            post_commithook_properties=_NO_HOOKS,
+        )
+        _finish_commit(path, table)
+        if ENTRY in schema.names:
+            entries.note_last_entry(path, table.version(), int(written[-1][ENTRY]))
+
+
+def has_many_small_files(path: str) -> bool:
+    """Whether `join_small_files` would write a table anew. Raises DamagedLog."""
+    actions = open_checked_table(path).get_add_actions(flatten=True)
+    sizes: list[int] = pa.chunked_array(actions["size_bytes"]).to_pylist() if len(actions) else []
+    return sum(size < LARGE_FILE_BYTES for size in sizes) > MOST_SMALL_FILES
+
+
+def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
+    """Write the small files of a table anew as one, in one commit that changes no row. Returns how many files there were, and are.
+
+    note: the mark of the commit. To be called under the lease. Raises DamagedLog.
+    """
+    with _WRITING:
+        table = _open_own_table(path)
+        before = len(table.file_uris())
+        table.optimize.compact(
+            target_size=LARGE_FILE_BYTES, commit_properties=_mark_commit(note), post_commithook_properties=_NO_HOOKS
+        )
+        after = len(table.file_uris())
+        _finish_commit(path, table)
+    return before, after
+
+
+def remove_expired_files(path: str, note: str | None = None) -> None:
+    """VACUUM a table: the files go that no version within its retention needs. note, errors: as of `join_small_files`."""
+    with _WRITING:
+        table = _open_own_table(path)
+        table.vacuum(dry_run=False, commit_properties=_mark_commit(note), post_commithook_properties=_NO_HOOKS)
+        _finish_commit(path, table)
+
+
+def _open_own_table(path: str) -> DeltaTable:
+    """A table of this process alone. Raises DamagedLog, and TableNotFoundError where there is none."""
+    known = _OWN.pop(path, None)
+    if known is not None and is_still_last(path, known[0]):
+        return known[1]
+    remove_checksums_without_commit(path)
+    return open_table_to_change(path)
+
+
+def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
+    """A table of this process alone that has the columns, and says of its files which numbers are in them."""
+    numbers = [name for name in _NUMBERS if name in schema.names]
+    if not is_delta_table(path):
+        properties = {**_PROPERTIES, STATISTICS: ",".join(numbers)}
+        _finish_commit(path, DeltaTable.create(path, schema, mode="ignore", configuration=properties))
+    table = _open_own_table(path)
+    present = [field.name for field in table.schema().fields]
+    lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
+    if lacking:
+        table.alter.add_columns(lacking)
+        present += [field.name for field in lacking]
+    wanted = {CHECKPOINT_INTERVAL: _PROPERTIES[CHECKPOINT_INTERVAL]}
+    if set(numbers) & set(present[_INDEXED:]):
+        wanted[STATISTICS] = ",".join(numbers)
+    changed = {name: value for name, value in wanted.items() if name not in table.metadata().configuration}
+    if changed:
+        table.alter.set_table_properties(changed)
+    if lacking or changed:
+        _finish_commit(path, table)
+        return _open_own_table(path)
+    return table
+
+
+def _finish_commit(path: str, table: DeltaTable) -> None:
+    if complete_commit(path, table):
+        # Spark, which does it when it makes a checkpoint, makes none of these tables.
+        table.cleanup_metadata()
+        remove_checksums_without_commit(path)
+    commit = find_commit(path, table.version())
+    if commit is not None:
+        _OWN[path] = (commit, table)
+
+
+def _mark_commit(note: str | None) -> CommitProperties | None:
+    return CommitProperties(custom_metadata={"userMetadata": note}) if note else None

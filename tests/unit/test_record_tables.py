@@ -1,0 +1,147 @@
+"""The tables of Sluice's own records: what an append costs does not grow with their history, and nothing of them is lost by their upkeep."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from sluice import entries, record_tables
+from sluice.delta_log import open_checked_table, read_snapshot_rows
+from sluice.entries import ENTRY
+from sluice.record_tables import MOST_SMALL_FILES, append_record_rows, create_record_table, has_many_small_files, join_small_files
+from sluice.table_properties import RETENTION, STATISTICS
+
+WIDE = pa.schema([*(pa.field(f"c{number}", pa.string()) for number in range(40)), pa.field(ENTRY, pa.int64())])
+"""More columns than Delta keeps statistics of by itself, as the run ledger has."""
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> str:
+    """Where a run ledger of some rows lies."""
+    path = str(tmp_path / "runs")
+    for number in range(3):
+        append_record_rows(path, [{"c0": str(number)}], WIDE, note='{"sluice": 1}')
+    return path
+
+
+def append(path: str, times: int) -> None:
+    for _ in range(times):
+        append_record_rows(path, [{"c0": "more"}], WIDE)
+
+
+def forget_own_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process that has just begun."""
+    monkeypatch.setattr(record_tables, "_OWN", {})
+    monkeypatch.setattr(entries, "_LAST_ENTRIES", {})
+
+
+def list_entries(path: str) -> list[int]:
+    return sorted(row[ENTRY] for row in read_snapshot_rows(path))
+
+
+def read_commit(path: str, version: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (Path(path) / "_delta_log" / f"{version:020d}.json").read_text().splitlines()]
+
+
+def test_an_append_opens_no_table_that_this_process_has_written(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    for module, name in ((record_tables, "open_table_to_change"), (entries, "find_table_snapshot")):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda path, real=real: (opened.append(path), real(path))[1])
+    append(runs, 5)
+    assert set(opened) <= {str(Path(runs).parent / name) for name in entries.COUNTED if name != "runs"}
+    write_deltalake(runs, pa.Table.from_pylist([{"c0": "another's", ENTRY: 40}], schema=WIDE), mode="append")
+    opened.clear()
+    append(runs, 2)
+    assert opened.count(runs) == 2, "once to write, once for its last entry"
+    assert list_entries(runs) == [*range(1, 9), 40, 41, 42]
+
+
+def test_the_last_entry_is_in_the_log_however_many_columns_there_are(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_own_tables(monkeypatch)
+    monkeypatch.setattr("sluice.delta_log.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
+    append(runs, 1)
+    monkeypatch.undo()
+    assert list_entries(runs) == [1, 2, 3, 4]
+
+
+def test_an_older_table_of_many_columns_goes_on_counting_and_gets_its_statistics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "runs")
+    for entry in (7, 8):
+        write_deltalake(path, pa.Table.from_pylist([{ENTRY: entry}], schema=WIDE), mode="append")
+    append(path, 1)
+    assert open_checked_table(path).metadata().configuration[STATISTICS] == ENTRY
+    forget_own_tables(monkeypatch)
+    append(path, 1)
+    assert list_entries(path) == [7, 8, 9, 10]
+    join_small_files(path)
+    forget_own_tables(monkeypatch)
+    monkeypatch.setattr("sluice.delta_log.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
+    append(path, 1)
+    monkeypatch.undo()
+    assert list_entries(path) == [7, 8, 9, 10, 11]
+
+
+def test_rows_keep_their_columns_where_the_table_has_them_in_another_order(tmp_path: Path) -> None:
+    path = str(tmp_path / "deliveries")
+    create_record_table(path, pa.schema([("b", pa.string()), ("delivery", pa.int64())]))
+    append_record_rows(
+        path, [{"delivery": 1, "a": "x", "b": "y"}], pa.schema([("delivery", pa.int64()), ("a", pa.string()), ("b", pa.string())])
+    )
+    append_record_rows(path, [{"delivery": 2}], pa.schema([("delivery", pa.int64())]))
+    rows = sorted(read_snapshot_rows(path), key=lambda row: int(row["delivery"]))
+    assert rows == [{"delivery": 1, "a": "x", "b": "y"}, {"delivery": 2, "a": None, "b": None}]
+
+
+def test_small_files_become_one_and_no_row_changes(runs: str) -> None:
+    assert not has_many_small_files(runs)
+    append(runs, MOST_SMALL_FILES)
+    assert has_many_small_files(runs)
+    before, old = read_snapshot_rows(runs), open_checked_table(runs)
+    assert join_small_files(runs, note='{"sluice": 1}') == (MOST_SMALL_FILES + 3, 1)
+    assert sorted(read_snapshot_rows(runs), key=lambda row: int(row[ENTRY])) == sorted(before, key=lambda row: int(row[ENTRY]))
+    assert not has_many_small_files(runs)
+    commit = read_commit(runs, old.version() + 1)
+    assert {action["dataChange"] for line in commit for kind, action in line.items() if kind in ("add", "remove")} == {False}
+    assert [line["commitInfo"]["userMetadata"] for line in commit if "commitInfo" in line] == ['{"sluice": 1}']
+    append(runs, 1)
+    assert list_entries(runs) == list(range(1, MOST_SMALL_FILES + 5))
+
+
+def test_large_files_are_left_as_they_are(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(runs, MOST_SMALL_FILES)
+    smallest = min(pa.chunked_array(open_checked_table(runs).get_add_actions()["size_bytes"]).to_pylist())
+    monkeypatch.setattr(record_tables, "LARGE_FILE_BYTES", smallest)
+    assert not has_many_small_files(runs)
+
+
+def test_only_files_that_have_outlived_the_retention_go(runs: str) -> None:
+    append(runs, MOST_SMALL_FILES)
+    join_small_files(runs)
+    files = len(list(Path(runs).glob("*.parquet")))
+    version = DeltaTable(runs).version()
+    record_tables.remove_expired_files(runs)
+    assert (len(list(Path(runs).glob("*.parquet"))), DeltaTable(runs).version()) == (files, version)
+    DeltaTable(runs).alter.set_table_properties({RETENTION: "interval 0 days"})
+    record_tables.remove_expired_files(runs, note='{"sluice": 1}')
+    assert len(list(Path(runs).glob("*.parquet"))) == 1
+    assert [one["operation"] for one in DeltaTable(runs).history(2)] == ["VACUUM END", "VACUUM START"]
+    append(runs, 1)
+    assert list_entries(runs) == list(range(1, MOST_SMALL_FILES + 5))
+
+
+def test_a_checkpoint_comes_every_ten_commits_and_expired_commits_go(runs: str) -> None:
+    DeltaTable(runs).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+    append(runs, 20)
+    log = Path(runs) / "_delta_log"
+    last = DeltaTable(runs).version()
+    assert (log / f"{last // 10 * 10:020d}.checkpoint.parquet").exists()
+    assert not (log / f"{1:020d}.json").exists() and not (log / f"{1:020d}.crc").exists()
+    assert list_entries(runs) == list(range(1, 24))
