@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse, settings_at
 
+from sluice import record_tables
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 
@@ -60,6 +61,7 @@ POINTS = [
     ("sluice.flows.silver.fold", "apply_merge_operations"),
     ("sluice.flows.gold.view", "apply_merge_operations"),
     ("sluice.lake.small_writes", "complete_commit"),
+    ("sluice.record_tables", "_finish_commit"),
 ]
 
 
@@ -168,6 +170,26 @@ def test_a_crash_in_the_first_run_changes_nothing(
     assert [[row[name] for name in facts] for row in lake.outcomes()] == [
         [row[name] for name in facts] for row in first.outcomes()
     ]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_crash_while_records_are_joined_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
+    lake.land("visits/2.csv", "who,day,minutes\nd,2026-01-03,4\n", at=DELIVERED + 2)
+    lake.run()
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    with monkeypatch.context() as crashing:
+        crash_at(crashing, "sluice.record_tables", "complete_commit", after)
+        with pytest.raises(Crash):
+            lake.run("optimize")
+    lake.land("visits/3.csv", "who,day,minutes\ne,2026-01-03,1\n", at=DELIVERED + 3)
+    lake.run()
+    lake.run("optimize")
+    assert [(row["delivery"], row["state"], row["rows"]) for row in lake.outcomes()] == [
+        (1, "ingested", 2),
+        (2, "ingested", 1),
+        (3, "ingested", 1),
+    ]
+    assert [(str(row[0]), row[1], row[2]) for row in lake.rows("by_day")] == [("2026-01-01", 5, 1), ("2026-01-03", 5, 2)]
 
 
 def _lasting(lake: Lakehouse, name: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
+from sluice import record_tables
 from sluice.declare import (
     F,
     Pipeline,
@@ -24,6 +25,7 @@ from sluice.declare import (
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.lake import log
+from sluice.table_properties import RETENTION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,6 +124,47 @@ def test_a_stream_whose_change_files_were_removed_recomputes_by_itself(lake: Lak
     reports: dict[str, Any] = lake.run("gold")
     assert "recomputed in full" in reports["by_city"].notes[0]
     assert lake.rows("by_city") == [("a", 5.0), ("b", 1.0)]
+
+
+def test_the_files_of_records_become_one_and_flows_go_on_from_where_they_were(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    for number in (1, 2):
+        lake.land(f"sales/{number}.csv", f"id,city,amount\n{number},a,1\n")
+        lake.run()
+    reports = lake.run("optimize")
+    assert [reports[f"_sluice/{name}"].notes for name in ("deliveries", "outcomes")] == [["2 files > 1"]] * 2
+    assert "_sluice/runs" not in reports, "it has one file at most"
+    lake.land("sales/3.csv", "id,city,amount\n3,b,1\n")
+    reports = lake.run()
+    assert (reports["sales"].rows_out, reports["sale"].rows_in, reports["by_city"].rows_out) == (1, 1, 1)
+    # A stream that starts anew reads what the tables are now.
+    lake.run(mode="refresh", tables=["sale"])
+    assert lake.rows("sale", "id") == [(1,), (2,), (3,)]
+    assert [(row["delivery"], row["state"]) for row in lake.outcomes()] == [(number, "ingested") for number in (1, 2, 3)]
+
+
+def test_files_of_records_go_when_they_are_old_and_no_flow_has_yet_to_read_them(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    monkeypatch.setitem(record_tables._PROPERTIES, RETENTION, "interval 0 days")
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
+    lake.run()
+    lake.land("sales/2.csv", "id,city,amount\n2,a,1\n")
+    lake.run("bronze")
+    lake.run("optimize")
+    reports = lake.run("vacuum")
+    assert reports["_sluice/deliveries"].deleted == 2, "bronze has read them"
+    (held,) = reports["_sluice/outcomes"].notes
+    assert "the flow 'silver_sale' has not read version" in held and reports["_sluice/outcomes"].deleted == 0
+    lake.run("silver", "gold")
+    assert lake.run("vacuum")["_sluice/outcomes"].deleted == 2
+    assert not {"_sluice/outcomes", "_sluice/deliveries"} & set(lake.run("vacuum")), "nothing is due any more"
+    lake.land("sales/3.csv", "id,city,amount\n3,b,1\n")
+    lake.run()
+    assert lake.rows("sale", "id") == [(1,), (2,), (3,)]
 
 
 def test_what_delta_prints_of_a_vacuum_does_not_reach_the_jobs_standard_output(lake: Lakehouse) -> None:
