@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,11 +30,19 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import StopRequested, UsageError
+from sluice.lake.report import FlowReport
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages, verifying
 from sluice.runs.status import stale
 from sluice.runs.status.books import PipelineBooks
-from sluice.verification.verify import RESTORED, VerificationFinding, list_verifiable_tables, verify_tables
+from sluice.verification import parts
+from sluice.verification.verify import (
+    RESTORED,
+    VerificationFinding,
+    list_verifiable_tables,
+    verify_tables,
+    verify_tables_lazily,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -339,3 +348,47 @@ def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(c
     told = [(row["flow"], row["state"]) for row in ledger.read_run_ledger(copied.records)]
     assert told == [(name, "done") for name in (*turns[:2], "best", "moving")] + [(turns[2], "failed")]
     assert run() == [next(name for name in turns[3:] if name not in ("best", "moving"))]
+
+
+def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
+    copied: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = replace(copied, graph=declared(whole=False))
+    monkeypatch.setattr(parts, "MOST_ROWS", -(-len(lake.rows("sales")) // 3))
+
+    def take_turn() -> tuple[str, str, str]:
+        (report,) = verifying.compare_with_recompute(lake.workspace(), None)
+        ledger.append_run_rows(lake.records, [ledger_row(report)])
+        return report.flow, str(report.verified_part), report.notes[-1]
+
+    def ledger_row(report: FlowReport, state: str = "done") -> dict[str, Any]:
+        at = datetime(2026, 11, 24, tzinfo=UTC)
+        found = {
+            "flow": report.flow,
+            "stage": "verify",
+            "state": state,
+            "verified_part": report.verified_part,
+            "started_at": at,
+            "ended_at": at,
+        }
+        return {**dict.fromkeys(ledger.OBJECTS, "{}"), **found}
+
+    told = [one for one in (take_turn() for _ in range(9)) if one[0] == "sale"]
+    assert [part for _, part, _ in told] == ["1/4", "2/4", "3/4"]
+    assert told[2][2] == "part 3 of 4; 3 of 4 parts compared since 2026-11-24"
+
+    DeltaTable(lake.workspace().path("sale")).delete("shop = 'north' AND day = CAST('2026-03-02' AS DATE)")
+    by_part = [
+        next(iter(verify_tables_lazily(lake.settings, lake.spark, lake.graph, ["sale"], part=parts.TablePart(number, 4)))).missing
+        for number in (1, 2, 3, 4)
+    ]
+    assert sum(by_part) == verify_tables(lake.settings, lake.spark, lake.graph, ["sale"])[0].missing == 1
+    wrong = parts.TablePart(by_part.index(1) + 1, 4)
+    failed = FlowReport(flow="sale", layer="verify", verified_part=str(wrong))
+    ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
+    for name in ("moving", "best"):
+        ledger.append_run_rows(lake.records, [ledger_row(FlowReport(flow=name, layer="verify"))])
+    turn = verifying.choose_turn(lake.workspace())
+    assert turn and (turn.table, turn.part) == ("sale", wrong), "what differed is compared again first"
+    with pytest.raises(stages.FlowsFailed):
+        verifying.compare_with_recompute(lake.workspace(), None)

@@ -38,6 +38,7 @@ class FlowReport(FlowCounts):
 
     recomputed: of a view, how much of it was made again and why, as "keys: 12 of 80 rows" or "full: small table"; None: nothing was.
     written_by: what wrote the new versions, "Spark", "delta-rs" or "delta-rs, Spark"; None where there is none.
+    verified_part: which part of the table was compared, as "3/8"; None: all of it, or nothing was.
     """
 
     flow: str
@@ -51,6 +52,7 @@ class FlowReport(FlowCounts):
     quarantine_reasons: Counter[str] = field(default_factory=Counter)
     recomputed: str | None = None
     written_by: str | None = None
+    verified_part: str | None = None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)

@@ -36,12 +36,14 @@ RUNS = pa.schema([
     pa.field("fingerprint", pa.string()),
     *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules", "recomputed", "written_by")),
     pa.field(ENTRY, pa.int64()),
+    pa.field("verified_part", pa.string()),
 ])
 """One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
 it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
 rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
 was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why.
-written_by: what wrote the new versions, Spark, delta-rs or both. The counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
+written_by: what wrote the new versions, Spark, delta-rs or both. verified_part: which part of the table was compared, as 3/8.
+The counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns by which runs and outcomes without an entry are in order."""
 

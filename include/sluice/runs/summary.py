@@ -24,7 +24,17 @@ def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -
 
 def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
     """One flow as a plain object of ids, counts and reasons. failed: it did not come to its end."""
-    names = ("flow", "layer", "version_before", "version_after", *FLOW_COUNTS, "seconds", "recomputed", "written_by")
+    names = (
+        "flow",
+        "layer",
+        "version_before",
+        "version_after",
+        *FLOW_COUNTS,
+        "seconds",
+        "recomputed",
+        "written_by",
+        "verified_part",
+    )
     found = {name: getattr(report, name) for name in names}
     for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):
         found[name] = {rule: count for rule, count in counts.items() if count}

@@ -30,6 +30,7 @@ from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings
 from sluice.verification.comparison import RowDifferences, align_columns, count_row_differences, find_type_differences
+from sluice.verification.parts import TablePart, are_keys_divisible
 from sluice.verification.recomputation import Recomputation, find_shared_inputs
 from sluice.verification.rows import recompute_silver_rows
 
@@ -47,8 +48,8 @@ class VerificationFinding:
     """What was found of a table. equal: None where nothing can be said, or where it is known why it differs; then note says so.
 
     missing, surplus: rows that it lacks, and that it has too many; different: rows that are other than their key's should be.
-    rows: how many it has, where its log tells. version: the one that was looked at, None where there is no table. unlike: whether a
-    column is of another type than it should be, so that no rows were compared.
+    part: which part of it was compared; None: all of it. rows: how many it has, where its log tells. version: the one that was looked at,
+    None where there is no table. unlike: whether a column is of another type than it should be, so that no rows were compared.
     """
 
     table: str
@@ -61,6 +62,7 @@ class VerificationFinding:
     version: int | None = None
     seconds: float = 0.0
     unlike: bool = False
+    part: TablePart | None = None
 
     def __str__(self) -> str:
         counts = str(RowDifferences(self.missing, self.surplus, self.different))
@@ -80,15 +82,21 @@ def verify_tables(
 
 
 def verify_tables_lazily(
-    settings: Settings, session: SparkSession, graph: Graph, names: Sequence[str] | None = None, *, stale: Stale | None = None
+    settings: Settings,
+    session: SparkSession,
+    graph: Graph,
+    names: Sequence[str] | None = None,
+    *,
+    stale: Stale | None = None,
+    part: TablePart | None = None,
 ) -> Generator[VerificationFinding, None, None]:
-    """The same, one finding after the other."""
+    """The same, one finding after the other. part: compare this part of each, where its keys allow it."""
     # A session of its own: how Spark evaluates is chosen table by table.
     workspace = Workspace(settings, graph, session.newSession(), VERIFY.name)
     wanted = (
         list_verifiable_tables(graph) if names is None else [check_verifiable_table(graph, name) for name in dict.fromkeys(names)]
     )
-    run = _VerificationRun(workspace, stale or _find_stale_by_property(workspace))
+    run = _VerificationRun(workspace, stale or _find_stale_by_property(workspace), part)
     again = Recomputation(workspace, run.as_stored, find_shared_inputs(workspace, wanted, run.as_stored))
     try:
         for name in wanted:
@@ -107,8 +115,8 @@ def list_verifiable_tables(graph: Graph) -> list[str]:
 class _VerificationRun:
     """One verification. Which intervals are stale is asked once for each table."""
 
-    def __init__(self, workspace: Workspace, stale: Stale) -> None:
-        self.workspace, self._stale = workspace, stale
+    def __init__(self, workspace: Workspace, stale: Stale, part: TablePart | None = None) -> None:
+        self.workspace, self._stale, self._part = workspace, stale, part
         self._intervals: dict[str, list[Interval]] = {}
 
     def as_stored(self, name: str) -> str | None:
@@ -156,6 +164,9 @@ class _VerificationRun:
     ) -> VerificationFinding:
         made = align_columns(expected, stored.schema)
         there = align_columns(stored, made.schema)
+        if self._part is not None and are_keys_divisible(made.schema, declared.keys):
+            made, there = (frame.where(self._part.condition(declared.keys)) for frame in (made, there))
+            found = replace(found, part=self._part)
         differences = count_row_differences(made, there, declared.keys)
         equal: bool | None = not differences
         restored, intervals = self._restored(declared.name), self.stale(declared)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from sluice.declare.datasets.tables import MaterializedView
@@ -21,9 +21,9 @@ from sluice.runs.execution.stages import FlowsFailed, StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
+from sluice.verification.parts import TablePart, list_table_parts, parse_table_part
 from sluice.verification.verify import VerificationFinding
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
 _NAMED = 5
 """How many tables a message names."""
 
@@ -40,16 +40,17 @@ def run_verify_stage(workspace: Workspace, stage: str, options: StageOptions) ->
 def compare_with_recompute(
     workspace: Workspace, tables: Sequence[str] | None, heard: Callable[[VerificationFinding], None] | None = None
 ) -> list[FlowReport]:
-    """Compare tables; None: the one that was not looked at for longest, none: all. heard: is given each finding as it is made.
+    """Compare tables. heard: is given each finding as it is made.
+
+    tables: none meaning all; None: the one that was not looked at for longest, a part of it where it is large.
 
     Raises FlowsFailed where tables differ, with an error for each, which names them all.
     """
     books = PipelineBooks(workspace.settings, workspace.graph)
-    chosen = (
-        choose_table_to_verify(workspace)
-        if tables is None
-        else list(dict.fromkeys(tables)) or verify.list_verifiable_tables(workspace.graph)
-    )
+    turn = choose_turn(workspace) if tables is None else None
+    chosen = list(dict.fromkeys(tables or ())) or verify.list_verifiable_tables(workspace.graph)
+    if tables is None:
+        chosen = [turn.table] if turn else []
     found: list[VerificationFinding] = []
     findings = verify.verify_tables_lazily(
         workspace.settings,
@@ -57,6 +58,7 @@ def compare_with_recompute(
         workspace.graph,
         chosen,
         stale=lambda table: stale.find_stale_intervals(workspace.settings, workspace.graph, table),
+        part=turn.part if turn and len(turn.parts) > 1 else None,
     )
     with closing(findings):
         for _ in chosen:
@@ -65,23 +67,74 @@ def compare_with_recompute(
             if heard is not None:
                 heard(found[-1])
     wrong = [one for one in found if one.equal is False]
-    reports = [_build_verification_report(one) for one in found]
+    reports = [_build_verification_report(one, turn) for one in found]
     if wrong:
         error = TablesDiffer(_describe_differing_tables(workspace.pipeline, wrong))
         raise FlowsFailed(reports, {one.table: error for one in wrong})
     return reports
 
 
-def choose_table_to_verify(workspace: Workspace) -> list[str]:
-    """The table that was verified longest ago, or never; of several the first. None at all where there is none yet."""
-    verified = [row["flow"] for row in ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
-    last = {flow: place for place, flow in enumerate(verified)}
+@dataclass(frozen=True)
+class _Turn:
+    """What the stage compares now: the table whose turn it is, and which of its parts. parts: all that it has."""
+
+    table: str
+    part: TablePart
+    parts: Sequence[TablePart]
+    earlier: Sequence[ledger.Row]
+    """What the run ledger says of this table's verifications, oldest first."""
+
+    def describe_proof(self) -> str:
+        """Since when how much of the table is proven, this part of now included; nothing of a table that is compared as a whole."""
+        if len(self.parts) == 1:
+            return ""
+        times = [max(found, default=None) for found in (self._equal_at(part) for part in self.parts if part != self.part)]
+        proven = [at for at in times if at is not None]
+        since = f" since {min(proven):%Y-%m-%d}" if proven else ""
+        return f"part {self.part.number} of {self.part.of}; {len(proven) + 1} of {len(self.parts)} parts compared{since}"
+
+    def _equal_at(self, part: TablePart) -> list[datetime]:
+        return [row["ended_at"] for row in self.earlier if row["state"] == "done" and _has_compared(row, part)]
+
+
+def _has_compared(row: ledger.Row, part: TablePart) -> bool:
+    """Whether a verification was of all rows of a part."""
+    compared = parse_table_part(row["verified_part"])
+    return compared is None or compared.holds(part)
+
+
+def choose_turn(workspace: Workspace) -> _Turn | None:
+    """The table that was verified longest ago, or never; of several the first. None where there is no table yet.
+
+    Of it the part that differed when it was last compared, or else the one that was compared longest ago.
+    """
+    rows = [row for row in ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
+    last = {row["flow"]: place for place, row in enumerate(rows)}
     there = [
         name
         for name in verify.list_verifiable_tables(workspace.graph)
         if name not in workspace.graph.streams and log.is_delta_table(workspace.path(name))
     ]
-    return sorted(there, key=lambda name: last.get(name, -1))[:1]
+    if not there:
+        return None
+    table = min(there, key=lambda name: last.get(name, -1))
+    earlier = [row for row in rows if row["flow"] == table]
+    parts = list_table_parts(*_count_rows_to_verify(workspace, table))
+
+    def urgency(part: TablePart) -> tuple[bool, int]:
+        of_part = [place for place, row in enumerate(earlier) if _has_compared(row, part)]
+        return not (of_part and earlier[of_part[-1]]["state"] == "failed"), max(of_part, default=-1)
+
+    return _Turn(table, min(parts, key=urgency), parts, earlier)
+
+
+def _count_rows_to_verify(workspace: Workspace, table: str) -> tuple[int, int]:
+    """How many rows a table has, and how many the largest table has that it is made of. What no log tells counts as none."""
+    graph = workspace.graph
+    made_of = {graph.table_of(name) for name in (*graph.sources, *graph.datasets) if table in graph.below(name)}
+    rows = {name: log.read_table_state(workspace.path(name)) for name in (table, *made_of)}
+    counts = {name: (state.rows or 0) if state else 0 for name, state in rows.items()}
+    return counts[table], max((counts[name] for name in made_of), default=0)
 
 
 def _note_pending_inputs(workspace: Workspace, books: PipelineBooks, one: VerificationFinding) -> VerificationFinding:
@@ -119,11 +172,14 @@ def _list_missing_deliveries(books: PipelineBooks, name: str) -> list[str]:
     return [f"{waiting} deliveries are not in '{name}' yet"] if waiting else []
 
 
-def _build_verification_report(one: VerificationFinding) -> FlowReport:
+def _build_verification_report(one: VerificationFinding, turn: _Turn | None) -> FlowReport:
     report = FlowReport(
         flow=one.table, layer=VERIFY.name, version_before=one.version, version_after=one.version, rows_in=one.rows or 0
     )
     report.notes.append(str(one))
+    if turn is not None and one.part is not None:
+        report.verified_part = str(one.part)
+        report.notes += [turn.describe_proof()] if one.equal else [f"part {one.part.number} of {one.part.of}"]
     report.seconds = one.seconds
     return report
 
