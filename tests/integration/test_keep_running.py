@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 from deltalake import DeltaTable
 from tests.conftest import PLACES, ROOT, Lakehouse
@@ -344,6 +345,9 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")
     try:
         line_with(kept, "visits +1")
+        living = [one for one in psutil.Process(kept.pid).children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
+        (jvm,) = (command for command in (one.cmdline() for one in living) if "org.apache.spark" in str(command))
+        assert "-XX:+UseSerialGC" in jvm and "-XX:TieredStopAtLevel=1" not in jvm, "it lives long"
         found = holder.find_lease_holder(PipelineRecords(settings, "wards"))
         assert found is not None and found.stage == "bronze", "others are told that nobody does the other stages"
         kept.send_signal(signal.SIGINT)

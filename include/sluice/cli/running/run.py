@@ -79,7 +79,7 @@ def run(
         print(f"sluice: {looks.note}", flush=True)
     if stage is None and looks.every is None and report_quiet_run(settings, wanted, asked, as_json):
         return
-    with signals_as_stop_requests(settings, asked, f"sluice {pipeline} run"):
+    with signals_as_stop_requests(settings, asked, f"sluice {pipeline} run", long_lived=looks.every is not None):
         if looks.every is not None:
             keep_running_and_report(settings, graph, replace(asked, stage=stage or ""), looks.every, as_json)
         else:
@@ -127,10 +127,10 @@ def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Int
 
 
 @contextmanager
-def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: str) -> Iterator[None]:
+def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: str, long_lived: bool = False) -> Iterator[None]:
     """Start the process's Spark session and take both signals as requests to stop this run, as `sluice stop` writes them.
 
-    A request is taken away when the run has ended.
+    A request is taken away when the run has ended. long_lived: the process does not end by itself.
     """
     from sluice import session
     from sluice.runs.lease import lake_format
@@ -147,7 +147,8 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
         print("Stopping at the next batch's boundary. Once more ends it at once.", file=sys.stderr, flush=True)
 
     lake_format.check_lake_format(records)
-    session.start_spark_session(settings, name)  # it has a handler of its own, which is replaced here
+    # It has a handler of its own, which is replaced here.
+    session.start_spark_session(settings, name, session.session_conf_for_long_life(settings) if long_lived else None)
     ours = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, heard) for number in _SIGNALS} if ours else {}
     try:

@@ -1,0 +1,34 @@
+"""How the JVM of a process is set up: one that is kept running gets all compilers, and is otherwise as the profile says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice.session import session_conf_for_long_life
+from sluice.settings import Settings
+
+OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def test_of_the_profile_only_the_quick_compiler_goes() -> None:
+    (options,) = session_conf_for_long_life(Settings.current()).values()
+    assert options.split() == ["-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        f"{OPTIONS}\n",
+        f"{OPTIONS}  -XX:+UseG1GC\n",
+        f"{OPTIONS} -XX:TieredStopAtLevel=1\n{OPTIONS} -XX:+UseG1GC\n",
+        f"# {OPTIONS} -XX:TieredStopAtLevel=1\n",
+    ],
+)
+def test_a_profile_without_it_is_left_as_it_is(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other.conf").write_text(said)
+    monkeypatch.setattr(Settings, "spark_properties", tmp_path / "other.conf")
+    assert session_conf_for_long_life(replace(Settings.current())) == {}
