@@ -76,8 +76,12 @@ LONG_FIRST = ("properties", "integration", "crash")
 """Folders whose files take long: begun first, what two processes have left at the end is small."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long files first; the order within a file stays."""
+    """Put long files first; the order within a file stays. What takes the fixture `spark` starts a JVM, whether or not it is marked."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
     first = {name: place for place, name in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: first.get(item.path.parent.name, len(first)))
 

@@ -139,6 +139,11 @@ def stages_after_layers() -> tuple[Stage, ...]:
     return _AFTER_LAYERS
 
 
+def names_no_layer_may_have() -> frozenset[str]:
+    """What the run ledger, the DAG or a folder of the lake calls otherwise: the stages after the layers, and the work of other commands."""
+    return frozenset({LAYERS.name, *(stage.name for stage in _AFTER_LAYERS), ERASE, CLONE, RELEASE, RESTORE, READMISSION})
+
+
 def _layer_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
     """The stages that bring the pipeline's own layers up to date, lowest first."""
     return [describe_stage(name) for name in pipeline.layer_names]

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 
 from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
+from sluice.pipeline_stages import names_no_layer_may_have
 
 Stages = Literal["apart", "together"]
 
@@ -67,6 +68,7 @@ class Pipeline:
             check_declared_name(role, "Role")
         if isinstance(self.layers, str) or not self.layers:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
+        self._check_layer_names()
         if self.stages not in get_args(Stages):
             raise DeclarationError(f"Pipeline '{self.name}': stages is 'apart' or 'together', not {self.stages!r}.")
         for name, example in _INTERVALS.items():
@@ -77,6 +79,16 @@ class Pipeline:
         self._check_alert_limits()
         if not self.description or not self.owner:
             raise DeclarationError(f"Pipeline '{self.name}': description and owner are shown in Airflow and may not be empty.")
+
+    def _check_layer_names(self) -> None:
+        for place, name in enumerate(self.layer_names):
+            if name in names_no_layer_may_have():
+                raise DeclarationError(
+                    f"Pipeline '{self.name}': a layer may not be called '{name}', since something else is. Rename its module: the last part "
+                    f"of a module's name is its layer's. No layer is called: {', '.join(sorted(names_no_layer_may_have()))}."
+                )
+            if name in self.layer_names[:place]:
+                raise DeclarationError(f"Pipeline '{self.name}': two layers are called '{name}'. Rename one of the modules.")
 
     def _check_further_roots(self) -> None:
         for path in self.also_here:

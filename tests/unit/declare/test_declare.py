@@ -94,6 +94,18 @@ def test_an_alert_on_nothing_is_refused(place: str, message: str) -> None:
         (lambda: Source(name="x", format="xml", path="x", comment=""), "unknown format 'xml'"),
         (lambda: Source(name="x", format="csv", path="../x", comment=""), "is a folder below"),
         (lambda: Pipeline(name="x", description="d", owner="o", layers=LAYERS, retain="soon"), "retain is an interval"),
+        (
+            lambda: Pipeline(name="x", description="d", owner="o", layers=("x.bronze", "x.optimize")),
+            "not be called 'optimize'.* clone, erase",
+        ),
+        (
+            lambda: Pipeline(name="x", description="d", owner="o", layers=("x.bronze", "x.quarantine")),
+            "not be called 'quarantine'",
+        ),
+        (
+            lambda: Pipeline(name="x", description="d", owner="o", layers=("x.a.bronze", "x.b.bronze")),
+            "two layers are called 'bronze'",
+        ),
     ],
 )
 def test_mistakes_in_one_declaration(make: Any, message: str) -> None:
