@@ -140,8 +140,8 @@ def stages_after_layers() -> tuple[Stage, ...]:
 
 
 def names_no_layer_may_have() -> frozenset[str]:
-    """What the run ledger, the DAG or a folder of the lake calls otherwise: the stages after the layers, and the work of other commands."""
-    return frozenset({LAYERS.name, *(stage.name for stage in _AFTER_LAYERS), ERASE, CLONE, RELEASE, RESTORE, READMISSION})
+    """What the run ledger or a folder of the lake calls otherwise: the stages after the layers, and the work of other commands."""
+    return frozenset({*(stage.name for stage in _AFTER_LAYERS), ERASE, CLONE, RELEASE, RESTORE, READMISSION})
 
 
 def _layer_stages_of_pipeline(pipeline: Pipeline) -> list[Stage]:
