@@ -83,11 +83,11 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
 
 @pytest.fixture
 def declarations(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    from sluice.cli.running import check
+    from sluice.cli.running import plan
 
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(shop.settings, name)))
-    monkeypatch.setattr(check, "load_declaration_graph", lambda settings, name: shop.graph)
+    monkeypatch.setattr(plan, "load_declaration_graph", lambda settings, name: shop.graph)
     yield
 
 
