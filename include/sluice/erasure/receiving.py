@@ -104,7 +104,7 @@ def _validate_identifiers(graph: Graph, identifiers: Iterable[str | Identifier],
     return list(found)
 
 
-_FILE = ".asked"
+_LOOKED_AT_FILE = ".asked"
 """Beside the requests, whose files have no dot. `sluice.runs.due` reads it, too."""
 State = dict[str, str]
 """path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.table_change_mark`."""
@@ -134,7 +134,7 @@ def reset_request_table_states(records: PipelineRecords) -> None:
 
 
 def _request_table_states_path(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping("erasure_requests")) / _FILE
+    return Path(records.bookkeeping("erasure_requests")) / _LOOKED_AT_FILE
 
 
 def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
@@ -170,8 +170,8 @@ def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
     return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()
 
 
-_COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
-_UPDATES = {name: f"s.{name}" for name in _COLUMNS}
+_LIFTED_COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
+_LIFTED_UPDATES = {name: f"s.{name}" for name in _LIFTED_COLUMNS}
 
 
 def lift_suppression(records: PipelineRecords, request: str) -> int:
@@ -198,7 +198,7 @@ def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
     table = open_table_to_change(path)
     numbers = ledger.read_delivery_ledger_columns(records.bookkeeping("deliveries"), ["delivery"])["delivery"].to_pylist()
     row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
-    schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _COLUMNS.items())])
+    schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _LIFTED_COLUMNS.items())])
     note = CommitProperties(custom_metadata={"userMetadata": format_commit_mark(flow="suppression", lifted=request)})
     merging = table.merge(
         pa.Table.from_pylist([row], schema=schema),
@@ -208,6 +208,6 @@ def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
         commit_properties=note,
     )
     try:
-        return int(merging.when_matched_update(_UPDATES).execute()["num_target_rows_updated"])
+        return int(merging.when_matched_update(_LIFTED_UPDATES).execute()["num_target_rows_updated"])
     except CommitFailedError:
         raise SluiceError("Another process writes the suppression list just now. Try again.") from None
