@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from residue import kinds
 from residue.inspection import Bytes, Inspection, Offsets
-from residue.texts import WIDE
+from residue.parts import WIDE
 
 DIGESTS = (16, 20, 32, 64)
 """How many bytes keys and digests have, which the search over bytes sees as they are. Any other cell that is no text has to be known."""

@@ -14,8 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from residue.needles import build_needles
-from residue.report import FOUND_COLUMNS, UNREAD_COLUMNS, count_hits_by_place, list_unread_files
-from residue.result import Needle, ScanResult, ScanRoot, Unread
+from residue.result import (
+    FOUND_COLUMNS,
+    UNREAD_COLUMNS,
+    Needle,
+    ScanResult,
+    ScanRoot,
+    Unread,
+    count_hits_by_place,
+    list_unread_files,
+)
 from residue.walk import scan_roots
 
 CLEAN, FOUND, MISUSED, INCONCLUSIVE = 0, 1, 2, 3

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from residue import kinds, texts
+from residue import kinds, parts
 from residue.cells import open_cells
 from residue.damage import LIMIT, DamagedContent
-from residue.decoders import columnar, compressed, rocksdb, sqlite, state_rows
+from residue.decoders import columnar, compressed, databases, state_rows
 from residue.inspection import Inspection
 from residue.parts import CHUNK, PartedStream, SearchedStream
 
-_TEXT = (None, *texts.WIDE)
+_TEXT = (None, *parts.WIDE)
 DEPTH = 4
 """How deep things are opened within others: a log in a gzip in a zip in a tar. What lies deeper is not read, and said so."""
 _MOMENT = 0.2
@@ -61,7 +61,7 @@ def search_contained_bytes(content: bytes, name: str, inspection: Inspection, de
 
 def is_container_kind(kind: str | None) -> bool:
     """Whether a cell of this kind is a file of its own, that is opened or known to be closed, rather than a value."""
-    return kind in _STREAMS or kind in _COLUMNAR or kind in ("zip", "tar", "sqlite", "pickle", "encrypted parquet", *texts.WIDE)
+    return kind in _STREAMS or kind in _COLUMNAR or kind in ("zip", "tar", "sqlite", "pickle", "encrypted parquet", *parts.WIDE)
 
 
 def _search_stream_by_kind(
@@ -74,7 +74,7 @@ def _search_stream_by_kind(
     if kind in kinds.PLAIN and not _is_confirmed_after_retry(str(kind), stream, path):
         kind = None  # it is only called so
     if kind in _TEXT:
-        texts.search_text_stream(stream, head, name, inspection, kind)
+        parts.search_text_stream(stream, head, name, inspection, kind)
         return
     if depth > DEPTH:
         inspection.unread(f"deeper than {DEPTH} within other files")
@@ -109,13 +109,13 @@ def _decode_seekable_stream(
     if kind in _COLUMNAR:
         _COLUMNAR[kind](stream, inspection)
     elif kind == "sqlite":
-        sqlite.search_sqlite_database(path, None if path else stream.read(), inspection)
+        databases.search_sqlite_database(path, None if path else stream.read(), inspection)
     elif kind == "rocksdb table":
         # Keys and values, each put together from what the file keeps apart.
-        inspection.several("rocksdb table", (part for entry in rocksdb.read_rocksdb_table(stream) for part in entry))
-        state_rows.search_state_store_table(path, rocksdb.read_rocksdb_table(stream), inspection)
+        inspection.several("rocksdb table", (part for entry in databases.read_rocksdb_table(stream) for part in entry))
+        state_rows.search_state_store_table(path, databases.read_rocksdb_table(stream), inspection)
     elif kind == "rocksdb log":
-        inspection.several("rocksdb log", rocksdb.read_rocksdb_log(stream))
+        inspection.several("rocksdb log", databases.read_rocksdb_log(stream))
     elif kind == "zip":
         _search_zip_archive(stream, name, inspection, depth)
     elif kind == "tar":

@@ -1,4 +1,7 @@
-"""What a scan looks for and where, and what it found. Nothing of it is ever written as it is: it holds paths and identifiers."""
+"""What a scan looks for and where, and what it found. Nothing of it is ever written as it is: it holds paths and identifiers.
+
+As rows that may be shown it is places and counts, and no name that is itself a hit.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from residue.delimited_rows import TextDialect
 
@@ -170,3 +173,29 @@ class ScanResult:
                 known = self.decoders.setdefault(name, DecoderTotals())
                 known.files += read.files
                 known.bytes += read.bytes
+
+
+FOUND_COLUMNS = ("root", "file", "decoder", "column", "times")
+UNREAD_COLUMNS = ("root", "file", "reason")
+
+
+def count_hits_by_place(result: ScanResult) -> list[dict[str, Any]]:
+    """How often something of the people was found, by root, file, decoder and column."""
+    counted: Counter[tuple[str, str, str, str]] = Counter()
+    for hit in result.of_person():
+        counted[hit.root, hide_path_of_hit(result, hit.root, hit.path), hit.decoder, hit.column] += hit.times
+    return [dict(zip(FOUND_COLUMNS, (*place, times), strict=True)) for place, times in sorted(counted.items())]
+
+
+def list_unread_files(result: ScanResult) -> list[dict[str, Any]]:
+    """What no decoder opens."""
+    return [
+        {"root": one.root, "file": hide_path_of_hit(result, one.root, one.path), "reason": one.reason}
+        for one in sorted(result.unread, key=lambda one: (one.root, one.reason))
+    ]
+
+
+def hide_path_of_hit(result: ScanResult, root: str, path: str) -> str:
+    """A path, to be shown. A name that is itself a hit is not."""
+    named = (hit.path for hit in result.hits if hit.decoder == "names" and hit.root == root)
+    return "(its name is a hit)" if any(path == one or path.startswith(f"{one}/") for one in named) else path

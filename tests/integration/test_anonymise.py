@@ -12,7 +12,7 @@ from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.steps import rows
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.flows.copies import restoration
 from sluice.lake.report import FlowReport
 from sluice.verification.verify import verify_tables

@@ -11,9 +11,9 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import canonical_entries, propagation, receiving, requests, vault
+from sluice.erasure import propagation, receiving, requests, vault
 from sluice.erasure.proof import sought
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.lake import releases
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
@@ -84,7 +84,7 @@ def test_an_address_in_another_letter_case_is_the_same_persons(settings: Setting
     assert ("ANNA@example.org",) not in lower.rows("notes", "email") and ("cem@example.org",) in lower.rows("notes", "email")
     again = [one for one in requests.list_erasure_requests(records) if one.request != first.request]
     assert len(again) == 1 and again[0].history[0].note.startswith(f"asked again for request {first.request}")
-    assert canonical_entries.recompute_suppression_entries(lower.workspace()) == [], "once"
+    assert propagation.recompute_suppression_entries(lower.workspace()) == [], "once"
 
     # Asked by one spelling, by a link that has another, of notes that have a third.
     _erase(lower, Identifier("user_id", "eve"))

@@ -27,7 +27,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import canary, physical, propagation, receiving, requests
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, checking, scope
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.runs.execution import stages
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import asking, receiving, requests, vault, withdrawal
+from sluice.erasure import asking, receiving, requests, vault
 from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.ingest.reading import records
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
-from sluice.privacy import suppression, suppression_key, suppression_list
+from sluice.privacy import secrets, suppression, suppression_list
 from sluice.runs import due
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ def _suppress(lake: Lakehouse, *asked: Identifier) -> str:
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == len(made.subjects)
     assert suppression_list.suppress_subjects(lake.workspace(), {made.request: made.subjects}) == 0
     assert settling.settle_erasure_request(lake.workspace(), made) is made
-    assert log.read_table_properties(lake.workspace().suppression)[suppression_key.PROPERTY].startswith("suppression.key=")
+    assert log.read_table_properties(lake.workspace().suppression)[secrets.KEY_PROPERTY].startswith("suppression.key=")
     return made.request
 
 
@@ -232,7 +232,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     assert [one.value for one in vault.read_vault_identifiers(club.records, made.request)] == ["hal"]
 
     # Taken back: its rows ask no more, whatever else comes or leaves bronze; one that comes later does.
-    withdrawal.withdraw_erasure_request(club.records, made.request)
+    receiving.withdraw_erasure_request(club.records, made.request)
     assert asking.has_unseen_request_rows(asked.settings, asked.graph) and due.may_hold_unseen_requests(
         PipelineRecords(asked.settings, "club")
     )
@@ -249,7 +249,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
         club.run("bronze")
     (again,) = asking.create_requests_from_rows(asked.workspace())
     assert [one.value for one in vault.read_vault_identifiers(club.records, again.request)] == ["hal"]
-    withdrawal.withdraw_erasure_request(club.records, again.request)
+    receiving.withdraw_erasure_request(club.records, again.request)
     assert asking.create_requests_from_rows(asked.workspace()) == []
     # As if it had been refused and was withdrawn by a process that was killed before the vault forgot it.
     vault.store_vault_entry(club.records, again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
@@ -258,7 +258,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     club.run("bronze")
     (last,) = asking.create_requests_from_rows(asked.workspace())
     assert last.request != again.request and last.withdrawn_at is None
-    withdrawal.withdraw_erasure_request(club.records, last.request)
+    receiving.withdraw_erasure_request(club.records, last.request)
 
 
 def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lakehouse) -> None:
@@ -292,7 +292,7 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
 
     # Lifted: what was before stays out, however it comes; what is new comes in.
     requests.advance_request_state(club.records, request, requests.LOGICALLY)
-    assert withdrawal.lift_suppression(club.records, request) > 0
+    assert receiving.lift_suppression(club.records, request) > 0
     _read(club, (1, "2026-03-20"), (1, "2126-01-01"))
     _hand_out(club, ("ada", 5, "ada@example.org", "2026-06-01"))
     reports = club.run("bronze")

@@ -15,7 +15,7 @@ from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import propagation, receiving, requests
 from sluice.erasure.proof import certificate
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
 from sluice.runs import due, erasing
 from sluice.runs.execution import stages

@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import receiving
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.lake import log
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym

@@ -32,7 +32,7 @@ from sluice.erasure import ledger, physical, propagation, receiving, requests
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import naming
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.gold import view

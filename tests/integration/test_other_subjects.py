@@ -12,7 +12,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import propagation, receiving, requests
 from sluice.erasure.proof import sought
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.flows.copies import erased
 from sluice.lake import table_frames
 from sluice.pipeline_records import PipelineRecords

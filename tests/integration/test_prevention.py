@@ -15,7 +15,7 @@ from sluice.cli import main
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import prevention, receiving
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.lake import log
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
 
 @pytest.fixture
 def declarations(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    from sluice.cli.running import check
+    from sluice.cli.running import plan
 
     for name in PLACES:
         monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(shop.settings, name)))
-    monkeypatch.setattr(check, "load_declaration_graph", lambda settings, name: shop.graph)
+    monkeypatch.setattr(plan, "load_declaration_graph", lambda settings, name: shop.graph)
     yield
 
 

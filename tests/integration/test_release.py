@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
 from sluice.pipeline_records import PipelineRecords

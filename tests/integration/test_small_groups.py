@@ -11,7 +11,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError
 from sluice.runs.planning import transforms
 from sluice.verification.verify import verify_tables

@@ -15,7 +15,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.cli.running.check import _describe_bound
+from sluice.cli.running.plan import _describe_bound
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.tables import MaterializedView

@@ -22,7 +22,7 @@ from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import receiving, requests
 from sluice.erasure.proof import certificate
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import job, ledger

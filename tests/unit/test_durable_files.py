@@ -22,7 +22,7 @@ from tests.conftest import settings_at
 
 from sluice import durable_files
 from sluice.durable_files import KeptFileDamaged
-from sluice.erasure import canary, looked_at, requests
+from sluice.erasure import canary, receiving, requests
 from sluice.ingest.landing import rewriting
 from sluice.ingest.schema import schema_log
 from sluice.lake import shallow
@@ -309,7 +309,7 @@ def test_a_damaged_file_is_named_with_what_to_do(settings: Settings, name: str, 
 @pytest.mark.parametrize("content", [*GARBLED.values(), "{}"])
 def test_what_can_be_found_out_again_stops_nothing(settings: Settings, content: str) -> None:
     damaged(settings, "erasure_requests/.asked", content)
-    assert looked_at.read_request_table_states(PipelineRecords(settings, "gym")) == {}
+    assert receiving.read_request_table_states(PipelineRecords(settings, "gym")) == {}
     if content != "{}":
         assert due.may_hold_unseen_requests(PipelineRecords(settings, "gym")), "everywhere is looked again"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from sluice.declare.ingest.csv_dialect import CsvDialect
+from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError, nearest_name_hint
 

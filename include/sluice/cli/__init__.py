@@ -11,9 +11,9 @@ import typer
 from sluice.cli.erasure import certificates, people
 from sluice.cli.monitoring import records, status
 from sluice.cli.repair import checkpoint, quarantine, restore
-from sluice.cli.running import backfill, check, land, plan, run
-from sluice.cli.setup import machine, secrets
-from sluice.cli.tables import changes, clone, read, release, verify
+from sluice.cli.running import backfill, land, plan, run
+from sluice.cli.setup import machine
+from sluice.cli.tables import changes, copies, read, verify
 from sluice.errors import SluiceError
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(check.check)
+app.command()(plan.check)
 app.command()(plan.plan)
 app.command()(run.run)
 app.command()(backfill.backfill)
@@ -35,8 +35,8 @@ app.command()(read.sql)
 app.command()(read.show)
 app.command()(changes.changes)
 app.command()(verify.verify)
-app.command()(clone.diff)
-app.command()(clone.clone)
+app.command()(copies.diff)
+app.command()(copies.clone)
 app.command()(restore.restore)
 app.command()(restore.repair)
 app.command()(status.status)
@@ -52,8 +52,8 @@ people.erase.command()(certificates.verify)
 people.erase.command()(certificates.public_key)
 people.erase.command()(certificates.scan)
 app.add_typer(people.erase, name="erase")
-app.add_typer(release.app, name="release")
-app.add_typer(secrets.app, name="secrets")
+app.add_typer(copies.release, name="release")
+app.add_typer(machine.secrets, name="secrets")
 app.command()(machine.doctor)
 app.add_typer(machine.new, name="new")
 app.command()(machine.tour)

@@ -5,7 +5,7 @@ from sluice.declare.datasets.computed import role_view, view
 from sluice.declare.datasets.decorators import materialized_view, table, temporary_view
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.datasets.windowed import Watermark, windowed
-from sluice.declare.erasure.links import Link, erasure_requests
+from sluice.declare.erasure.identifiers import Link, erasure_requests
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F, Window

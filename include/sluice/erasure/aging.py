@@ -23,7 +23,7 @@ from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
-from sluice.privacy import age
+from sluice.privacy import suppression
 from sluice.settings import name_quarantine
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     for source in workspace.graph.sources.values():
-        before = age.oldest_kept_instant(source, now)
+        before = suppression.oldest_kept_instant(source, now)
         # What was begun is brought to its end, though its source may say by now that everything is kept.
         if (before is not None or _expiry_journal_path(workspace, source).is_file()) and log.is_delta_table(
             workspace.path(source.name)
@@ -105,7 +105,7 @@ def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowRe
 
 def _select_expired_rows(workspace: Workspace, source: Source, before: datetime) -> DataFrame:
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
-    return bronze.where(age.is_older_than_kept(source, bronze, before)).select(*PROVENANCE)
+    return bronze.where(suppression.is_older_than_kept(source, bronze, before)).select(*PROVENANCE)
 
 
 def _expire_feeding_quarantines(workspace: Workspace, source: Source, before: datetime) -> list[FlowReport]:

@@ -15,19 +15,19 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.erasure.links import ErasureRequests
+from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
-from sluice.erasure import looked_at, receiving, requests, vault
-from sluice.erasure.looked_at import State
+from sluice.erasure import receiving, requests, vault
+from sluice.erasure.receiving import State
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression, suppression_key, suppression_list
+from sluice.privacy import secrets, suppression, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
 from sluice.settings import Settings
 
@@ -42,7 +42,7 @@ def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
     """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
     records, graph = workspace.records, workspace.graph
     people: dict[Identifier, str] = {}
-    seen = looked_at.read_request_table_states(records)
+    seen = receiving.read_request_table_states(records)
     kept = {name: state for name, state in seen.items() if name in map(_request_declaration_key, graph.asking)}
     for asking in graph.asking:
         now = _compute_request_table_state(records.settings, graph, asking)
@@ -51,7 +51,7 @@ def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
             kept[_request_declaration_key(asking)] = now
     made = list(_create_or_retry_requests(workspace, people, _find_latest_request_delivery(workspace))) if people else []
     if kept != seen:
-        looked_at.write_request_table_states(records, kept)
+        receiving.write_request_table_states(records, kept)
     return made
 
 
@@ -81,7 +81,7 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
 
 def has_unseen_request_rows(settings: Settings, graph: Graph) -> bool:
     """Whether it was not yet looked for requests in what bronze has now. By the log: without Spark."""
-    seen = looked_at.read_request_table_states(graph.records(settings)) if graph.asking else {}
+    seen = receiving.read_request_table_states(graph.records(settings)) if graph.asking else {}
     return any(
         _compute_request_table_state(settings, graph, one) not in (None, seen.get(_request_declaration_key(one)))
         for one in graph.asking
@@ -113,7 +113,7 @@ def _find_new_requesters(workspace: Workspace, asking: ErasureRequests) -> list[
     domain = asking.identifier[1]
     told = _read_requester_deliveries(workspace, asking)
     known = _compute_request_watermarks(workspace) if told else {}
-    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression) if told else b""
+    key = secrets.read_suppression_key(workspace.settings, workspace.suppression) if told else b""
     form = workspace.graph.canonical(domain)
     # Also as it was hashed before a form was declared.
     called = {value: {str(compute_pseudonym(key, domain, value, one)) for one in (form, AS_TEXT)} for value in told}

@@ -20,7 +20,7 @@ from sluice.erasure import requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 

@@ -1,6 +1,6 @@
 """Cells of bronze that become NULL, where the row stays, is marked, and the tables that are made of it are folded again.
 
-Such are people in others' records (see `sluice.privacy.other_subjects`), and the person in facts that a table keeps
+Such are people in others' records (see `sluice.privacy.anonymised`), and the person in facts that a table keeps
 (`on_erasure="anonymise"`): these rows lose their subject and everything personal. So each table is what a refresh would give. NULL, and no
 token: rows of one person that could still be told from others' would be a pseudonym.
 """
@@ -23,7 +23,7 @@ from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
-from sluice.privacy import anonymised, other_subjects, suppression
+from sluice.privacy import anonymised, suppression
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +45,7 @@ def empty_other_subject_cells(erasing: Erasing) -> None:
         there = source.into is None and bool(cells or texts) and log.is_delta_table(workspace.path(source.name))
         if there and not erasing.is_done(_CELLS_STEP, source.name):
             report = _empty_cells_in_bronze(workspace, source, cells, texts, names)
-            erasing.reports += [report, *_refold_marked_rows(workspace, source, other_subjects.MARK)]
+            erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.CELL_MARK)]
             erasing.done(_CELLS_STEP, source.name, rows=report.updated)
 
 
@@ -54,7 +54,7 @@ def _empty_cells_in_bronze(
 ) -> FlowReport:
     path = workspace.path(source.name)
     with report_table_change(source.name, DELETIONS.name, path) as report:
-        _add_mark_column(workspace, source, other_subjects.MARK)
+        _add_mark_column(workspace, source, anonymised.CELL_MARK)
         present = log.read_column_names(path)
         if cells:
             _empty_flagged_cells(workspace, source, list(cells), _find_rows_with_erased_cells(workspace, source, cells), report)
@@ -79,8 +79,8 @@ def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: di
     flagged = suppression.flag_suppressed_cells(
         workspace, bronze, cells, suppression.row_instant_column(bronze, source.subject_at)
     )
-    theirs = flagged.where(other_subjects.is_any_true([F.col(other_subjects.erased_cell_flag(name)) for name in cells]))
-    return theirs.select(*PROVENANCE, *(other_subjects.erased_cell_flag(name) for name in cells))
+    theirs = flagged.where(anonymised.is_any_true([F.col(anonymised.erased_cell_flag(name)) for name in cells]))
+    return theirs.select(*PROVENANCE, *(anonymised.erased_cell_flag(name) for name in cells))
 
 
 def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[str], names: naming.ErasedNames) -> DataFrame:
@@ -92,7 +92,7 @@ def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[
             named = tuple(bool(row[name]) and names.are_in_record(str(row[name]).encode()) for name in columns)
             if any(named):
                 found.append((*(row[name] for name in PROVENANCE), *named))
-    kinds = ", ".join(f"`{other_subjects.erased_cell_flag(name)}` BOOLEAN" for name in columns)
+    kinds = ", ".join(f"`{anonymised.erased_cell_flag(name)}` BOOLEAN" for name in columns)
     return tables.make_inline_frame(workspace.session, found, f"_delivery BIGINT, _row BIGINT, {kinds}")
 
 
@@ -106,15 +106,15 @@ def _empty_flagged_cells(
 
 
 def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
-    changed: dict[str, str] = {f"`{other_subjects.MARK}`": "true"}
+    changed: dict[str, str] = {f"`{anonymised.CELL_MARK}`": "true"}
     for column in columns:
         of = [name for name in cells if name.lower() == column.lower()]
         if of:
-            changed[f"`{column}`"] = f"CASE WHEN s.`{other_subjects.erased_cell_flag(of[0])}` THEN NULL ELSE t.`{column}` END"
-    rescued = other_subjects.RESCUED
+            changed[f"`{column}`"] = f"CASE WHEN s.`{anonymised.erased_cell_flag(of[0])}` THEN NULL ELSE t.`{column}` END"
+    rescued = anonymised.RESCUED
     if rescued in columns:
         inside = (
-            f"s.`{other_subjects.erased_cell_flag(name)}` AND get_json_object(t.`{rescued}`, '$.{name}') IS NOT NULL"
+            f"s.`{anonymised.erased_cell_flag(name)}` AND get_json_object(t.`{rescued}`, '$.{name}') IS NOT NULL"
             for name in cells
         )
         changed[f"`{rescued}`"] = f"CASE WHEN {' OR '.join(f'({one})' for one in inside)} THEN NULL ELSE t.`{rescued}` END"

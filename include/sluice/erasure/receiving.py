@@ -1,18 +1,34 @@
-"""Taking a request in: its identifiers are checked and go into the vault, and the request speaks of them by pseudonyms."""
+"""Taking requests in, and back. One that comes in speaks of its identifiers by pseudonyms: they themselves are checked and go into the vault.
+
+Taken back is a request that nothing is done of yet, of which nothing stays but its history; or the suppression of people who were erased,
+who then come back by new data only. Up to where rows that ask were looked at is kept here: they are looked at again when a request is taken back.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import CommitProperties
+from deltalake.exceptions import CommitFailedError
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
+from sluice.delta_log import find_table_snapshot, open_table_to_change
+from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.erasure import requests, vault
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
-from sluice.errors import UsageError, nearest_name_hint
+from sluice.erasure.vault import PSEUDONYM, Identifier
+from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.ingest import ledger
+from sluice.lake import log
+from sluice.lake.commit_marks import format_commit_mark
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
 
@@ -86,3 +102,112 @@ def _validate_identifiers(graph: Graph, identifiers: Iterable[str | Identifier],
     if not found:
         raise UsageError("No identifier was given. Give them by standard input, or in a file named by --subject-file.")
     return list(found)
+
+
+_LOOKED_AT_FILE = ".asked"
+"""Beside the requests, whose files have no dot. `sluice.runs.due` reads it, too."""
+State = dict[str, str]
+"""path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.table_change_mark`."""
+
+
+def read_request_table_states(records: PipelineRecords) -> dict[str, Any]:
+    """What each declaration had looked at, by its name."""
+    path = _request_table_states_path(records)
+    try:
+        return load_kept_object(path, "where requests were looked for", "")
+    except (FileNotFoundError, KeptFileDamaged):
+        return {}  # everywhere is looked again
+
+
+def write_request_table_states(records: PipelineRecords, states: Mapping[str, Any]) -> None:
+    """Keep what was looked at, whole or not at all."""
+    path = _request_table_states_path(records)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json_durably(path, states)
+
+
+def reset_request_table_states(records: PipelineRecords) -> None:
+    """Let all rows be looked at anew: one of them may have been passed over for a request that is no more."""
+    before = read_request_table_states(records)
+    if before:
+        write_request_table_states(records, {name: one | {"mark": ""} for name, one in before.items()})
+
+
+def _request_table_states_path(records: PipelineRecords) -> Path:
+    return Path(records.bookkeeping("erasure_requests")) / _LOOKED_AT_FILE
+
+
+def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
+    """Take a request back of which nothing is done yet, without a JVM; its identifiers leave the vault. Once, however often it is tried.
+
+    Raises UsageError where it was carried out, or is on the way: what is begun is brought to its end.
+    """
+    found = requests.read_erasure_request(records, request)
+    if found.withdrawn_at is not None:
+        _forget_request_identifiers(records, request)  # killed right after it was noted
+        return found
+    if found.done_at is not None or found.state not in (requests.RECEIVED, requests.FAILED):
+        raise UsageError(
+            f"Request {request} is carried out: it is {found.state}. To let the person come back: sluice erase lift {request}"
+        )
+    if _is_propagation_begun(records, request):
+        raise UsageError(
+            f"Request {request} is being carried out. When that has ended (sluice erase run {records.pipeline}): sluice erase lift {request}"
+        )
+    kept = requests.mark_request_withdrawn(records, request)
+    _forget_request_identifiers(records, request)
+    return kept
+
+
+def _forget_request_identifiers(records: PipelineRecords, request: str) -> None:
+    vault.remove_vault_entry(records, request)
+    reset_request_table_states(records)
+
+
+def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
+    """Whether its people are on the suppression list, which is the first step."""
+    listed = find_table_snapshot(records.bookkeeping("suppression"))
+    return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()
+
+
+_LIFTED_COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
+_LIFTED_UPDATES = {name: f"s.{name}" for name in _LIFTED_COLUMNS}
+
+
+def lift_suppression(records: PipelineRecords, request: str) -> int:
+    """Lift the entries of a request, without a JVM. Returns how many. What had been delivered before stays out.
+
+    Raises UsageError where the request was not carried out, and SluiceError where another process writes the list just now.
+    """
+    found = requests.read_erasure_request(records, request)
+    # One whose scan found something was carried out all the same.
+    if found.done_at is None:
+        state = requests.WITHDRAWN if found.withdrawn_at else found.state
+        raise UsageError(f"Request {request} is '{state}': nobody of it was erased, so that there is nothing to lift.")
+    if found.lifted_at is not None:
+        return 0
+    lifted = _lift_suppression_entries(records, request)
+    requests.add_request_event(records, request, requests.LIFTED, f"{lifted} entries of the suppression list")
+    return lifted
+
+
+def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
+    path = records.bookkeeping("suppression")
+    if not log.is_delta_table(path):
+        return 0
+    table = open_table_to_change(path)
+    numbers = ledger.read_delivery_ledger_columns(records.bookkeeping("deliveries"), ["delivery"])["delivery"].to_pylist()
+    row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
+    schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _LIFTED_COLUMNS.items())])
+    note = CommitProperties(custom_metadata={"userMetadata": format_commit_mark(flow="suppression", lifted=request)})
+    merging = table.merge(
+        pa.Table.from_pylist([row], schema=schema),
+        predicate="t.request = s.request AND t.lifted_at IS NULL",
+        source_alias="s",
+        target_alias="t",
+        commit_properties=note,
+    )
+    try:
+        return int(merging.when_matched_update(_LIFTED_UPDATES).execute()["num_target_rows_updated"])
+    except CommitFailedError:
+        raise SluiceError("Another process writes the suppression list just now. Try again.") from None

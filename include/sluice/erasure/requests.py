@@ -10,10 +10,10 @@ from typing import Any, Literal, get_args
 
 from sluice.declare.assembly.graph import Graph
 from sluice.durable_files import PRIVATE, load_kept_request, write_json_durably
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.pipeline_records import PipelineRecords
-from sluice.privacy import suppression_key
+from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings
@@ -196,7 +196,7 @@ def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterabl
 
     Raises UsageError where the list's key is not there.
     """
-    key = suppression_key.read_suppression_key(settings, graph.records(settings).bookkeeping("suppression"))
+    key = secrets.read_suppression_key(settings, graph.records(settings).bookkeeping("suppression"))
     hashed = ((one, compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
     return list(
         dict.fromkeys(

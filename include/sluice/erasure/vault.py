@@ -1,22 +1,41 @@
 """The vault: the only place with identifiers of people who asked to be erased, outside everything that is scanned, until an erasure is proved.
 
-<vault>/<pipeline>/<request>.json, mode 0600, in folders of mode 0700.
+<vault>/<pipeline>/<request>.json, mode 0600, in folders of mode 0700. Nothing of an identifier is printed, not by accident either.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durably
-from sluice.erasure.subjects.identifiers import Identifier
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import read_secret_file
 from sluice.settings import Settings
+
+PSEUDONYM = "pseudonym"
+"""The domain of what `treat.hmac` stores instead of an identifier."""
+
+
+@dataclass(frozen=True, order=True)
+class Identifier:
+    """A value of a domain. since, until: when it was the person's (ISO 8601, UTC; since included, until not); None: open on that side.
+
+    at: of an identifier that somebody asked by, an instant at which it was the person's. known_until: of one that is open at its end and
+    changes hands, when the person was last said to have it: whoever gets it later is another.
+    """
+
+    domain: str
+    value: str = field(repr=False)
+    since: str | None = None
+    until: str | None = None
+    at: str | None = None
+    known_until: str | None = None
 
 
 class VaultEntryMissing(UsageError):

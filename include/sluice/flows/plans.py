@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.quality.conditions import CLOCK
+from sluice.quality.verdicts import CLOCK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

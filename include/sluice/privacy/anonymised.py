@@ -1,11 +1,16 @@
-"""Facts without the person: rows of bronze that no longer say which erased person they are about, and the tables made of them.
+"""Facts without the person: rows of bronze that stay when an erased person leaves them, and the tables made of them.
 
 A table is always the fold of bronze. So what a table is to keep, bronze keeps: the row, with NULL for its subject and its personal columns,
 and a mark. Tables whose rows an erasure deletes do not see marked rows.
+
+Of a person in another person's record (`Source(also_subjects=)`) only the cell becomes NULL. The list of erased people decides on it as it
+does on a subject: in the form of its domain, and by the time of the record. Bronze marks these rows too, so that tables are folded again
+from them, and landed files are rewritten.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
@@ -13,10 +18,9 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
 from sluice.delta_log import find_table_snapshot
-from sluice.privacy import other_subjects
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 MARK = "_anonymised"
 """The column of bronze that says so. It comes with the first such row."""
@@ -59,8 +63,53 @@ def anonymise_rows(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
 
 def bronze_rows_for_table(table: Table[Any], bronze: DataFrame) -> DataFrame:
     """The rows of bronze that a table is made of."""
-    bronze = bronze.drop(other_subjects.MARK)
+    bronze = bronze.drop(CELL_MARK)
     if MARK not in bronze.columns:
         return bronze
     rows = bronze if table.on_erasure == "anonymise" else bronze.where(F.col(MARK).isNull())
     return rows.drop(MARK)
+
+
+CELL_MARK = "_sluice_without_others"
+"""The column of bronze that says so. It comes with the first such row."""
+RESCUED, RECORD = "_rescued_data", "_record"
+_HELD = "_sluice_held_"
+
+
+def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
+    """The person in a cell, as text: from its column, from rescued data, or from a text that could not be read, beside its name."""
+    name = next((one for one in frame.columns if one.lower() == column.lower()), None)
+    found = [F.col(f"`{name}`").cast("string")] if name else []
+    found += [F.get_json_object(RESCUED, f"$.{column}")] if RESCUED in frame.columns else []
+    if RECORD in frame.columns:
+        pattern = f'"{column}"\\s*:\\s*"?([^",}}\\s]+)'
+        found.append(F.nullif(F.regexp_extract(RECORD, pattern, 1), F.lit("")))
+    return F.coalesce(*found, F.lit(None).cast("string"))
+
+
+def erased_cell_flag(column: str) -> str:
+    """The column that says whether that cell of a row holds an erased person."""
+    return f"{_HELD}{column}"
+
+
+def empty_flagged_cells(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame:
+    """The frame with NULL in flagged cells and without the flags. Rescued data of such a cell goes too."""
+    made: dict[str, Column] = {}
+    for field in frame.schema:
+        of = [name for name in cells if name.lower() == field.name.lower()]
+        if of:
+            made[field.name] = F.when(~F.col(erased_cell_flag(of[0])), F.col(f"`{field.name}`")).cast(field.dataType)
+    if RESCUED in frame.columns:
+        inside = is_any_true([
+            F.col(erased_cell_flag(name)) & F.get_json_object(RESCUED, f"$.{name}").isNotNull() for name in cells
+        ])
+        made[RESCUED] = F.when(~inside, F.col(RESCUED))
+    return frame.withColumns(made).drop(*map(erased_cell_flag, cells))
+
+
+def is_any_true(conditions: list[Column]) -> Column:
+    """Whether any of the columns is true; none of them is NULL."""
+    found = F.lit(False)
+    for one in conditions:
+        found |= F.coalesce(one, F.lit(False))
+    return found

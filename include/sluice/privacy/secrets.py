@@ -1,6 +1,9 @@
 """Secret files: one for each name, mode 0600, below SLUICE_SECRETS. A secret is never an argument, a setting or a log line.
 
 Where Airflow's secret back end has them, a job finds those it needs in a folder of its own of the same kind, SLUICE_SECRETS_GIVEN.
+
+The key of the suppression list is the one that a list was made with, and no other: a list keeps check digits of its key as a property. With
+another key it would recognise nobody, and erased people would come back. It is read without Spark, where a request is taken in.
 """
 
 from __future__ import annotations
@@ -10,15 +13,20 @@ import secrets
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
 from sluice.declare.names import check_secret_name
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.durable_files import PRIVATE, write_file_durably
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.lake import log
+from sluice.privacy.pseudonyms import key_check_values
 from sluice.private_files import find_secret_file_problem, read_secret_file
 from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)
 """Keys that are made by chance where they are not there."""
@@ -141,3 +149,43 @@ def secret_loss_consequence(name: str) -> str:
 
 def _make_secrets_folder(settings: Settings) -> None:
     settings.secrets.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+KEY_PROPERTY = "sluice.suppressionKey"
+"""The list's table property that tells whether a key is the one that it was made with.
+
+A list that a kill left half made has none until `record_key_check`.
+"""
+
+
+def read_suppression_key(settings: Settings, path: str) -> bytes:
+    """The key of the list at a path. It is generated only as long as no list in the lake, of any pipeline, has an entry.
+
+    Raises UsageError where it is lost, or is not the key that the list was made with.
+    """
+    found = read_secret_key(settings, make=not _is_anybody_suppressed(settings))
+    said = log.read_table_properties(path).get(KEY_PROPERTY) if log.is_delta_table(path) else None
+    if said is not None and said != _key_check_digits(found):
+        name = SUPPRESSION_KEY
+        raise UsageError(
+            f"The secret '{name}' is not the one that the list of erased people was made with. "
+            f"Put that one back: sluice secrets set {name} --replace. {secret_loss_consequence(name)}"
+        )
+    return found
+
+
+def record_key_check(session: SparkSession, settings: Settings, path: str) -> None:
+    """Store on the list which key it is made with, unless it is there. Raises as `read_suppression_key` does."""
+    check = _key_check_digits(read_suppression_key(settings, path))
+    if KEY_PROPERTY not in log.read_table_properties(path):
+        session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{KEY_PROPERTY}' = '{check}')")
+
+
+def _is_anybody_suppressed(settings: Settings) -> bool:
+    """Whether a list has an entry. A list that a kill left empty or unfinished needs no earlier key."""
+    lists = (str(found.parent) for found in Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
+    return any((state := log.read_table_state(path)) is not None and state.rows != 0 for path in lists)
+
+
+def _key_check_digits(found: bytes) -> str:
+    return ",".join(key_check_values({SUPPRESSION_KEY: found}))

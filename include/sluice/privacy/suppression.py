@@ -1,4 +1,4 @@
-"""The suppression list: who was erased, as pseudonyms by domain, so that no re-delivery brings anybody back.
+"""The suppression list: who was erased, as pseudonyms by domain, so that no re-delivery brings anybody back; and records that are too old to be kept.
 
 An entry of an identifier that changes hands holds for the time during which it was the person's; a row of which it is not known when it
 was counts as the person's. A lifted entry holds for what was there before: the person comes back by new data only.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark.errors import AnalysisException
@@ -17,16 +17,16 @@ from pyspark.sql import functions as F
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
+from sluice.declare.pipeline import parse_duration
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import Workspace
-from sluice.privacy import other_subjects, suppression_key
+from sluice.privacy import anonymised, secrets
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns
 from sluice.privacy.suppression_list import is_suppression_list_empty, read_listed_values
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
 
 _PSEUDONYM, _AT, _DELIVERY, _EVERY = "_pseudonym", "_suppressed_at", "_delivery", "_sluice_every"
 _ENTRY = {name: f"_sluice_entry_{name}" for name in ("pseudonym", "valid_from", "valid_to", "lifted_at", "lifted_delivery")}
@@ -87,12 +87,12 @@ def select_suppressed_rows(
 def flag_suppressed_cells(
     workspace: Workspace, frame: DataFrame, cells: Mapping[str, str], at: Column | None = None, then: datetime | None = None
 ) -> DataFrame:
-    """The frame with a flag for each of these cells (columns, with their domains): whether an erased person stands in it. See `other_subjects`.
+    """The frame with a flag for each of these cells (columns, with their domains): whether an erased person stands in it.
 
     at, then: see `exclude_suppressed_rows`. All rows stay, each once.
     """
     for column, domain in cells.items():
-        flagged = frame.withColumn(other_subjects.erased_cell_flag(column), F.lit(False))
+        flagged = frame.withColumn(anonymised.erased_cell_flag(column), F.lit(False))
         for entry in _listed_domains_and_forms(workspace, domain):
             flagged = _flag_cells_of_entry(workspace, flagged, column, entry, at, then)
         frame = flagged
@@ -114,16 +114,16 @@ def empty_suppressed_cells(
     flagged = flag_suppressed_cells(
         workspace, frame, cells, row_instant_column(frame, subjects.subject_time_expression(declared)), then
     )
-    return other_subjects.empty_flagged_cells(flagged, cells)
+    return anonymised.empty_flagged_cells(flagged, cells)
 
 
 def _flag_cells_of_entry(
     workspace: Workspace, frame: DataFrame, column: str, entry: tuple[str, Canonical], at: Column | None, then: datetime | None
 ) -> DataFrame:
     timed, (domain, form) = frame.withColumn(_AT, F.lit(None).cast("timestamp") if at is None else at), entry
-    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression)
+    key = secrets.read_suppression_key(workspace.settings, workspace.suppression)
     hashed = add_pseudonym_columns(
-        timed, {_PSEUDONYM: PseudonymSpec(key, domain, other_subjects.subject_text_in_cell(frame, column), form)}
+        timed, {_PSEUDONYM: PseudonymSpec(key, domain, anonymised.subject_text_in_cell(frame, column), form)}
     )
     # One row for each who is listed: a join must not double what it is joined with.
     listed = _read_domain_entries(frame.sparkSession, workspace.suppression, domain)
@@ -131,7 +131,7 @@ def _flag_cells_of_entry(
     held = f"{_THEIRS} AND ({_ENTRY['lifted_at']} IS NULL OR {_is_before_lifting(frame, at is not None, then)})"
     inside = f"exists({_EVERY}, one -> {held.replace('_sluice_entry_', 'one._sluice_entry_')})"
     joined = hashed.join(F.broadcast(people), F.col(_PSEUDONYM) == F.col(_ENTRY["pseudonym"]), "left")
-    said = other_subjects.erased_cell_flag(column)
+    said = anonymised.erased_cell_flag(column)
     told = joined.withColumn(said, F.col(said) | F.coalesce(F.expr(inside), F.lit(False)))
     return told.drop(_PSEUDONYM, _AT, _EVERY, _ENTRY["pseudonym"])
 
@@ -158,7 +158,7 @@ def _match_entry(
     how: Literal["left_anti", "left_semi"],
 ) -> DataFrame:
     timed, (domain, form) = frame.withColumn(_AT, F.lit(None).cast("timestamp") if at is None else at), entry
-    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression)
+    key = secrets.read_suppression_key(workspace.settings, workspace.suppression)
     hashed = add_pseudonym_columns(timed, {_PSEUDONYM: PseudonymSpec(key, domain, subject, form)})
     entries = F.broadcast(_read_domain_entries(frame.sparkSession, workspace.suppression, domain))
     held = F.expr(f"{_THEIRS} AND ({_ENTRY['lifted_at']} IS NULL OR {_is_before_lifting(frame, at is not None, then)})")
@@ -177,3 +177,21 @@ def _is_before_lifting(frame: DataFrame, timed: bool, then: datetime | None) -> 
 def _read_domain_entries(session: SparkSession, path: str, domain: str) -> DataFrame:
     listed = table_frames.read_table(session, path).where(F.col("domain") == domain)
     return listed.select(*(F.col(name).alias(made) for name, made in _ENTRY.items()))
+
+
+INGESTED = "_ingested_at"
+
+
+def oldest_kept_instant(source: Source, now: datetime | None = None) -> datetime | None:
+    """The instant (UTC) before which a source's table keeps nothing. None where it keeps everything."""
+    return None if source.keep_for is None else (now or datetime.now(UTC)) - parse_duration(source.keep_for)
+
+
+def is_older_than_kept(source: Source, frame: DataFrame, before: datetime) -> Column:
+    """Whether a record's time is before that instant.
+
+    A record without a time, or with one later than its arrival, is as old as its arrival: otherwise it would stay for ever.
+    """
+    came = F.col(INGESTED)
+    told = row_instant_column(frame, source.subject_at or source.dated_by)
+    return (came if told is None else F.least(F.coalesce(told, came), came)) < F.lit(before)

@@ -17,7 +17,7 @@ from sluice.lake.commits import Transaction
 from sluice.lake.row_sizes import measure_inline_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
-from sluice.privacy import suppression_key
+from sluice.privacy import secrets
 
 if TYPE_CHECKING:
     from sluice.erasure.requests import SuppressedIdentifier
@@ -47,7 +47,7 @@ def create_suppression_list(workspace: Workspace) -> None:
     path = workspace.suppression
     if tables.create_table(workspace.session, path, shape):
         record_canonical_forms(workspace)
-    suppression_key.record_key_check(workspace.session, workspace.settings, path)
+    secrets.record_key_check(workspace.session, workspace.settings, path)
 
 
 def suppress_subjects(workspace: Workspace, subjects: Mapping[str, Iterable[SuppressedIdentifier]]) -> int:

@@ -24,8 +24,13 @@ from sluice.declare.assembly.loading import find_sibling_declarations
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
-from sluice.declare.expansion.declared import DeclarationsByKind, Declared
-from sluice.declare.expansion.stored import compose_transforms, expand_declarations, resolve_temporary_views
+from sluice.declare.expansion.stored import (
+    DeclarationsByKind,
+    Declared,
+    compose_transforms,
+    expand_declarations,
+    resolve_temporary_views,
+)
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
@@ -40,7 +45,7 @@ from sluice.flows.writing.judgement import count_verdicts
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE
-from sluice.quality import conditions, verdicts
+from sluice.quality import verdicts
 from sluice.settings import Settings
 from sluice.testing.session import session
 
@@ -164,7 +169,7 @@ def make_table_rows(running: TrialRun, table: Table[Any]) -> DataFrame | None:
         return None
     rows = made.transform_source_rows(table, running.read_given_rows(table.reads[0]))
     made.check_table_columns(table, rows)
-    conditions.check_conditions(session(), table, rows.schema)
+    verdicts.check_conditions(session(), table, rows.schema)
     judged = verdicts.add_verdict_column(rows, table.expectations)
     stored = made.prepare_rows_for_storage(running.settings, table, judged)
     running.note_verdicts(table, judged)
@@ -178,7 +183,7 @@ def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFr
         return None
     rows = view(*map(running.make_rows, view.reads))
     gold_view.check_view_columns(view, rows)
-    conditions.check_conditions(session(), view, rows.schema)
+    verdicts.check_conditions(session(), view, rows.schema)
     judged = gold_view.judge_view_rows(view, rows)
     running.note_verdicts(view, judged)
     stored = gold_view.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)

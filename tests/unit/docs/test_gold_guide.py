@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.cli.running import check
+from sluice.cli.running import plan
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.assembly.loading import _collect_declarations
@@ -57,7 +57,7 @@ def test_what_a_change_makes_anew_is_what_the_guide_says(spark: SparkSession, ex
         (
             one["view"],
             one["input"],
-            ", ".join([*one["columns"], *([check._describe_time_reach(**one["reach"])] if one["reach"] else [])]),
+            ", ".join([*one["columns"], *([plan._describe_time_reach(**one["reach"])] if one["reach"] else [])]),
         )
         for one in found.bounds
     }

@@ -22,12 +22,12 @@ from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
-from sluice.erasure import asking, prevention, receiving, requests, vault, withdrawal
+from sluice.erasure import asking, prevention, receiving, requests, vault
 from sluice.erasure.subjects import subject_files
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.privacy import secrets, suppression_key
+from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import key_check_values
 from sluice.runs import due, erasing
 from sluice.settings import Settings
@@ -141,7 +141,7 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
         (check,) = key_check_values({SUPPRESSION_KEY: key})
         path = PipelineRecords(settings, pipeline).bookkeeping("suppression")
         write_deltalake(path, pa.table({"domain": ["user_id"]}))
-        DeltaTable(path).alter.set_table_properties({suppression_key.PROPERTY: check}, raise_if_not_exists=False)
+        DeltaTable(path).alter.set_table_properties({secrets.KEY_PROPERTY: check}, raise_if_not_exists=False)
 
     _receive(settings, club)
     first = (settings.secrets / SUPPRESSION_KEY).read_bytes()
@@ -184,7 +184,7 @@ def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(setti
     requests.advance_request_state(records, by_rows, requests.FAILED, "several people's")
     requests.advance_request_state(records, by_rows, requests.RECEIVED, "asked again, up to delivery 7")
     for one in (by_hand, by_rows, before):
-        withdrawal.withdraw_erasure_request(records, one.request)
+        receiving.withdraw_erasure_request(records, one.request)
     assert asking._compute_request_watermarks(workspace) == {
         by_hand.pseudonyms[0]: 0,
         by_rows.pseudonyms[0]: 7,
@@ -322,10 +322,10 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
     write_deltalake(path, pa.table({**listed, **lifted}))
     with pytest.raises(UsageError, match="is 'received': nobody of it was erased"):
-        withdrawal.lift_suppression(records, made.request)
+        receiving.lift_suppression(records, made.request)
     requests.advance_request_state(records, made, requests.LOGICALLY)
     requests.advance_request_state(records, made, requests.FAILED, "a scan found something")
-    assert [withdrawal.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
+    assert [receiving.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
     rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert (
         rows[made.request]["lifted_at"]
@@ -342,11 +342,11 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     made, begun, done = (_receive(settings, club) for _ in range(3))
     write_deltalake(records.bookkeeping("suppression"), pa.table({"domain": ["user_id"], "request": [begun.request]}))
     requests.advance_request_state(records, done, requests.LOGICALLY)
-    taken = [withdrawal.withdraw_erasure_request(records, made.request) for _ in range(2)]
+    taken = [receiving.withdraw_erasure_request(records, made.request) for _ in range(2)]
     assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == requests.RECEIVED
     assert not vault.has_vault_entry(records, made.request) and vault.has_vault_entry(records, begun.request)
     vault.store_vault_entry(records, made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
-    withdrawal.withdraw_erasure_request(records, made.request)
+    receiving.withdraw_erasure_request(records, made.request)
     assert not vault.has_vault_entry(records, made.request)
     assert [one.request for one in requests.list_waiting_requests(records)] == [begun.request]
     assert made.request not in due.find_due_requests(due.read_request_standings(records), datetime.now(UTC)).now
@@ -355,8 +355,8 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     assert erasing.approve_requests(records, [made.request, begun.request]) == [made.request]
     assert [one.approved for one in requests.list_erasure_requests(records)].count(True) == 1, "the other one is approved"
     with pytest.raises(UsageError, match="is 'withdrawn'"):
-        withdrawal.lift_suppression(records, made.request)
+        receiving.lift_suppression(records, made.request)
     with pytest.raises(UsageError, match="is being carried out"):
-        withdrawal.withdraw_erasure_request(records, begun.request)
+        receiving.withdraw_erasure_request(records, begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):
-        withdrawal.withdraw_erasure_request(records, done.request)
+        receiving.withdraw_erasure_request(records, done.request)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sluice.declare import expect, expect_all_or_drop, materialized_view, table
 from sluice.errors import DeclarationError
 from sluice.lake import tables
-from sluice.quality import conditions
+from sluice.quality import verdicts
 
 pytestmark = pytest.mark.spark
 
@@ -47,13 +47,13 @@ def test_each_wrong_condition_is_named_with_its_rule_and_the_right_ones_are_not(
     def heart_rate(readings: DataFrame) -> DataFrame:
         return readings
 
-    found = conditions.find_condition_mistakes(spark, heart_rate, tables.parse_ddl_schema(COLUMNS))
+    found = verdicts.find_condition_mistakes(spark, heart_rate, tables.parse_ddl_schema(COLUMNS))
     assert len(found) == len(WRONG), found
     for mistake, (name, text) in zip(found, names.items(), strict=True):
         assert mistake.startswith(f"Table 'heart_rate', expectation '{name}': {WRONG[text]}"), mistake
         assert "\n" not in mistake
     with pytest.raises(DeclarationError, match=r"expectation 'rule_0': .*hartrate"):
-        conditions.check_conditions(spark, heart_rate, tables.parse_ddl_schema(COLUMNS))
+        verdicts.check_conditions(spark, heart_rate, tables.parse_ddl_schema(COLUMNS))
 
 
 def test_right_conditions_pass_and_a_view_may_ask_the_clock_because_its_rows_stay(spark: SparkSession) -> None:
@@ -72,5 +72,5 @@ def test_right_conditions_pass_and_a_view_may_ask_the_clock_because_its_rows_sta
         return readings
 
     for dataset in (devices, heart_rate, without):
-        assert conditions.find_condition_mistakes(spark, dataset, tables.parse_ddl_schema(COLUMNS)) == []
-        conditions.check_conditions(spark, dataset, tables.parse_ddl_schema(COLUMNS))
+        assert verdicts.find_condition_mistakes(spark, dataset, tables.parse_ddl_schema(COLUMNS)) == []
+        verdicts.check_conditions(spark, dataset, tables.parse_ddl_schema(COLUMNS))

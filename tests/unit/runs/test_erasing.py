@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from sluice.declare.assembly import loading
 from sluice.erasure import asking, receiving, requests
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
@@ -28,7 +28,7 @@ NOW = datetime.now(UTC)
 @pytest.fixture
 def asked(settings: Settings) -> list[str]:
     """Two requests of the gym, by devices."""
-    from sluice.erasure.subjects.identifiers import Identifier
+    from sluice.erasure.vault import Identifier
 
     graph = loading.load_declaration_graph(settings, "gym")
     return [
@@ -165,7 +165,7 @@ def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_
 ) -> None:
     records = PipelineRecords(settings, "gym")
     from sluice.erasure import vault
-    from sluice.erasure.subjects.identifiers import Identifier
+    from sluice.erasure.vault import Identifier
 
     done, late = asked
     for request in asked:

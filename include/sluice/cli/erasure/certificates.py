@@ -130,7 +130,7 @@ def scan(
     as_json: AsJson = False,
 ) -> None:
     """Search every byte of a pipeline for the people of its requests, by their identifiers in the vault. Writes nothing."""
-    from residue import report as scan_report
+    from residue import result as scan_report
     from sluice.erasure import requests, vault
     from sluice.erasure.proof import sought, undeclared
 
@@ -181,7 +181,7 @@ def _print_chain_head(record: dict[str, Any]) -> None:
 
 
 def _scan_as_json(result: ScanResult, people: int, undeclared: list[str]) -> dict[str, Any]:
-    from residue import report as scan_report
+    from residue import result as scan_report
 
     return {
         "requests": people,
@@ -195,7 +195,7 @@ def _scan_as_json(result: ScanResult, people: int, undeclared: list[str]) -> dic
 
 
 def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
-    from residue import report as scan_report
+    from residue import result as scan_report
 
     printed, rows = escaping_console(), scan_report.count_hits_by_place(result)
     printed.print(

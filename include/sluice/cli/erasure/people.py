@@ -154,10 +154,10 @@ def lift(
     as_json: AsJson = False,
 ) -> None:
     """Let the people of a request come back by new data. What was delivered before stays out."""
-    from sluice.erasure import withdrawal
+    from sluice.erasure import receiving
 
     records, _ = _find_request(Settings.current(), request)
-    lifted = withdrawal.lift_suppression(records, request)
+    lifted = receiving.lift_suppression(records, request)
     if as_json:
         print_json({"pipeline": records.pipeline, "request": request, "lifted": lifted})
     else:
@@ -170,12 +170,12 @@ def withdraw(
     as_json: AsJson = False,
 ) -> None:
     """Take back a request that was not carried out yet, such as one made by mistake. Its identifiers leave the vault."""
-    from sluice.erasure import withdrawal
+    from sluice.erasure import receiving
 
     records, _ = _find_request(Settings.current(), request)
     # A propagation that begins meanwhile would have it in hand.
-    with lock.hold_lease_without_spark(records, "withdrawal", "Try again when it has ended."):
-        found = withdrawal.withdraw_erasure_request(records, request)
+    with lock.hold_lease_without_spark(records, "receiving", "Try again when it has ended."):
+        found = receiving.withdraw_erasure_request(records, request)
     if as_json:
         print_json({"pipeline": records.pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
     else:

@@ -14,8 +14,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.field_names import is_reserved_column
+from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.errors import UsageError
 from sluice.ingest.values.types import column_names
 

@@ -18,7 +18,7 @@ from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, TemporaryView
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import ExpectingTransform
-from sluice.declare.sql.tokens import strip_sql_layout
+from sluice.declare.sql.texts import strip_sql_layout
 
 _DECLARED = (Dataset, TemporaryView, AutoCdc, View, ExpectingTransform)
 """What a transform may name without using it."""

@@ -8,14 +8,13 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import canonical_forms, inputs, kept_fields
+from sluice.declare.assembly import inputs, kept_fields
 from sluice.declare.datasets.computed import View, find_role_view_mistakes
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.erasure import prevention, subject_checks
-from sluice.declare.erasure.links import ErasureRequests, Link
-from sluice.declare.expansion.declared import DeclarationsByKind, Declared
-from sluice.declare.expansion.stored import expand_declarations, resolve_computed_views
+from sluice.declare.erasure import identifiers, prevention, subject_checks
+from sluice.declare.erasure.identifiers import ErasureRequests, Link
+from sluice.declare.expansion.stored import DeclarationsByKind, Declared, expand_declarations, resolve_computed_views
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
@@ -217,7 +216,7 @@ def build_declaration_graph(
     ]
     mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]
     mistakes += subject_checks.find_other_subject_mistakes(complete)
-    mistakes += canonical_forms.find_canonical_form_mistakes(pipeline, complete, whose.links)
+    mistakes += identifiers.find_canonical_form_mistakes(pipeline, complete, whose.links)
     if mistakes:
         raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
     return Graph(
@@ -227,7 +226,7 @@ def build_declaration_graph(
         links=whose.links,
         asking=whose.asking,
         unstored=whose.unstored,
-        forms=canonical_forms.canonical_forms_by_domain(pipeline, complete, whose.links),
+        forms=identifiers.canonical_forms_by_domain(pipeline, complete, whose.links),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice.declare.cdc.change_log import is_truncate_log
 from sluice.declare.datasets.tables import Dataset, Table, TemporaryView
-from sluice.declare.expansion.declared import DeclarationsByKind
+from sluice.declare.expansion.stored import DeclarationsByKind
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.sql.schema import parse_column_types

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.erasure.links import ErasureRequests, Link
-from sluice.declare.expansion.declared import Declared
+from sluice.declare.erasure.identifiers import ErasureRequests, Link
+from sluice.declare.expansion.stored import Declared
 from sluice.declare.kinds import Declaration
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import DeclarationError, UsageError

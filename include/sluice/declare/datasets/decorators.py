@@ -30,8 +30,8 @@ from sluice.declare.quality.expectations import (
     select_row_expectations,
     select_table_expectations,
 )
-from sluice.declare.sql import query
-from sluice.declare.sql.tokens import strip_sql_layout
+from sluice.declare.sql import texts
+from sluice.declare.sql.texts import strip_sql_layout
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:
 def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
     """The function that runs a text. kind: what is declared, for messages."""
     owner = f"{kind} '{options['name']}'"
-    return query.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
+    return texts.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
 
 
 def _complete_options(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:

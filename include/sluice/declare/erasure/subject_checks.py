@@ -12,9 +12,8 @@ from typing import Any, get_args
 
 from sluice.declare.cdc.change_log import OWN
 from sluice.declare.datasets.tables import Dataset, OnErasure, Table, TemporaryView
-from sluice.declare.erasure.links import ErasureRequests, Link
-from sluice.declare.expansion.declared import DeclarationsByKind
-from sluice.declare.expansion.stored import resolve_temporary_views
+from sluice.declare.erasure.identifiers import ErasureRequests, Link
+from sluice.declare.expansion.stored import DeclarationsByKind, resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source

@@ -1,9 +1,13 @@
-"""The formats of delivered files, one record each: what a declaration may say of them, and which module reads them."""
+"""How delivered files are written: their formats, one record each, with which module reads them; and the options of CSV's dialect, each once.
+
+`ingest.formats.csv_rows` says what the dialect means for text.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import codecs
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 FormatName = Literal["json", "csv", "parquet", "text", "binary"]
 
@@ -35,3 +39,40 @@ FILE_FORMATS: dict[str, FileFormat] = {
         FileFormat(name="binary", module="binary", own_schema="content BINARY", is_one_record=True),
     )
 }
+
+
+USUAL_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+"""What parts fields in most files, and what it is called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CsvDialect:
+    """How text is written. An option that is added here is an argument of `Source`, an option of `autoload_to_table` and known to the scan.
+
+    delimiter: what parts the fields of a row. quote: what stands around a field, doubled within. header: whether the first row names the
+    columns. encoding: of any text, JSON and plain lines too.
+    """
+
+    delimiter: str = ","
+    quote: str = '"'
+    header: bool = True
+    encoding: str = "utf-8"
+
+    def find_dialect_mistake(self) -> str | None:
+        """What of it is wrong, as a sentence."""
+        if len(self.delimiter) != 1 or len(self.quote) != 1:
+            return "delimiter and quote are one character each."
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            return f"unknown encoding '{self.encoding}'."
+        return None
+
+    def copy_dialect(self) -> CsvDialect:
+        """The dialect alone, of whatever else has its options too: as a value that is passed on whole."""
+        return CsvDialect(**{one.name: getattr(self, one.name) for one in fields(CsvDialect)})
+
+    def list_changed_options(self) -> dict[str, Any]:
+        """The options that are not as they are by themselves."""
+        said = {one.name: getattr(self, one.name) for one in fields(CsvDialect)}
+        return {one.name: said[one.name] for one in fields(CsvDialect) if said[one.name] != one.default}

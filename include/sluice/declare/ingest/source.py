@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.declare import kinds
 from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
-from sluice.declare.ingest.csv_dialect import CsvDialect
-from sluice.declare.ingest.file_formats import FILE_FORMATS, FormatName
+from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
 from sluice.declare.kinds import Declaration, SourceKind
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from sluice.declare.quality.expectations import Action, Expectation
-from sluice.declare.sql.tokens import (
+from sluice.declare.sql.texts import (
     Part,
     Token,
     find_bracket_end,

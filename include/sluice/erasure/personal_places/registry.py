@@ -9,8 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sluice.erasure.personal_places import claims, exceptions, planting
-from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, ControlFinding, ControlStore, PersonalPlace, SparkFunction
+from sluice.erasure.personal_places import claims, planting
+from sluice.erasure.personal_places.place import (
+    LONG,
+    SHORT,
+    TEXT,
+    ControlFinding,
+    ControlStore,
+    PersonalPlace,
+    SparkFunction,
+    list_airflow_elsewhere,
+    list_backups,
+    list_executor_disks,
+    list_running_sessions,
+    list_topics,
+    list_truth,
+)
 from sluice.erasure.personal_places.planting import COLUMN
 
 _TABLE = ControlStore(
@@ -127,7 +141,7 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "suppress",
         "the suppression list first, so that nothing lets the person in again: no delivery, replay, refresh, restore or late row",
-        SparkFunction("canonical_entries", "suppress_request_subjects"),
+        SparkFunction("propagation", "suppress_request_subjects"),
     ),
     PersonalPlace(
         "flows",
@@ -178,7 +192,7 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "releases",
         "rows leave the released copies, or a copy is withdrawn",
-        SparkFunction("steps.releases", "erase_from_releases"),
+        SparkFunction("steps.rows", "erase_from_releases"),
         claims=claims.claim_releases,
     ),
     PersonalPlace(
@@ -217,32 +231,32 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "topics",
         "Kafka keeps records until its retention",
-        exceptions=exceptions.list_topics,
+        exceptions=list_topics,
     ),
     PersonalPlace(
         "truth",
         "made-up deliveries have their truth beside them, which is removed by hand",
-        exceptions=exceptions.list_truth,
+        exceptions=list_truth,
     ),
     PersonalPlace(
         "executors",
         "the disks of executors of a cluster",
-        exceptions=exceptions.list_executor_disks,
+        exceptions=list_executor_disks,
     ),
     PersonalPlace(
         "airflow",
         "Airflow's database and logs hold ids only; those of the local one are scanned",
-        exceptions=exceptions.list_airflow_elsewhere,
+        exceptions=list_airflow_elsewhere,
     ),
     PersonalPlace(
         "sessions",
         "local files of Spark sessions that go on are removed at their end",
-        exceptions=exceptions.list_running_sessions,
+        exceptions=list_running_sessions,
     ),
     PersonalPlace(
         "backups",
         "backups, and what a disk or an object store keeps",
-        exceptions=exceptions.list_backups,
+        exceptions=list_backups,
     ),
 )
 """Whoever asked to be erased leaves them in this order. The bytes of former versions follow when their retention is over: `physical`."""

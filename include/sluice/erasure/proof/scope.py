@@ -17,8 +17,7 @@ from sluice import session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.claims import OWN_TABLES
-from sluice.erasure.personal_places.exceptions import AIRFLOW_HOMES
-from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED
+from sluice.erasure.personal_places.place import AIRFLOW_HOMES, LAKE, LANDING, RELEASED, RESTRICTED
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent

@@ -25,12 +25,12 @@ from sluice.erasure.personal_places.place import LANDING
 from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
-from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
+from sluice.erasure.vault import PSEUDONYM, Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
 from sluice.lake.releases import Release
 from sluice.pipeline_records import PipelineRecords
-from sluice.privacy import suppression_key, suppression_list
+from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import Settings
 
@@ -118,7 +118,7 @@ def _build_release_needles(
     A release may have been made when a domain was called otherwise, and say so.
     """
     found = []
-    key = suppression_key.read_suppression_key(records.settings, records.bookkeeping("suppression")) if known else b""
+    key = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression")) if known else b""
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
         # A release of before a form was declared is of the text.
@@ -155,7 +155,7 @@ def _end_reassigned_identifiers(
     """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
     if not any(_may_have_ended(one) for one in found):
         return list(found)
-    key, known = suppression_key.read_suppression_key(records.settings, records.bookkeeping("suppression")), listed()
+    key, known = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression")), listed()
     made = []
     for one in found:
         hashed = compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain)) if _may_have_ended(one) else None

@@ -12,7 +12,7 @@ from residue import Hit, ScanResult, needles
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.pipeline_records import PipelineRecords
-from sluice.privacy import suppression_key
+from sluice.privacy import secrets
 
 Verdict = Literal["PASS", "FAIL", "INCONCLUSIVE"]
 PASS: Verdict = "PASS"
@@ -91,7 +91,7 @@ def _list_named_unread_files(found: ScanResult, hidden: Callable[[str], str]) ->
 
 def make_path_hasher(records: PipelineRecords) -> Callable[[str], str]:
     """What stands for a path in a record: paths may tell of people, and who guesses one must not be able to try it without the key."""
-    key = suppression_key.read_suppression_key(records.settings, records.bookkeeping("suppression"))
+    key = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression"))
 
     def hidden(path: str) -> str:
         return hmac.new(key, b"sluice: path\0" + path.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:16]

@@ -36,7 +36,7 @@ from sluice.ingest.reading.records import DeliveredRecords
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
-from sluice.privacy import anonymised, other_subjects, suppression, suppression_list
+from sluice.privacy import anonymised, suppression, suppression_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,7 +87,7 @@ def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
             # Of these an ingest keeps the facts, and leaves nothing out.
             outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name)), 1)
         if source.also_subjects:
-            outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name), other_subjects.MARK), 1)
+            outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name), anonymised.CELL_MARK), 1)
     found: defaultdict[str, set[str]] = defaultdict(set)
     left_out: dict[tuple[str, str], bool] = {}
     told: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(workspace.deliveries, ["delivery", "source", "file", "event"])
@@ -258,13 +258,13 @@ def _find_other_subject_fields(
     flagged = suppression.flag_suppressed_cells(
         workspace, read.frame, cells, suppression.row_instant_column(read.frame, source.subject_at)
     )
-    flags = [F.col(other_subjects.erased_cell_flag(name)) for name in cells]
+    flags = [F.col(anonymised.erased_cell_flag(name)) for name in cells]
     aside = F.col("_problem").isNotNull().alias("aside")
-    for row in flagged.where(other_subjects.is_any_true(flags)).select("_delivery", "_row", aside, *flags).collect():
+    for row in flagged.where(anonymised.is_any_true(flags)).select("_delivery", "_row", aside, *flags).collect():
         if row.aside:
             unfit[row._delivery].add(row._row)
         else:
-            found[row._delivery][row._row] = frozenset(name for name in cells if row[other_subjects.erased_cell_flag(name)])
+            found[row._delivery][row._row] = frozenset(name for name in cells if row[anonymised.erased_cell_flag(name)])
     return found, unfit
 
 

@@ -20,7 +20,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
+from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.delta_log import open_table_snapshot
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX

@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset
-from sluice.declare.ingest.csv_dialect import CsvDialect
+from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.lake import log
 from sluice.lake.workspace import Workspace, has_quarantine

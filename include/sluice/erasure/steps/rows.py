@@ -1,8 +1,12 @@
-"""Taking rows of erased people out of tables, by a merge on what the table itself has: no value of anybody gets into a plan or the history."""
+"""Taking rows of erased people out of tables, by a merge on what the table itself has: no value of anybody gets into a plan or the history.
+
+Of de-identified copies that were released, too: out of every one of them, and at once, since a release has no earlier version.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -11,15 +15,19 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
+from sluice.erasure import vault
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import SubjectTable
+from sluice.flows.copies import released
 from sluice.flows.silver import refold
-from sluice.lake import log, table_frames
+from sluice.lake import log, releases, table_frames
+from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import DELETIONS
-from sluice.privacy import suppression
+from sluice.privacy import secrets, suppression
+from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import name_quarantined_table
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
 
     from sluice.flows.silver.made import AnyTable
 
+_RELEASES = "releases"
 SAME_ROW = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
 """The condition of a merge that rows of bronze or quarantine are the same, by their delivery and number."""
 
@@ -152,3 +161,55 @@ def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) 
         at = suppression.row_instant_column(told, place.at)
     found = suppression.select_suppressed_rows(workspace, told, F.col("_subject"), place.domain, at)
     return found.select(*PROVENANCE).distinct()
+
+
+def erase_from_releases(erasing: Erasing) -> None:
+    """Erase from every table of every release; one that does not say whose its rows are is withdrawn: nobody knows who is counted in it."""
+    workspace = erasing.workspace
+    for release in releases.read_pipeline_releases(workspace.records):
+        waiting = [name for name in release.tables if not erasing.is_done(_RELEASES, _release_table_key(release, name))]
+        if not waiting:
+            continue
+        with releases.release_made_writable(release):
+            for name in waiting:
+                _erase_from_release_table(erasing, release, name)
+
+
+def _pseudonyms_as_written(erasing: Erasing) -> set[tuple[str, str]]:
+    """Pseudonyms of identifiers as they are written, where the list has those of another form; by domain, and what it was called before."""
+    workspace = erasing.workspace
+    records, forms = workspace.records, workspace.graph.forms
+    if not forms:
+        return set()
+    key = secrets.read_suppression_key(records.settings, workspace.suppression)
+    known = [
+        one
+        for request in erasing.waiting
+        if vault.has_vault_entry(records, request.request)
+        for one in vault.read_vault_identifiers(records, request.request)
+        if one.domain in forms
+    ]
+    names = {domain: {domain, *workspace.graph.former(domain)} for domain in forms}
+    hashed = ((name, compute_pseudonym(key, name, one.value)) for one in known for name in names[one.domain])
+    return {(name, made) for name, made in hashed if made}
+
+
+def _release_table_key(release: Release, table: str) -> str:
+    return f"{release.number}/{table}"
+
+
+def _erase_from_release_table(erasing: Erasing, release: Release, name: str) -> None:
+    told, now = release.tables[name], datetime.now(UTC).isoformat(timespec="seconds")
+    gone = 0
+    if not (release.folder / name).exists():
+        told.setdefault("withdrawn", now)
+    elif told["pseudonyms"]:
+        gone = released.erase_from_release(erasing.workspace, release, name, _pseudonyms_as_written(erasing))
+        if gone:
+            told["erased"].append({"at": now, "rows": gone})
+            told["rows"] -= gone
+    elif told["of_people"]:
+        releases.remove_release_table(release, name)
+        told["withdrawn"] = now
+    releases.write_release_manifest(release)
+    erasing.done(_RELEASES, _release_table_key(release, name), rows=gone)

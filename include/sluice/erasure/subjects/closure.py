@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.erasure.links import Link
+from sluice.declare.erasure.identifiers import Link
 from sluice.erasure.subjects import link_rows
-from sluice.erasure.subjects.identifiers import PSEUDONYM, Identifier
 from sluice.erasure.subjects.link_rows import LinkRows
+from sluice.erasure.vault import PSEUDONYM, Identifier
 from sluice.errors import UsageError
 from sluice.lake.workspace import Workspace
-from sluice.privacy import secrets, suppression_key, suppression_list
+from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import canonical_text, compute_pseudonym
 
 
@@ -123,7 +123,7 @@ def _refuse_erased_owner(workspace: Workspace, rows: LinkRows, asked: Identifier
     if asked.domain not in workspace.graph.changing_hands() or suppression_list.is_suppression_list_empty(workspace):
         return
     key, form = (
-        suppression_key.read_suppression_key(workspace.settings, workspace.suppression),
+        secrets.read_suppression_key(workspace.settings, workspace.suppression),
         workspace.graph.canonical(asked.domain),
     )
     hashed = compute_pseudonym(key, asked.domain, asked.value, form)

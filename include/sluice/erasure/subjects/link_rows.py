@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset, Table
-from sluice.declare.erasure.links import Link
+from sluice.declare.erasure.identifiers import Link
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace

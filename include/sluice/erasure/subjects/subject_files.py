@@ -12,7 +12,7 @@ from typing import Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure.receiving import resolve_identifier_domain
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
 
 _RECEIVED_AT = "received_at"

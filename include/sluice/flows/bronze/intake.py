@@ -30,7 +30,7 @@ from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.workspace import Workspace
-from sluice.privacy import age, anonymised, other_subjects, suppression, suppression_list
+from sluice.privacy import anonymised, suppression, suppression_list
 from sluice.quality import quarantine
 from sluice.settings import Settings
 
@@ -251,13 +251,15 @@ def _blank_erased_other_cells(
         return rows, gone
     at = suppression.row_instant_column(rows, subjects.subject_time_expression(source))
     flagged = suppression.flag_suppressed_cells(workspace, rows, cells, at)
-    theirs = other_subjects.is_any_true([F.col(other_subjects.erased_cell_flag(name)) for name in cells])
+    theirs = anonymised.is_any_true([F.col(anonymised.erased_cell_flag(name)) for name in cells])
     found = flagged.where(theirs).groupBy("_delivery", F.col("_problem").isNotNull().alias("aside")).count().collect()
     if not found:
         return rows, gone
-    marked = flagged.where(~(theirs & F.col("_problem").isNotNull())).withColumn(other_subjects.MARK, F.when(theirs, F.lit(True)))
+    marked = flagged.where(~(theirs & F.col("_problem").isNotNull())).withColumn(
+        anonymised.CELL_MARK, F.when(theirs, F.lit(True))
+    )
     aside = {row._delivery: row["count"] for row in found if row.aside}
-    return other_subjects.empty_flagged_cells(marked, cells), {
+    return anonymised.empty_flagged_cells(marked, cells), {
         number: gone.get(number, 0) + aside.get(number, 0) for number in {*gone, *aside}
     }
 
@@ -266,11 +268,11 @@ def _drop_old_records(
     workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]
 ) -> tuple[DataFrame, dict[int, int]]:
     declared = workspace.graph.sources[source.table]
-    before = age.oldest_kept_instant(declared)
+    before = suppression.oldest_kept_instant(declared)
     if before is None:
         return rows, gone
     # Once for both uses: a record must not become too old between them.
-    old = F.coalesce(age.is_older_than_kept(declared, rows, before), F.lit(False))
+    old = F.coalesce(suppression.is_older_than_kept(declared, rows, before), F.lit(False))
     counted = {row._delivery: row["count"] for row in rows.where(old).groupBy("_delivery").count().collect()}
     if not counted:
         return rows, gone

@@ -21,7 +21,7 @@ from sluice.flows.copies import erased
 from sluice.lake import log, table_frames, tables
 from sluice.lake.releases import Release, new_release_table_path, swap_release_table
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import suppression_key, suppression_list
+from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_column, add_pseudonym_columns
 
 if TYPE_CHECKING:
@@ -109,14 +109,14 @@ def _write_release_table(rows: DataFrame, into: Release, table: str) -> int:
 
 
 def _with_release_pseudonym(workspace: Workspace, rows: DataFrame, identifier: Column, domain: str, into: Release) -> DataFrame:
-    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression)
+    key = secrets.read_suppression_key(workspace.settings, workspace.suppression)
     known = add_pseudonym_columns(rows, {_KNOWN: PseudonymSpec(key, domain, identifier, workspace.graph.canonical(domain))})
     return _replace_by_release_pseudonym(workspace, known, into)
 
 
 def _replace_by_release_pseudonym(workspace: Workspace, known: DataFrame, into: Release) -> DataFrame:
     """The frame with the release's own pseudonym in the place of that of the suppression list."""
-    key = suppression_key.read_suppression_key(workspace.settings, workspace.suppression)
+    key = secrets.read_suppression_key(workspace.settings, workspace.suppression)
     return add_pseudonym_column(known, key, into.domain, F.col(_KNOWN), _MADE).drop(_KNOWN)
 
 

@@ -41,7 +41,7 @@ from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
-from sluice.quality import conditions, verdicts
+from sluice.quality import verdicts
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
     inputs = {name: read_view_input(workspace, name) for name in view.reads}
     given = view(*(inputs[name] for name in view.reads))
     stored = check_view_columns(view, given)
-    conditions.check_conditions(workspace.session, view, given.schema)
+    verdicts.check_conditions(workspace.session, view, given.schema)
     shape = targets.prepare_target_table(workspace, view, stored, anew=anew)
     if anew is None and _has_taken_everything(workspace, view):
         return

@@ -25,7 +25,7 @@ from sluice.flows.writing.difference import null_safe_equality
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, treatments
-from sluice.quality import conditions, verdicts
+from sluice.quality import verdicts
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -
         return None
     rows = transform_source_rows(table, bronze)
     stored = check_table_columns(table, rows)
-    conditions.check_conditions(workspace.session, table, rows.schema)
+    verdicts.check_conditions(workspace.session, table, rows.schema)
     return stored
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from sluice.declare.ingest.csv_dialect import CsvDialect
+from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.ingest.formats import csv_rows

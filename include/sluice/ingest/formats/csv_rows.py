@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from pyarrow import csv
 
-from sluice.declare.ingest.csv_dialect import CsvDialect
+from sluice.declare.ingest.file_formats import CsvDialect
 
 BROKEN_QUOTES = "a quoted field of the row is not closed, or goes on after its closing quote"
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from sluice.declare.ingest.csv_dialect import USUAL_DELIMITERS, CsvDialect
+from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile

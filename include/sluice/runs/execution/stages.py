@@ -13,10 +13,10 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
-from sluice.erasure import canonical_entries
+from sluice.erasure import propagation
 from sluice.erasure.steps import landing
 from sluice.erasure.steps.erasing import NotFollowed
-from sluice.erasure.subjects import handover
+from sluice.erasure.subjects import settling
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import regaining
 from sluice.flows.quarantine import settlement
@@ -94,13 +94,11 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
     if first:
         settlement.finish_interrupted_journals(workspace)
         if clones.read_clone_description(workspace.records) is None:
-            canonical_entries.recompute_suppression_entries(
-                workspace
-            )  # before anything is read: another spelling of an erased person
+            propagation.recompute_suppression_entries(workspace)  # before anything is read: another spelling of an erased person
         errors |= _discover_deliveries(workspace, chosen, warnings)
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
     levels = _group_independent_flows(workspace.graph, stage)
-    for level in handover.put_handover_sources_first(workspace, levels) if first else levels:
+    for level in settling.put_handover_sources_first(workspace, levels) if first else levels:
         able = [
             item
             for item in level
@@ -113,7 +111,7 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
             reports += failed.reports
             errors |= failed.errors
         if first:
-            handover.end_handed_over_entries(workspace, [item.name for item, _ in flows])
+            settling.end_handed_over_entries(workspace, [item.name for item, _ in flows])
     if options.judged:
         errors |= table_rules.judge_reference_rules(workspace, [report for report in reports if report.flow not in errors])
     if errors:

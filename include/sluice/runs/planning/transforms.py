@@ -33,7 +33,7 @@ from sluice.flows.silver import made
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy.anonymised import MARK
-from sluice.quality import conditions, whole_table
+from sluice.quality import verdicts, whole_table
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def examine_table(examination: Examination, table: Table[Any]) -> StructType:
     """The columns of a table, by its recipe over a frame without rows."""
     rows = made.transform_source_rows(table, examination.make_empty_input(table.reads[0]))
     schema = made.check_table_columns(table, rows)
-    examination.found.mistakes += conditions.find_condition_mistakes(examination.session, table, rows.schema)
+    examination.found.mistakes += verdicts.find_condition_mistakes(examination.session, table, rows.schema)
     return schema
 
 
@@ -140,7 +140,7 @@ def examine_view(examination: Examination, view: MaterializedView[Any]) -> Struc
     """The columns of a view, and how far a change of each input reaches."""
     rows = view(*map(examination.make_empty_view_input, view.reads))
     stored = check_view_columns(view, rows)
-    examination.found.mistakes += conditions.find_condition_mistakes(examination.session, view, rows.schema)
+    examination.found.mistakes += verdicts.find_condition_mistakes(examination.session, view, rows.schema)
     inputs = {name: examination.view_input_schema(name) for name in view.reads}
     for name, reach in find_input_reaches(examination.session, view, inputs).items():
         declared = view.reach.get(name)

@@ -17,7 +17,7 @@ from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.expansion.declared import DeclarationsByKind
+from sluice.declare.expansion.stored import DeclarationsByKind
 from sluice.declare.kinds import (
     FILE_SOURCE,
     KINDS,

@@ -9,7 +9,7 @@ import pytest
 import residue
 from sluice.autoload.options import build_autoload_source
 from sluice.declare import KafkaSource, Source
-from sluice.declare.ingest.csv_dialect import CsvDialect
+from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.errors import DeclarationError
 
 OTHER = CsvDialect(delimiter=";", quote="'", header=False, encoding="latin-1")

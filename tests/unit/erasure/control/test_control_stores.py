@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import residue
-from residue import delimited_rows, inspection, needles, opening, spellings, texts
-from residue.decoders import columnar, rocksdb, sqlite, state_rows
+from residue import delimited_rows, inspection, needles, opening, parts, spellings
+from residue.decoders import columnar, databases, state_rows
 from sluice.erasure import canary
 from sluice.erasure.personal_places.place import CanaryMarks
 
@@ -51,10 +51,10 @@ def _nothing(*given: object, **named: object) -> Iterator[bytes]:
 WHAT_FINDS = {
     **{f"stream {name}": (opening._STREAMS, name) for name in opening._STREAMS if name != "hadoop lz4"},
     **{f"columns {name}": (opening._COLUMNAR, name) for name in opening._COLUMNAR},
-    "rocksdb table": (rocksdb, "read_rocksdb_table"),
-    "rocksdb log": (rocksdb, "read_rocksdb_log"),
+    "rocksdb table": (databases, "read_rocksdb_table"),
+    "rocksdb log": (databases, "read_rocksdb_log"),
     "state rows": (state_rows, "search_state_rows"),
-    "sqlite": (sqlite, "search_sqlite_database"),
+    "sqlite": (databases, "search_sqlite_database"),
     "tar": (opening, "_search_tar_archive"),
     "zip": (opening, "_search_zip_archive"),
     "numbers": (inspection.Inspection, "numbers"),
@@ -62,7 +62,7 @@ WHAT_FINDS = {
     "short values in cells": (inspection.Inspection, "_bound_cells"),
     "short values beside a name": (inspection.Inspection, "_named"),
     "short values in rows": (delimited_rows.DelimitedRows, "holds"),
-    "wide text": (texts, "_search_transcoded_text"),
+    "wide text": (parts, "_search_transcoded_text"),
     "dictionaries": (columnar, "search_parquet_dictionary"),
     "escapes": (spellings, "resolve_escape_levels"),
     "base64 in lines": (spellings, "join_base64_lines"),
@@ -77,6 +77,6 @@ def test_whatever_part_of_the_scan_is_blind_some_store_of_the_canary_is_not_foun
     if isinstance(where, dict):
         monkeypatch.setitem(where, name, _nothing)
     else:
-        nothing = _nothing if where is rocksdb or name == "resolve_escape_levels" else lambda *given, **named: None
+        nothing = _nothing if where is databases or name == "resolve_escape_levels" else lambda *given, **named: None
         monkeypatch.setattr(where, name, nothing)
     assert _blind(planted)

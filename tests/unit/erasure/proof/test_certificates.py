@@ -32,7 +32,7 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import canary, receiving, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, chain, checking, signatures, sought, stamps, undeclared
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.ingest import ledger
 from sluice.lake import releases

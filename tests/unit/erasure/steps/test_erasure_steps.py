@@ -25,7 +25,7 @@ from residue import needles
 from sluice import session, upkeep
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.ingest.csv_dialect import CsvDialect
+from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.erasure import aging, canary, ledger, physical, propagation, receiving, requests, vault
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
@@ -33,8 +33,8 @@ from sluice.erasure.proof import scope
 from sluice.erasure.steps import landing, naming, places, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import closure, settling
-from sluice.erasure.subjects.identifiers import Identifier
 from sluice.erasure.subjects.link_rows import LinkRow
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake

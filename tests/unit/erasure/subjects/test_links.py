@@ -215,7 +215,7 @@ def test_the_form_of_a_kind_of_identifier_is_said_once() -> None:
     from dataclasses import replace
 
     from sluice.erasure.subjects.closure import canonicalise_identifiers
-    from sluice.erasure.subjects.identifiers import Identifier
+    from sluice.erasure.vault import Identifier
 
     mail = Link("worn", person=("user_id", "user_id"), identifier=("email", "email"))
 

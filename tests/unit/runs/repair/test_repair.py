@@ -17,7 +17,7 @@ from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, ta
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG, find_log_damage
 from sluice.erasure import receiving
-from sluice.erasure.subjects.identifiers import Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import regaining
 from sluice.flows.progress import checkpoints, continuity

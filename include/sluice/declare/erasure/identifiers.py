@@ -1,0 +1,151 @@
+"""Identifiers of people, as declared: which belong to whom and from when on, which rows ask for an erasure, and which spellings are the same.
+
+An erasure follows links from one identifier of a person to all of them. In which form the identifiers of a domain are compared is said by
+`Pipeline(canonical=)`, else by the pseudonyms that are made of them (`treat.hmac(canonical=)`); else they are compared as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from sluice.declare.datasets.decorators import find_calling_module
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
+from sluice.declare.names import check_declared_name
+from sluice.declare.pipeline import Pipeline
+from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
+from sluice.errors import DeclarationError, nearest_name_hint
+
+Of = tuple[str, str]
+"""A column of a table, and the domain that its values are identifiers of."""
+Declared = Mapping[str, Source | Dataset[Any]]
+
+
+@dataclass(frozen=True)
+class Link:
+    """A row of `table` says that from `since` on, until the next row of that identifier, the identifier is that person's.
+
+    person, identifier: (column, domain). since: a TIMESTAMP column; None: it is the person's for ever, as an e-mail address is. Identifiers of
+    a domain that has a link with `since` change hands, and tables of such subjects say by `subject_at` of what time a row tells.
+    """
+
+    table: str
+    person: Of
+    identifier: Of
+    since: str | None = None
+    declared_in: str = ""
+
+    def __post_init__(self) -> None:
+        check_declared_name(self.table, "The table of a Link")
+        object.__setattr__(self, "declared_in", self.declared_in or find_calling_module())
+        for of in ("person", "identifier"):
+            if not is_column_domain_pair(getattr(self, of)):
+                raise DeclarationError(f"{self.owner}: {of} is a column and its domain, as in ('user_id', 'user_id').")
+        if self.person[1] == self.identifier[1]:
+            raise DeclarationError(f"{self.owner}: person and identifier are of one domain, '{self.person[1]}'.")
+
+    @property
+    def owner(self) -> str:
+        """How messages call it."""
+        return f"Link of table '{self.table}'"
+
+    @property
+    def name(self) -> str:
+        """By what it is known among the links, which are declared without a name."""
+        return f"{self.table}.{self.identifier[0]}"
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
+
+
+@dataclass(frozen=True)
+class ErasureRequests:
+    """Rows of a source, or of a temporary view of it, that ask for the erasure of whom they name.
+
+    where: which rows, as SQL. identifier: (column, domain). What they name is asked for in every stage `propagate_deletions`.
+    """
+
+    reads: str
+    where: str
+    identifier: Of
+    declared_in: str = ""
+
+    @property
+    def owner(self) -> str:
+        """How messages call it."""
+        return f"erasure_requests of '{self.reads}'"
+
+    @property
+    def module(self) -> str:
+        """The module that declares it."""
+        return self.declared_in
+
+
+def erasure_requests(*, reads: str, where: str, identifier: Of) -> ErasureRequests:
+    """Declare that rows ask for the erasure of whom they name. See `ErasureRequests`."""
+    made = ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=find_calling_module())
+    if not where.strip():
+        raise DeclarationError(f"{made.owner}: where is SQL over a row, as in \"change = 'delete'\".")
+    if not is_column_domain_pair(identifier):
+        raise DeclarationError(f"{made.owner}: identifier is a column and its domain, as in ('user_id', 'user_id').")
+    return made
+
+
+def is_column_domain_pair(of: object) -> bool:
+    """Whether it is a column and a domain."""
+    return isinstance(of, tuple) and len(of) == 2 and all(isinstance(one, str) and one for one in of)
+
+
+def canonical_forms_by_domain(pipeline: Pipeline, declared: Declared, links: Iterable[Link]) -> dict[str, Canonical]:
+    """The forms of the domains that have another one than text."""
+    treated = {domain: how.canonical for domain, how in _find_treatments_with_form(declared, tuple(links))}
+    every: dict[str, Any] = {**treated, **pipeline.canonical}
+    return {domain: form for domain, form in every.items() if form != AS_TEXT}
+
+
+def find_canonical_form_mistakes(pipeline: Pipeline, declared: Declared, links: Iterable[Link]) -> Iterator[str]:
+    """What is wrong with the forms, as sentences."""
+    every = tuple(links)
+    known = _declared_domains(declared, every)
+    for domain, form in pipeline.canonical.items():
+        if domain not in known:
+            yield f"canonical names '{domain}', no kind of identifier.{nearest_name_hint(domain, known)}"
+        if form not in get_args(Canonical):
+            yield f"canonical has no form '{form}' for '{domain}'.{nearest_name_hint(form, get_args(Canonical))}"
+    said: dict[str, str] = dict(pipeline.canonical)
+    for domain, how in _find_treatments_with_form(declared, every):
+        if said.setdefault(domain, how.canonical) != how.canonical:
+            yield (
+                f"identifiers of kind '{domain}' are compared as '{said[domain]}', and treat.hmac('{how.domain}') makes their pseudonyms of "
+                f"another form, '{how.canonical}'. One form for one kind of identifier."
+            )
+
+
+def _find_treatments_with_form(declared: Declared, links: tuple[Link, ...]) -> Iterator[tuple[str, Hmac]]:
+    """The treatments that say a form, with the domain whose identifiers they are of: as their own domain or their column is called."""
+    domains, columns = _declared_domains(declared, links), _domains_by_column(declared, links)
+    for item in declared.values():
+        for column, how in item.treatments.items():
+            if isinstance(how, Hmac) and how.canonical != AS_TEXT:
+                named = {how.domain} if how.domain in domains else columns.get(column, set())
+                if len(named) == 1:
+                    yield min(named), how
+
+
+def _domains_by_column(declared: Declared, links: tuple[Link, ...]) -> dict[str, set[str]]:
+    """By column, the domains of the identifiers that columns of this name hold."""
+    pairs = [(one.subject, one.domain) for one in declared.values() if one.subject and one.domain]
+    pairs += [of for link in links for of in (link.person, link.identifier)]
+    pairs += [of for one in declared.values() for of in one.also_subjects]
+    found: dict[str, set[str]] = {}
+    for column, domain in pairs:
+        found.setdefault(str(column), set()).add(domain)
+    return found
+
+
+def _declared_domains(declared: Declared, links: tuple[Link, ...]) -> set[str]:
+    return {domain for domains in _domains_by_column(declared, links).values() for domain in domains}
