@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from orchestration.dag_run.request import dag_run_name
+from orchestration.dag_run import dag_run_name
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.settings import Settings
 

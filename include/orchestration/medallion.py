@@ -1,4 +1,7 @@
-"""The DAG of a pipeline: its stages in order, one spark-submit a task, and what it announces to other DAGs."""
+"""The DAG of a pipeline: its stages in order, one spark-submit a task, the form of its runs, their deadline, and what it announces to other DAGs.
+
+The form is what "Trigger" opens in Airflow's UI, as JSON schema; a run's `conf` by REST or CLI is checked by the same.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,25 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-from airflow.providers.common.compat.sdk import DAG, TaskGroup, chain
+from airflow.providers.common.compat.sdk import DAG, Param, TaskGroup, chain
 from airflow.timetables.interval import CronDataIntervalTimetable
 
 from orchestration import alerts
-from orchestration.dag_run.form import trigger_form_fields
-from orchestration.deadline import deadline_alert_options
 from orchestration.published import PublishOperator
 from orchestration.server.home import airflow_pool_name
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 from sluice.declare import Pipeline
-from sluice.pipeline_stages import PUBLISHED_AFTER, Stage, StageGroup, name_backfill_upkeep, tasks_of_pipeline
+from sluice.declare.pipeline import parse_duration
+from sluice.pipeline_stages import (
+    PUBLISHED_AFTER,
+    VERIFY,
+    VERIFY_ALL,
+    VERIFY_NEXT,
+    Stage,
+    StageGroup,
+    name_backfill_upkeep,
+    tasks_of_pipeline,
+)
 
 FIRST_DAY = datetime(2020, 1, 1, tzinfo=UTC)
 """Backfills may go back to here."""
@@ -28,6 +39,15 @@ TASK_DEFAULTS: dict[str, Any] = {
     "retry_exponential_backoff": True,
     "execution_timeout": timedelta(hours=2),
     "on_failure_callback": alerts.task_failed,
+}
+# "$" alone would let a line break follow.
+TABLE = "^[a-z][a-z0-9_]{0,99}$(?!\n)"
+INSTANT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?$(?!" + "\n)"
+"""Airflow does not check the format `date-time` by itself."""
+MODES = {
+    "increment": "what is new since the last run",
+    "replay": "the days below again, with today's code",
+    "refresh": "the tables below from scratch, with all that read them",
 }
 
 
@@ -110,3 +130,62 @@ these tasks fail, and say so. `sluice stop {pipeline.name}` ends it.
 
 Publishes {published}. Each task's XCom holds the report of its job.
 """
+
+
+def deadline_alert_options(pipeline: Pipeline) -> dict[str, Any]:
+    """What the DAG is to be told, as keywords: an alert when a run has not ended so long after it was queued.
+
+    Empty where none is declared, and on Airflow 2, which knows none.
+    """
+    if pipeline.deadline is None:
+        return {}
+    try:
+        from airflow.sdk import DeadlineAlert, DeadlineReference, SyncCallback  # type: ignore[attr-defined]  # not in its stub
+    except ImportError:
+        return {}
+    told = {"pipeline": pipeline.name, "deadline": pipeline.deadline}
+    # In a worker, not in the triggerer: the local Airflow has none.
+    callback = SyncCallback(alerts.deadline_missed, kwargs=told)
+    return {"deadline": DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, parse_duration(pipeline.deadline), callback)}
+
+
+def trigger_form_fields() -> dict[str, Param]:
+    """The fields by name. What one field asks of another is checked by `RunRequest`, since a schema of one field cannot."""
+    day: dict[str, Any] = {"type": ["null", "string"], "format": "date"}
+    return {
+        "mode": Param(
+            "increment",
+            type="string",
+            enum=list(MODES),
+            values_display=dict(zip(MODES, (f"{mode}: {text}" for mode, text in MODES.items()), strict=True)),
+            title="Mode",
+            description="increment and refresh take no days; replay needs both, refresh needs tables.",
+        ),
+        "from_date": Param(None, title="From", description="replay: the first day (UTC).", **day),
+        "to_date": Param(None, title="To", description="replay: the last day (UTC); it is taken too.", **day),
+        "tables": Param(
+            [],
+            type="array",
+            items={"type": "string", "pattern": TABLE},
+            uniqueItems=True,
+            maxItems=100,
+            title="Tables",
+            description="Only these tables, one a line. A refresh needs at least one; for a replay, none means all.",
+        ),
+        VERIFY.name: Param(
+            VERIFY_NEXT,
+            type="string",
+            enum=[VERIFY_NEXT, VERIFY_ALL],
+            title="Verify",
+            description="Which tables the last task recomputes from bronze and compares.",
+        ),
+        "upkeep_from": Param(
+            None,
+            type=["null", "string"],
+            format="date-time",
+            pattern=INSTANT,
+            section="Set by backfills",
+            title="Upkeep from",
+            description=f"In a backfill, {name_backfill_upkeep()} run only where the interval ends then or later.",
+        ),
+    }

@@ -11,8 +11,7 @@ from airflow.plugins_manager import AirflowPlugin
 from orchestration.erasure.ids import RequestIdsOnly
 from orchestration.line import airflow_line
 from orchestration.server import sqlite
-from orchestration.ui.history_page import render_history_page
-from orchestration.ui.links import PAGES, stage_task_links
+from orchestration.ui import PAGES, render_history_page, stage_task_links
 from sluice.settings import Settings
 
 

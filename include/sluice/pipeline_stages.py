@@ -86,7 +86,7 @@ DELETIONS = Stage(
     name="propagate_deletions",
     title="Propagate deletions",
     documentation="Takes the rows of erased people out of all layers.",
-    function="sluice.runs.execution.deletions:run_deletion_stage",
+    function="sluice.runs.erasing:run_deletion_stage",
     always_recorded=True,
     moves_erasures=True,
 )

@@ -17,7 +17,7 @@ import pytest
 from orchestration.backfill import arguments as backfill_arguments
 from orchestration.backfill.arguments import translate_airflow_arguments
 from orchestration.backfill.runs import find_failure_reason
-from orchestration.dag_run.intervals import data_intervals_starting_within, whole_days_replayed
+from orchestration.dag_run import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError

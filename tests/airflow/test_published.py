@@ -93,7 +93,7 @@ def test_a_version_that_was_used_is_skipped(checkout: Checkout, triggering: list
 
 
 def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
-    from orchestration.ui.history_page import render_history_page
+    from orchestration.ui import render_history_page
 
     row = {"run": "af-1", "pipeline": "gym", "stage": "gold", "mode": "increment", "flow": "device_day", "state": "done"}
     note = {"note": "<script>alert(1)</script>", "rows_in": 5, "started_at": NOW, "ended_at": NOW + timedelta(seconds=1)}
@@ -108,7 +108,7 @@ def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
 
 
 def test_the_page_of_a_pipeline_without_tables(checkout: Checkout) -> None:
-    from orchestration.ui.history_page import render_history_page
+    from orchestration.ui import render_history_page
 
     assert "no tables yet" in (render_history_page(checkout.settings, "gym", "gold") or "")
     assert render_history_page(checkout.settings, "../gym", "gold") is None

@@ -54,7 +54,7 @@ def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: An
 
 
 def arguments(given: dict[str, Any]) -> dict[str, str]:
-    from orchestration.dag_run.request import RunRequest
+    from orchestration.dag_run import RunRequest
     from orchestration.spark_submit.operator import spark_job_arguments
 
     words = spark_job_arguments("gym", RunRequest.of(given), given, Path("report.json"))
@@ -342,7 +342,7 @@ def test_the_log_is_without_noise(operator: Any, records: Path, capsys: pytest.C
 def test_an_earlier_stop_request_does_not_stop_a_retry(
     checkout: Checkout, operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from orchestration.dag_run.request import run_identity
+    from orchestration.dag_run import run_identity
 
     request = PipelineRecords(checkout.settings, "gym").stop_request(run_identity(context()))
     request.parent.mkdir(parents=True, exist_ok=True)

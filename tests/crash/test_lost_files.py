@@ -13,10 +13,10 @@ from tests.crash import test_commit_points as declared
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import DamagedLog
-from sluice.lake import durability
+from sluice.lake import durability, places
 from sluice.privacy import suppression_list
 from sluice.runs import job
-from sluice.runs.execution import stages, whole_logs
+from sluice.runs.execution import stages
 from sluice.runs.repair import lost_commits
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
             with pytest.raises(DamagedLog, match=rf"table '{table}' \(.*{last.name} is .*sluice repair visits"):
                 run_stage(lake, stage)
         if unharmed:
-            whole_logs.check_stage_logs(lake.settings, lake.graph, unharmed)
+            places.check_stage_logs(lake.settings, lake.graph, unharmed)
         (found,) = lost_commits.find_log_repairs(lake.settings, lake.graph)
         lost_commits.repair_table_log(lake.settings, lake.graph, found)
     jvm: Any = lake.spark._jvm

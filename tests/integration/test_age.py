@@ -16,7 +16,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import aging
 from sluice.erasure.steps import rows
-from sluice.lake.delivery_origins import find_version_origins
+from sluice.lake.commit_marks import find_version_origins
 from sluice.runs.status import reconciliation
 from sluice.verification.verify import verify_tables
 

@@ -11,7 +11,7 @@ from tests.conftest import PLACES, Lakehouse
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.lake.delivery_origins import merge_into_ranges
+from sluice.lake.commit_marks import merge_into_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,7 +13,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import propagation, receiving, requests
 from sluice.erasure.proof import sought
 from sluice.erasure.vault import Identifier
-from sluice.flows.copies import erased
+from sluice.flows.copies import restoration
 from sluice.lake import table_frames
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.execution import stages
@@ -111,7 +111,7 @@ def test_the_cell_of_an_erased_person_goes_and_the_record_stays(settings: Settin
         [("9", "bo@example.org", "ada@example.org", 1)], "sha STRING, author STRING, committer STRING, reviewer INT"
     )
     assert [
-        row.committer for row in erased.drop_rows_of_erased(lake.workspace(), lake.graph.tables["commit"], told).collect()
+        row.committer for row in restoration.drop_rows_of_erased(lake.workspace(), lake.graph.tables["commit"], told).collect()
     ] == [None]
     ours = {row[0] for row in lake.rows("commit", "sha")}
     lake.run(mode="refresh", tables=("commit",))

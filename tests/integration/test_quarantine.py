@@ -15,7 +15,7 @@ from sluice.erasure import receiving
 from sluice.errors import UsageError
 from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
-from sluice.lake.delivery_origins import find_version_origins
+from sluice.lake.commit_marks import find_version_origins
 from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
 from sluice.runs.repair.readmission import parse_quarantine_entry, parse_quarantine_selection

@@ -14,8 +14,7 @@ from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, tab
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
-from sluice.flows.progress import restored
-from sluice.lake import log
+from sluice.lake import log, versions
 from sluice.runs import ledger
 from sluice.runs.planning import plan as plans
 from sluice.runs.repair import restoring
@@ -121,7 +120,7 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     assert [(row["mode"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(shop.records)] == [
         ("restore", "restore", "sale")
     ]
-    mark = restored.read_restoration_mark(path(shop, "sale"))
+    mark = versions.read_restoration_mark(path(shop, "sale"))
     assert mark is not None and mark.version == version and mark.at is not None
     assert [
         note for note in plans.plan_run(shop.settings, shop.graph).notes if f"'sale' was restored to version {version}" in note
@@ -138,7 +137,7 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     assert [(row[0], row[3]) for row in shop.rows("sale")] == [(1, 10), (2, 20), (3, 30), (5, 50)]
     shop.run(LAYER, mode="refresh", tables=["sale"])
     assert [(row[0], row[3]) for row in shop.rows("sale")] == [(1, 11), (2, 20), (3, 30), (4, 40), (5, 50)]
-    assert restored.read_restoration_mark(path(shop, "sale")) is None
+    assert versions.read_restoration_mark(path(shop, "sale")) is None
     assert shop.rows("buyers") == [(11, 1), (20, 1), (30, 1), (40, 1), (50, 1)]
 
 
@@ -174,7 +173,7 @@ def test_whoever_is_erased_after_a_restore_leaves_it_too(shop: Lakehouse) -> Non
     assert "bob" in {row[0] for row in shop.rows("spent")}
     erase(shop, "bob")
     assert {row[0] for row in shop.rows("spent")} == {"ann", "cleo"}
-    assert restored.read_restoration_mark(path(shop, "spent")) is None
+    assert versions.read_restoration_mark(path(shop, "spent")) is None
 
 
 def test_requests_that_wait_come_first(shop: Lakehouse) -> None:
@@ -195,7 +194,7 @@ def test_a_target_of_changes_goes_back_and_the_next_change_is_by_its_log(shop: L
     # A small view is recomputed as a whole, and so is not restored any more.
     assert reports["last"].recomputed == "full: small table"
     assert shop.rows("last", "buyer", "amount") == [("ann", 12), ("bob", 21), ("cleo", 30)]
-    assert restored.read_restoration_mark(path(shop, "last")) is None
+    assert versions.read_restoration_mark(path(shop, "last")) is None
 
 
 def test_rows_of_earlier_code_are_told_to_be_so(shop: Lakehouse) -> None:

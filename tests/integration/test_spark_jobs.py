@@ -77,6 +77,9 @@ def test_a_later_increment_takes_few_jobs_a_flow_and_nothing_new_none(lake: Lake
     assert [path for path in opened if "/_sluice/" not in path] == [], "no table is opened again that is as it was"
     lake.land("sales/4.csv", "id,city,amount\n4,a,1\n")
     lake.run("bronze")
+    assert lake.workspace().path("sales") not in opened, "nor one that delta-rs has written"
+    DeltaTable(lake.workspace().path("sales")).alter.set_table_properties({"by": "somebody else"}, raise_if_not_exists=False)
+    lake.run("bronze")
     assert lake.workspace().path("sales") in opened, "it would be seen"
 
 

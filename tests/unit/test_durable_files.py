@@ -29,7 +29,7 @@ from sluice.lake import shallow
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.execution import clones
-from sluice.runs.lease import lake_format
+from sluice.runs.lease import lock
 from sluice.settings import Settings
 
 STEPS = ("open", "fsync", "replace", "fsync of the folder")
@@ -245,7 +245,7 @@ GARBLED = {
     "null": "null",
 }
 READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
-    "lake.json": ("the format of the lake", lambda at: lake_format.check_lake_format(PipelineRecords(at, "gym"))),
+    "lake.json": ("the format of the lake", lambda at: lock.check_lake_format(PipelineRecords(at, "gym"))),
     "erasure_requests/0a1b.json": (
         "a request to erase somebody",
         lambda at: due.read_request_standings(PipelineRecords(at, "gym")),
@@ -318,6 +318,6 @@ def test_a_new_lake_is_marked_whole(tmp_path: Path) -> None:
     settings = settings_at(tmp_path)
     records = PipelineRecords(settings, "gym")
     Path(records.bookkeeping()).mkdir(parents=True)
-    lake_format.write_lake_format(records)
-    lake_format.check_lake_format(records)
+    lock.write_lake_format(records)
+    lock.check_lake_format(records)
     assert [path.name for path in Path(records.bookkeeping()).iterdir()] == ["lake.json"]

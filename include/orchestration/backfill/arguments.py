@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from orchestration.backfill.checks import refuse_backfill_that_cannot_start
-from orchestration.dag_run.intervals import data_intervals_starting_within
+from orchestration.dag_run import data_intervals_starting_within
 from orchestration.line import airflow_line
 from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.declare.interval import Interval, parse_instant

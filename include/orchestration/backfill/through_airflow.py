@@ -27,7 +27,7 @@ from orchestration.backfill.runs import (
     read_dag_runs_by_start,
 )
 from orchestration.backfill.without_airflow import replay_by_spark_submit
-from orchestration.dag_run.intervals import data_intervals_starting_within, whole_days_replayed
+from orchestration.dag_run import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client, dag_run_path
 from sluice.declare.interval import Interval

@@ -20,11 +20,11 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from orchestration import alerts
-from orchestration.dag_run.request import RunRequest, reason_to_postpone_upkeep, run_identity
+from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
 from orchestration.spark_submit import given_secrets
 from orchestration.spark_submit.hook import SluiceSparkSubmitHook, job_environment
 from orchestration.spark_submit.job_code import job_code_to_ship
-from orchestration.ui.links import stage_task_links
+from orchestration.ui import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage

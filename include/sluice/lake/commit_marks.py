@@ -1,17 +1,115 @@
-"""The mark that every commit of Sluice carries. Loads no Spark."""
+"""The mark that every commit of Sluice carries, and which deliveries a table's versions come from, by these marks. Loads no Spark.
+
+A view's mark names the versions of its inputs, which are followed to their deliveries.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from sluice.lake.delivery_origins import merge_into_ranges
+from sluice.lake import log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MOST_RANGES = 200
+"""So many ranges a commit's mark holds at most."""
+Ranges = tuple[tuple[int, int], ...]
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+@dataclass(frozen=True)
+class DeliveryOrigin:
+    """ranges: first and last number of deliveries. exact: every number in them is meant. earlier: and others, of which no commit is left."""
+
+    ranges: Ranges = ()
+    exact: bool = True
+    earlier: bool = False
+
+    def __str__(self) -> str:
+        """Such as: 1 to 3, 7."""
+        listed = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in self.ranges)
+        parts = ["" if self.exact else "within ", listed, " and earlier ones" if self.earlier and listed else ""]
+        return "".join(parts) or ("earlier ones" if self.earlier else "")
+
+
+def merge_into_ranges(deliveries: Iterable[int]) -> Ranges:
+    """The numbers as ranges. Where there are too many ranges, those with the smallest gaps between them are merged."""
+    return _join_ranges(((number, number) for number in deliveries), MOST_RANGES)
+
+
+def find_version_origins(path: str, path_of: Callable[[str], str | None]) -> dict[int, DeliveryOrigin]:
+    """By version of a table, the deliveries that its commit brought, for the commits that are still in the log.
+
+    path_of: gives where a table lies, by its name; None for one that is not there.
+    """
+    return _find_cached_origins(path, path_of, {})
+
+
+def _find_cached_origins(
+    path: str, path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
+) -> dict[int, DeliveryOrigin]:
+    if path not in known:
+        known[path] = {}  # a table that were made of itself would bring nothing
+        found: dict[int, DeliveryOrigin] = {}
+        before: Mapping[str, int] = {}
+        for commit in sorted(log.read_commit_history(path), key=lambda one: int(one["version"])):
+            note = commit["note"]
+            inputs = {name: int(version) for name, version in note.get("inputs", {}).items()}
+            if inputs:
+                since = {} if note.get("mode") == "refresh" else before
+                spans = {name: (since.get(name, -1), version) for name, version in inputs.items()}
+                found[int(commit["version"])] = _origin_of_view_inputs(spans, path_of, known)
+                before = {**before, **inputs}
+            else:
+                found[int(commit["version"])] = _origin_of_commit_note(note)
+        known[path] = found
+    return known[path]
+
+
+def _origin_of_commit_note(note: Mapping[str, Any]) -> DeliveryOrigin:
+    told = note.get("deliveries")
+    if not told:
+        return DeliveryOrigin()
+    # Commits of before know the first and the last.
+    spans = told["ranges"] if "ranges" in told else [(told["first"], told["last"])]
+    ranges = _join_ranges((int(first), int(last)) for first, last in spans)
+    return DeliveryOrigin(ranges, sum(last - first + 1 for first, last in ranges) == told["count"])
+
+
+def _origin_of_view_inputs(
+    spans: Mapping[str, tuple[int, int]], path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
+) -> DeliveryOrigin:
+    """What brought the inputs from one version to a later one. spans: by input, the version known before, -1 for none, and the one now."""
+    parts: list[DeliveryOrigin] = []
+    for name, (before, now) in spans.items():
+        path = path_of(name)
+        versions = _find_cached_origins(path, path_of, known) if path is not None and log.is_delta_table(path) else {}
+        parts += [origin for version, origin in versions.items() if before < version <= now]
+        if min(versions, default=now + 1) > before + 1 and now > before:
+            parts.append(DeliveryOrigin(earlier=True))
+    ranges = _join_ranges(span for part in parts for span in part.ranges)
+    return DeliveryOrigin(ranges, all(part.exact for part in parts), any(part.earlier for part in parts))
+
+
+def _join_ranges(spans: Iterable[tuple[int, int]], most: int | None = None) -> Ranges:
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    if most is None or len(joined) <= most:
+        return tuple(joined)
+    gaps = sorted(
+        ((after[0] - before[1], place) for place, (before, after) in enumerate(itertools.pairwise(joined), 1)), reverse=True
+    )
+    borders = [0, *sorted(place for _, place in gaps[: most - 1]), len(joined)]
+    return tuple((joined[start][0], joined[end - 1][1]) for start, end in itertools.pairwise(borders))
 
 
 class CommitMark(TypedDict, total=False):

@@ -1,10 +1,14 @@
-"""Versions of a table: which version a text means, whether its files are still there, and its columns. Read without a JVM."""
+"""Versions of a table: which version a text means, whether its files are still there, and its columns; the mark of one that was restored.
+
+Read without a JVM. The mark says to which version, and when, and stays until the table is made anew.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
@@ -13,8 +17,14 @@ from sluice.delta_log import open_checked_table
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _LISTED = 50
 """How many of the latest versions are looked at for those that can still be read."""
+PROPERTY = "sluice.restored"
+"""The table property that says to which version a table was restored."""
+_AT = "sluice.restoredAt"
 
 
 def resolve_version(name: str, path: str, text: str) -> int:
@@ -106,3 +116,35 @@ def _open_version(path: str, version: int | None) -> Any:
         return open_checked_table(path, version=version)
     except (DeltaError, OSError):
         raise SluiceError(f"The log of {path} does not reach back to version {version}.") from None
+
+
+@dataclass(frozen=True)
+class RestorationMark:
+    """To which version a table was restored, and when (UTC)."""
+
+    version: int
+    at: datetime | None
+
+
+def read_restoration_mark(path: str) -> RestorationMark | None:
+    """What a table's mark says. None where it has none, or there is no table. Read without a JVM."""
+    properties = log.read_table_properties(path) if log.is_delta_table(path) else {}
+    if PROPERTY not in properties:
+        return None
+    at = properties.get(_AT)
+    return RestorationMark(int(properties[PROPERTY]), datetime.fromisoformat(at) if at else None)
+
+
+def mark_restored_table(session: SparkSession, path: str, version: int, at: datetime) -> None:
+    """Say that a table is as it was at a version, and by which code its rows are: those of that version."""
+    wanted = {PROPERTY: str(version), _AT: at.isoformat(timespec="seconds")}
+    code = read_version_properties(path, version).get("sluice.fingerprint")
+    wanted |= {"sluice.fingerprint": code} if code else {}
+    properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
+    session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
+
+
+def remove_restoration_mark(session: SparkSession, path: str) -> None:
+    """Take the mark off: all rows of the table are made anew."""
+    if read_restoration_mark(path) is not None:
+        session.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}', '{_AT}')")

@@ -1,6 +1,7 @@
-"""`sluice erase run`: all that is due of a pipeline's erasures, under one lease, so that no flow writes while its bytes are searched.
+"""The jobs that erase: `sluice erase run`, and the stage `propagate_deletions`, by which what is too old leaves, then who asked to be erased.
 
-Rows leave every table first; then the bytes of those go whose retention is over; then a scan of every byte decides on the certificate.
+The first does all that is due of a pipeline's erasures, under one lease, so that no flow writes while its bytes are searched. Rows leave
+every table first; then the bytes of those go whose retention is over; then a scan of every byte decides on the certificate.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from sluice.declare.assembly.graph import Graph
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
+    from sluice.runs.execution.stages import StageOptions
 
 _AT_ONCE = 500
 """Requests that are scanned for at once: a scan for so many takes some times as long as for one, since each is twenty-five needles."""
+_AGING = "aging"
 
 
 def run_erase_script() -> NoReturn:
@@ -185,3 +188,39 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
         raise UsageError("--approved says of which requests: --requests ID,ID.")
     asked = job.JobRequest(given.pipeline, ERASE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
     return run_erase_stage(Settings.current(), asked, requests, given.approved)
+
+
+def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
+    """Both, whatever becomes of what is too old: a flow that fails there must not keep those in the tables who asked to leave.
+
+    Raises FlowsFailed with the reports of both where the first failed; otherwise what the second raises.
+    """
+    from sluice.erasure import aging, propagation
+    from sluice.erasure.steps.erasing import NotFollowed
+    from sluice.lake.report import FlowReport
+    from sluice.runs.execution.stages import FlowsFailed, run_layers_above_bronze
+
+    workspace = workspace.as_increment()
+
+    def follow() -> list[FlowReport]:
+        return run_layers_above_bronze(workspace)
+
+    reports: list[FlowReport] = []
+    errors: dict[str, BaseException] = {}
+    try:
+        reports += aging.delete_expired_rows(workspace, follow)
+    except StopRequested:
+        raise
+    except NotFollowed as failed:
+        reports, errors = failed.reports, dict(failed.errors)
+    except Exception as error:
+        reports, errors = [FlowReport(flow=_AGING, layer=stage)], {_AGING: error}
+    try:
+        reports += propagation.propagate_deletions(workspace, follow, only=options.requests)
+    except SluiceError as error:
+        if not errors or isinstance(error, StopRequested):
+            raise
+        reports, errors = [*reports, FlowReport(flow=stage, layer=stage)], {stage: error, **errors}
+    if errors:
+        raise FlowsFailed(reports, errors)
+    return reports

@@ -158,15 +158,15 @@ def open_leased_workspace(
     """
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
-    from sluice.runs.lease import lake_format, lock
+    from sluice.runs.lease import lock
 
     records = PipelineRecords(settings, request.pipeline)
-    lake_format.check_lake_format(records)
+    lock.check_lake_format(records)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start_spark_session(settings, f"sluice {request.pipeline} {request.stage}".strip())
     alone = request.stage or None if kept_running else None
     with lock.hold_writer_lease(records, session, run, request.wait, kept_running, alone):
-        lake_format.write_lake_format(records)
+        lock.write_lake_format(records)
         yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
 
 
@@ -184,11 +184,11 @@ def record_stage_run(
     Returns its report, when all that was written is on the disk. Raises DamagedLog before anything is done, stages.Failed once that is
     recorded, and what else `work` raises.
     """
-    from sluice.lake import durability
-    from sluice.runs.execution import quiet_marking, stages, whole_logs
+    from sluice.lake import durability, places
+    from sluice.runs.execution import quiet_marking, stages
 
     at = at or datetime.now(UTC)
-    whole_logs.check_stage_logs(workspace.settings, workspace.graph, request.stage)
+    places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
 
     def noted(reports: list[FlowReport], failed: set[str]) -> dict[str, Any]:
         seconds = (datetime.now(UTC) - at).total_seconds()

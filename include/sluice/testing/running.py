@@ -41,7 +41,7 @@ from sluice.flows.gold import view as gold_view
 from sluice.flows.silver import made
 from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.writing import enforced
-from sluice.flows.writing.judgement import count_verdicts
+from sluice.flows.writing.enforced import count_verdicts
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE

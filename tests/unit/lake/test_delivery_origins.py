@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, write_deltalake
 
-from sluice.lake.delivery_origins import MOST_RANGES, find_version_origins, merge_into_ranges
+from sluice.lake.commit_marks import MOST_RANGES, find_version_origins, merge_into_ranges
 
 
 class Lake:

@@ -12,7 +12,7 @@ from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, f
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import log
-from sluice.lake.delivery_origins import DeliveryOrigin, find_version_origins
+from sluice.lake.commit_marks import DeliveryOrigin, find_version_origins
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW

@@ -21,7 +21,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.runs.planning import plan
-from sluice.runs.status import freshness, gaps, lag, reconciliation, stale
+from sluice.runs.status import lag, reconciliation, stale, timeliness
 from sluice.runs.status.books import PipelineBooks, find_rescued_fields
 from sluice.settings import Settings
 
@@ -190,7 +190,7 @@ def _read_freshness(books: PipelineBooks) -> list[dict[str, Any]]:
             "late": found.late,
             "checked_at": format_instant(found.checked_at),
         }
-        for found in freshness.measure_freshness(books.settings, books.graph)
+        for found in timeliness.measure_freshness(books.settings, books.graph)
     ]
 
 
@@ -227,7 +227,7 @@ def _find_schedule_gaps(books: PipelineBooks) -> list[dict[str, Any]]:
             "its runs": gap.why,
             "command": gap.command(books.records.pipeline),
         }
-        for gap in gaps.find_schedule_gaps(books.settings, books.graph)
+        for gap in timeliness.find_schedule_gaps(books.settings, books.graph)
     ]
 
 

@@ -24,8 +24,8 @@ from sluice.errors import SluiceError, UsageError
 from sluice.runs.planning import plan as plans
 from sluice.runs.planning.plan import RunPlan, Staleness
 from sluice.runs.planning.steps import PlannedStep
-from sluice.runs.status import gaps, stale
-from sluice.runs.status.gaps import Gap
+from sluice.runs.status import stale, timeliness
+from sluice.runs.status.timeliness import Gap
 from sluice.settings import Settings
 
 _LISTED = 20
@@ -47,7 +47,7 @@ def plan(
     if interval and chosen != "replay":
         raise UsageError(f"--from and --to belong to a backfill; mode '{chosen}' takes no interval.")
     found = plans.plan_run(settings, graph, chosen, interval, tuple(table or ()))
-    open_ones = gaps.find_schedule_gaps(settings, graph)
+    open_ones = timeliness.find_schedule_gaps(settings, graph)
     requests = people.count_waiting_requests(graph.records(settings))
     if as_json:
         print_json(_plan_as_json(pipeline, found, open_ones, requests))

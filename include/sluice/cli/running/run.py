@@ -133,7 +133,7 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
     A request is taken away when the run has ended. long_lived: the process does not end by itself.
     """
     from sluice import session
-    from sluice.runs.lease import lake_format
+    from sluice.runs.lease import lock
 
     records = PipelineRecords(settings, asked.pipeline)
     request = records.stop_request(asked.run)
@@ -146,7 +146,7 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
         request.touch()
         print("Stopping at the next batch's boundary. Once more ends it at once.", file=sys.stderr, flush=True)
 
-    lake_format.check_lake_format(records)
+    lock.check_lake_format(records)
     # It has a handler of its own, which is replaced here.
     session.start_spark_session(settings, name, session.session_conf_for_long_life(settings) if long_lived else None)
     ours = threading.current_thread() is threading.main_thread()

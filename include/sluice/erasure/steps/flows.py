@@ -5,8 +5,8 @@ from __future__ import annotations
 from sluice.declare.assembly import subjects
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.errors import SluiceError
-from sluice.flows.progress import checkpoints, continuity, restored
-from sluice.lake import log
+from sluice.flows.progress import checkpoints, continuity
+from sluice.lake import log, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
@@ -37,7 +37,7 @@ def run_following_flows(erasing: Erasing) -> None:
         return
     workspace = erasing.workspace
     for view in workspace.graph.views.values():
-        if restored.read_restoration_mark(workspace.path(view.name)) is not None:
+        if versions.read_restoration_mark(workspace.path(view.name)) is not None:
             flow = workspace.graph.flow_name(view)
             checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow)
     try:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.datasets.tables import Dataset
 from sluice.errors import SluiceError
-from sluice.flows.copies import erased
+from sluice.flows.copies import restoration
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import evaluation, log, tables, versions
 from sluice.lake.report import FlowReport
@@ -62,7 +62,7 @@ def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes,
     evaluation.choose_evaluation_settings(session, [asked.source])
     rows = session.read.format("delta").option("versionAsOf", asked.version).load(asked.source)
     if asked.dataset is not None:
-        rows = erased.drop_rows_of_erased(
+        rows = restoration.drop_rows_of_erased(
             workspace, asked.dataset, rows, versions.read_version_commit_time(asked.source, asked.version)
         )
     made = _plan_cloned_columns(rows.schema, asked)

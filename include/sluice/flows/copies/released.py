@@ -17,7 +17,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.privacy.treat import Hmac
 from sluice.errors import UsageError
-from sluice.flows.copies import erased
+from sluice.flows.copies import restoration
 from sluice.lake import log, table_frames, tables
 from sluice.lake.releases import Release, new_release_table_path, swap_release_table
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -61,7 +61,7 @@ def release_table(workspace: Workspace, dataset: Dataset[Any], into: Release) ->
     """Write a table's rows of now, but those of erased people. Returns what the release says of it."""
     path = workspace.path(dataset.name)
     version = log.latest_table_version(path)
-    rows = erased.drop_rows_of_erased(workspace, dataset, table_frames.read_table(workspace.session, path, version))
+    rows = restoration.drop_rows_of_erased(workspace, dataset, table_frames.read_table(workspace.session, path, version))
     chosen = plan_released_columns(workspace.graph, dataset, rows.columns)
     for column, domain in chosen.pseudonyms.items():
         rows = (

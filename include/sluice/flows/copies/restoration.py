@@ -9,15 +9,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import functions as F
+
+from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset
 from sluice.errors import SluiceError
-from sluice.flows.copies import erased
-from sluice.flows.progress import restored
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
 from sluice.lake import evaluation, log, table_frames, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.privacy import suppression, suppression_list
 from sluice.table_properties import CONSTRAINT
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: 
     evaluation.choose_evaluation_settings(session, [path, path])
     now = table_frames.read_table(session, path)
     then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted_names(now.columns))
-    wanted = erased.drop_rows_of_erased(workspace, dataset, then, versions.read_version_commit_time(path, version))
+    wanted = drop_rows_of_erased(workspace, dataset, then, versions.read_version_commit_time(path, version))
     _check_constraints_hold(workspace, dataset, wanted, version)
     report.suppressed = 0 if wanted is then else then.count() - wanted.count()
     with persist_frame(plan_merge_operations(wanted, now, dataset.keys)) as differing:
@@ -42,7 +44,7 @@ def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: 
             report.notes.append(f"it is as it was at version {version}")
             return
         # The mark first: a table that lacks it would pass for one that holds all that was taken.
-        restored.mark_restored_table(session, path, version, datetime.now(UTC))
+        versions.mark_restored_table(session, path, version, datetime.now(UTC))
         changes = apply_merge_operations(
             session, path, differing, dataset.keys, targets.choose_bounding_columns(dataset, now.schema)
         )
@@ -74,3 +76,42 @@ def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted:
 
 def _quoted_names(names: list[str]) -> list[str]:
     return [f"`{name}`" for name in names]
+
+
+def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, then: datetime | None = None) -> DataFrame:
+    """The rows without those of anybody who is on the suppression list, in the same columns. then: of when they are, where not of now.
+
+    Where the table keeps the facts of whoever is erased, these rows are as they are now: without the person.
+    """
+    if suppression_list.is_suppression_list_empty(workspace):
+        return rows
+    names, kept = rows.columns, rows
+    for column, domain in subjects.find_table_subjects(workspace.graph, dataset, names).columns:
+        at = suppression.row_instant_column(kept, subjects.subject_time_expression(dataset))
+        kept = suppression.exclude_suppressed_rows(workspace, kept, F.col(f"`{column}`"), domain, at, then)
+    kept = suppression.empty_suppressed_cells(workspace, dataset, kept, then).select(*(F.col(f"`{name}`") for name in names))
+    facts = dataset.on_erasure == "anonymise" and then is not None
+    return kept.unionByName(_read_anonymised_facts(workspace, dataset, rows, kept)) if facts else kept
+
+
+def _read_anonymised_facts(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, kept: DataFrame) -> DataFrame:
+    """The rows of now that are nobody's any more, of keys of which a row was left out. Of then they might tell more than is declared."""
+    now = table_frames.read_table(workspace.session, workspace.path(dataset.name))
+    if not set(rows.columns) <= set(now.columns):
+        return kept.limit(0)
+    keys, names = list(dataset.keys), [F.col(f"`{name}`") for name in rows.columns]
+    nobodys = now.where(F.col(f"`{dataset.subject}`").isNull()).select(*names)
+    return nobodys.join(rows.select(*keys), keys, "left_semi").join(kept.select(*keys), keys, "left_anti").select(*names)
+
+
+def find_unreachable_erasures(workspace: Workspace, dataset: Dataset[Any], columns: list[str]) -> dict[str, set[str]]:
+    """Of the domains in which somebody was erased and that no column of the table tells of, the requests."""
+    unknown = subjects.find_table_subjects(workspace.graph, dataset, columns).unknown
+    if not unknown or suppression_list.is_suppression_list_empty(workspace):
+        return {}
+    named = {name: domain for domain in unknown for name in (domain, *workspace.graph.former(domain))}
+    listed = table_frames.read_table(workspace.session, workspace.suppression).where(F.col("domain").isin(sorted(named)))
+    found: dict[str, set[str]] = {}
+    for row in listed.select("domain", "request").distinct().collect():
+        found.setdefault(named[row.domain], set()).add(row.request)
+    return found

@@ -22,7 +22,7 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.touched import ViewScope
-from sluice.flows.progress import stream_starts, streams, unread
+from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions, Versions
 from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint, read_flow_memory, reason_to_rebase
 from sluice.flows.writing import enforced, targets
@@ -35,7 +35,7 @@ from sluice.flows.writing.difference import (
     plan_merge_operations,
     refuse_repeated_keys,
 )
-from sluice.flows.writing.judgement import count_verdicts_with_aggregates
+from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.lake import evaluation, log, table_frames
 from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.tables import TableShape
@@ -80,7 +80,7 @@ def _has_taken_everything(workspace: Workspace, view: AnyView) -> bool:
     marks = str(memory.get("fingerprint") or "")
     if not marks.startswith(compute_declaration_fingerprint(view)) or reason_to_rebase(folder, flow, identities, marks):
         return False
-    return not unread.has_unread_changes(f"{folder}/{memory['identity']}", identities, paths)
+    return not stream_starts.has_unread_changes(f"{folder}/{memory['identity']}", identities, paths)
 
 
 def _stream_view_changes(

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from sluice.declare.cdc import change_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
-from sluice.flows.progress import stream_starts, streams, unread
+from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
 from sluice.flows.silver.aside import quarantine_scope_rows
 from sluice.flows.silver.made import (
@@ -43,7 +43,7 @@ from sluice.flows.writing.difference import (
     null_safe_equality,
     persist_frame,
 )
-from sluice.flows.writing.judgement import count_verdicts_with_aggregates
+from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import evaluation, log, table_frames, tables
@@ -88,7 +88,9 @@ def _stream_outcomes(
     elif targets.has_transform_changed(workspace, table):
         report.notes.append("its transform changed: rows made before are as the earlier code made them, until a refresh")
     sources = [one.name for one in feeding_sources(workspace, source)]
-    if checkpoint.rebased is None and not unread.has_unread_rows_of_sources(checkpoint.path, name, identity, path, sources):
+    if checkpoint.rebased is None and not stream_starts.has_unread_rows_of_sources(
+        checkpoint.path, name, identity, path, sources
+    ):
         return
     at_once = streams.ALL_FILES if checkpoint.rebased else streams.USUAL_FILES
     outcomes = streams.stream_table(workspace.session, path, at_once, checkpoint.starts.get(name))

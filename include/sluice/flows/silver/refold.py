@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
-from sluice.flows.bronze import reingest
+from sluice.flows.bronze import append
 from sluice.flows.silver import fold
 from sluice.flows.silver.aside import requarantine_rows
 from sluice.flows.silver.fold import select_winning_rows
@@ -29,7 +29,7 @@ from sluice.flows.silver.made import (
 from sluice.flows.silver.scope import feeding_sources, live_deliveries
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame
-from sluice.flows.writing.judgement import count_verdicts
+from sluice.flows.writing.enforced import count_verdicts
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
 from sluice.lake import evaluation, table_frames
 from sluice.lake.report import FlowReport
@@ -110,7 +110,7 @@ def _read_interval_rows(workspace: Workspace, source: Source, interval: Interval
         named = [
             row
             for one in feeding_sources(workspace, source)
-            for row in reingest.read_deliveries_in_interval(workspace, one, interval)
+            for row in append.read_deliveries_in_interval(workspace, one, interval)
         ]
         numbers = [int(row["delivery"]) for row in named]
         dated = (

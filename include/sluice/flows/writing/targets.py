@@ -16,11 +16,11 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
-from sluice.flows.progress import checkpoints, restored
+from sluice.flows.progress import checkpoints
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, table_frames, tables
+from sluice.lake import log, table_frames, tables, versions
 from sluice.lake.tables import TableShape, choose_statistics_columns
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import restricted, treatments
@@ -112,7 +112,7 @@ def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) ->
     if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
         workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
-    restored.remove_restoration_mark(workspace.session, path)
+    versions.remove_restoration_mark(workspace.session, path)
 
 
 def choose_bounding_columns(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> BoundingColumns:

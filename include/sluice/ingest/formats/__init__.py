@@ -77,7 +77,7 @@ def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], obj
 def write_remaining_records(
     source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
-    """Write what stays of a file, neither compressed. gone, emptied: as `without.write_without_records` has them."""
+    """Write what stays of a file, neither compressed. gone, emptied: as `landing.rewriting.write_without_records` has them."""
     _load_format_module(source).write_remaining_records(source, path, gone, emptied, target)
 
 

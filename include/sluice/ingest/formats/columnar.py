@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.formats import ExaminedContent, ParsedBlock, parquet, python_values
-from sluice.ingest.formats.parquet_rewriting import write_remaining_rows
+from sluice.ingest.formats.parquet import write_remaining_rows
 from sluice.ingest.formats.placement import (
     DeliveredField,
     FittedValues,

@@ -23,10 +23,9 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
-from sluice.ingest.formats.csv_rewriting import filter_csv_rows
-from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
-from sluice.ingest.formats.delivered_text import examine_text, write_encoded_text
+from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows
 from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
+from sluice.ingest.formats.plain import examine_text, write_encoded_text
 from sluice.ingest.values.types import column_names, match_table_spelling
 
 HEADER_LIMIT = 1 << 20

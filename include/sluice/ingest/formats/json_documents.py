@@ -15,9 +15,8 @@ import pyarrow as pa
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.formats import CUT_OFF, ExaminedContent, ParsedBlock, append_technical_columns
-from sluice.ingest.formats.delivered_text import examine_text, write_encoded_text
-from sluice.ingest.formats.json_emptying import empty_json_fields
-from sluice.ingest.formats.json_records import JsonBlockReader
+from sluice.ingest.formats.json_records import JsonBlockReader, empty_json_fields
+from sluice.ingest.formats.plain import examine_text, write_encoded_text
 
 _BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*+")
 _STRING = rb'"(?:[^"\\]|\\.)*+"?'

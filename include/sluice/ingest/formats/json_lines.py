@@ -12,10 +12,9 @@ import pyarrow as pa
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
-from sluice.ingest.formats.delivered_text import examine_text, write_encoded_text
-from sluice.ingest.formats.json_emptying import empty_json_fields
 from sluice.ingest.formats.json_fast import count_object_lines
-from sluice.ingest.formats.json_records import JsonBlockReader
+from sluice.ingest.formats.json_records import JsonBlockReader, empty_json_fields
+from sluice.ingest.formats.plain import examine_text, write_encoded_text
 
 _BLANKS = " \t\r\ufeff"
 

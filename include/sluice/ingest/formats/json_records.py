@@ -1,4 +1,4 @@
-"""Turns records of JSON into rows, each block by the fastest way that is right for it.
+"""Records of JSON: made rows of, each block by the fastest way that is right for it; and kept as they came, with null in some of their fields.
 
 There are three ways with the same result: Arrow's reader for the whole block; where that finds something odd, a check of each record, and
 Arrow's reader for those that fit; and the exact reader, record by record, for the rest. The check is faster than exact reading, which pays
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from sluice.ingest.values.json_values import JsonReal
 
 _Part = tuple[Sequence[int], pa.Table]
 """Rows, and the places of their records in the block."""
+_JSON_BLANKS = " \t\r\n"
+_DECODER = json.JSONDecoder()
 
 
 class JsonBlockReader:
@@ -168,3 +170,36 @@ def _is_double(value: Any) -> bool:
     if type(value) is JsonReal:
         return not math.isinf(float(value))
     return type(value) is int and conversion.parse_double(str(value)) is not conversion.MISFIT
+
+
+def empty_json_fields(record: str, fields: Collection[str]) -> str:
+    """A JSON object with null in these fields, letter case apart; of a text that is none, the rest from where it cannot be read on goes."""
+    names, found, done = {name.lower() for name in fields}, [], 0
+    for name, start, end in _iterate_json_members(record):
+        if name.lower() in names:
+            found += [record[done:start], "null"]
+            done = end
+    return "".join([*found, record[done:]])
+
+
+def _iterate_json_members(record: str) -> Iterator[tuple[str, int, int]]:
+    """The fields of an object: the name, and where its value begins and ends."""
+    at = _skip_json_blanks(record, 0)
+    if record[at : at + 1] != "{":
+        return
+    at = _skip_json_blanks(record, at + 1)
+    while record[at : at + 1] == '"':
+        name, at = _DECODER.raw_decode(record, at)
+        start = _skip_json_blanks(record, _skip_json_blanks(record, at) + 1)
+        _, end = _DECODER.raw_decode(record, start)
+        yield str(name), start, end
+        at = _skip_json_blanks(record, end)
+        if record[at : at + 1] != ",":
+            return
+        at = _skip_json_blanks(record, at + 1)
+
+
+def _skip_json_blanks(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _JSON_BLANKS:
+        at += 1
+    return at

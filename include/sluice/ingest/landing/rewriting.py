@@ -2,27 +2,35 @@
 
 The ledger hears of it, so that the file is not taken for a new delivery, and a journal makes both one step: whoever comes next, before
 any discovery, brings to its end what a killed erasure had begun. The journal holds names of files, sizes and hashes.
+
+A file stays compressed and encoded as it was, and the rest of its text stays as it came. Records are numbered from 0 as
+`formats.read_file_records` gives them. JSON lines and text go by blocks; CSV, JSON documents and Parquet files are held in memory whole.
 """
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
 import os
 import shutil
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import pyarrow as pa
 
 from sluice import file_events
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
-from sluice.ingest import ledger
+from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import known
-from sluice.ingest.formats import NO_FIELDS, without
+from sluice.ingest.formats import NO_FIELDS
 from sluice.pipeline_stages import DELETIONS
 
 MARK = ".rewritten.part"
@@ -67,7 +75,7 @@ def prepare_rewritten_file(
         return RewrittenFile(source.name, file, str(path), None, is_known, size, modified)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
     try:
-        without.write_without_records(source, path, gone, part, emptied)
+        write_without_records(source, path, gone, part, emptied)
         shutil.copystat(path, part)
         flush_file(part)  # before a journal names it
         with part.open("rb") as written:
@@ -153,3 +161,28 @@ def _is_still_replaceable(one: RewrittenFile) -> bool:
 def _read_size_and_mtime(path: Path) -> tuple[int, int]:
     found = os.lstat(path)
     return found.st_size, found.st_mtime_ns // 1000
+
+
+def write_without_records(
+    source: Source, path: Path, gone: Collection[int], target: Path, emptied: Mapping[int, Collection[str]] = NO_FIELDS
+) -> None:
+    """Write the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty one.
+
+    emptied: by number of a record that stays, the fields that become empty in it: of JSON, CSV and Parquet.
+    Raises Unreadable and OSError.
+    """
+    with ExitStack() as stack:
+        file = stack.enter_context(target.open("xb"))
+        packed = stack.enter_context(_open_compressed_output(file, path.suffix.lower()))
+        formats.write_remaining_records(source, path, frozenset(gone), emptied, packed)
+
+
+def _open_compressed_output(file: IO[bytes], suffix: str) -> Any:
+    """A file that compresses what is written to it as its suffix says."""
+    if suffix == ".gz":
+        return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
+    if suffix == ".bz2":
+        return bz2.BZ2File(file, "wb")
+    if suffix == ".zst":
+        return pa.CompressedOutputStream(pa.PythonFile(file, mode="w"), "zstd")
+    return nullcontext(file)

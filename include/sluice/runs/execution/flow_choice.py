@@ -12,7 +12,7 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.flows import stateful
-from sluice.flows.bronze import append, reingest
+from sluice.flows.bronze import append
 from sluice.flows.gold import view as gold_view
 from sluice.flows.silver import fold, refold
 from sluice.lake.workspace import Workspace
@@ -29,7 +29,7 @@ def choose_bronze_flow(workspace: Workspace, source: Source, chosen: bool) -> Fl
         return lambda workspace, report: append.run_bronze_flow(workspace, source, report, anew)
     if not chosen:
         return None
-    return lambda workspace, report: reingest.ingest_missed_deliveries(workspace, source, interval, report)
+    return lambda workspace, report: append.ingest_missed_deliveries(workspace, source, interval, report)
 
 
 def choose_silver_flow(workspace: Workspace, table: Table[Any], chosen: bool) -> Flow | None:

@@ -23,7 +23,7 @@ from sluice.pipeline_stages import DELETIONS, describe_stage, list_stage_names, 
 from sluice.runs import job, summary
 from sluice.runs.execution import clones, stages, verifying
 from sluice.runs.keep_running.news import FlowNews
-from sluice.runs.status import gaps
+from sluice.runs.status import timeliness
 from sluice.settings import Settings
 
 UPKEEP = 3600.0
@@ -82,7 +82,7 @@ def run_until_stopped(
     with job.open_leased_workspace(settings, graph, asked, kept_running=True) as workspace:
         begun()
         keeper = PipelineKeeper(workspace, asked, every, upkeep)
-        span = gaps.KeptRunningSpan(workspace.records)
+        span = timeliness.KeptRunningSpan(workspace.records)
         did = 0
         while not keeper.is_to_stop():
             started = time.monotonic()

@@ -4,7 +4,7 @@ Two drivers that commit to one Delta table on a local disk can lose commits in s
 and its Python through delta-rs. Either may outlive the other, so each holds an operating system's lock for as long as it lives, and the
 lease is free only when both are. POSIX locks belong to a process and a file: opening and closing the file once more would drop the
 lock, so a lock file is opened once and holds nothing; who holds it stands in a file beside it. A command that changes Sluice's records
-without Spark holds both locks itself.
+without Spark holds both locks itself. Nor does an older Sluice write into a lake whose inner layout is of a newer one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from sluice.errors import LeaseHeld, StopRequested, UsageError
+from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.errors import LakeTooNew, LeaseHeld, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
-from sluice.settings import DRIVER_LOCK, JVM_LOCK
+from sluice.settings import DRIVER_LOCK, JVM_LOCK, LAKE_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_AGAIN = 0.5
 _LOCKED_TO_THE_END: list[IO[bytes]] = []
+_REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you may also remove it: the next run writes it anew."
 
 
 @contextmanager
@@ -171,3 +173,24 @@ def _lock_whole_file(file: IO[bytes]) -> None:
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
     else:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def check_lake_format(records: PipelineRecords) -> None:
+    """Raises LakeTooNew for a lake that a newer Sluice wrote."""
+    place = Path(records.bookkeeping()) / "lake.json"
+    try:
+        found = load_kept_json(place, "the format of the lake", _REMEDY, lambda said: int(said["format"]))
+    except FileNotFoundError:
+        return
+    if found > LAKE_FORMAT:
+        raise LakeTooNew(
+            f"The lake {records.settings.lake} has format {found} for pipeline '{records.pipeline}'; "
+            f"this Sluice knows up to {LAKE_FORMAT}. Use the newer Sluice."
+        )
+
+
+def write_lake_format(records: PipelineRecords) -> None:
+    """Write the format into a new lake."""
+    place = Path(records.bookkeeping()) / "lake.json"
+    if not place.exists():
+        write_json_durably(place, {"format": LAKE_FORMAT})

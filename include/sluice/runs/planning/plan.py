@@ -9,8 +9,8 @@ from typing import Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
-from sluice.flows.progress import restored
-from sluice.flows.progress.restored import RestorationMark
+from sluice.lake import versions
+from sluice.lake.versions import RestorationMark
 from sluice.runs import modes
 from sluice.runs.planning import steps
 from sluice.runs.planning.steps import (
@@ -74,7 +74,7 @@ def plan_run(
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:
     """The tables that were restored, and not made anew since."""
     names = books.graph.datasets
-    return {name: mark for name in names if (mark := restored.read_restoration_mark(books.path(name))) is not None}
+    return {name: mark for name in names if (mark := versions.read_restoration_mark(books.path(name))) is not None}
 
 
 def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMark) -> str:

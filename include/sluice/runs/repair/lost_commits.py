@@ -29,7 +29,7 @@ from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
 from sluice.lake import durability
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.runs.execution.whole_logs import locate_stage_tables
+from sluice.lake.places import locate_stage_tables
 from sluice.runs.ledger import REPAIR
 from sluice.settings import Settings, name_quarantine
 

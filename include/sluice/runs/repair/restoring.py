@@ -113,7 +113,7 @@ def _check_restorable_version(workspace: Workspace, dataset: Dataset[Any], versi
 
 
 def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: int, called: str, columns: list[str]) -> None:
-    from sluice.flows.copies import erased
+    from sluice.flows.copies import restoration
 
     pipeline = workspace.pipeline
     known = {request.request: request for request in requests.list_erasure_requests(workspace.records)}
@@ -123,7 +123,7 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
             f"Run: sluice run {pipeline} --stage {DELETIONS.name}"
         )
     at = versions.read_version_commit_time(workspace.path(dataset.name), version) or datetime.min.replace(tzinfo=UTC)
-    for domain, names in sorted(erased.find_unreachable_erasures(workspace, dataset, columns).items()):
+    for domain, names in sorted(restoration.find_unreachable_erasures(workspace, dataset, columns).items()):
         done = [datetime.fromisoformat(said) for name in names if (one := known.get(name)) and (said := one.done_at)]
         if len(done) < len(names) or at <= max(done) + _SECOND:
             since = f" Versions from {max(done):%Y-%m-%dT%H:%M:%SZ} on have none of them." if len(done) == len(names) else ""

@@ -12,7 +12,7 @@ from sluice.errors import LakeTooNew, UsageError
 from sluice.flows.progress import checkpoints
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.lease import lake_format
+from sluice.runs.lease import lock
 
 LINE = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":3,"index":-1,"isStartingVersion":false}'
 
@@ -79,12 +79,12 @@ def test_a_lake_of_a_newer_sluice_is_refused(tmp_path: Path) -> None:
     records = PipelineRecords(settings, "gym")
     place = Path(records.bookkeeping()) / "lake.json"
     place.parent.mkdir(parents=True)
-    lake_format.check_lake_format(records)
-    lake_format.write_lake_format(records)
-    lake_format.check_lake_format(records)
+    lock.check_lake_format(records)
+    lock.write_lake_format(records)
+    lock.check_lake_format(records)
     place.write_text('{"format": 99}')
     with pytest.raises(LakeTooNew, match="has format 99"):
-        lake_format.check_lake_format(records)
+        lock.check_lake_format(records)
 
 
 def test_a_full_first_batch_that_was_not_finished_is_full_again(tmp_path: Path) -> None:

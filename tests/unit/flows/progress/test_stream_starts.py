@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from sluice.flows.progress import stream_starts, unread
+from sluice.flows.progress import stream_starts
 from sluice.lake import log
 
 SCHEMA = pa.schema([pa.field("source", pa.string())])
@@ -103,11 +103,11 @@ def write_offset(checkpoint: Path, path: str, version: int, batch: int = 0, inde
 
 
 def has_rows(checkpoint: str, path: str, *sources: str) -> bool:
-    return unread.has_unread_rows_of_sources(checkpoint, "outcomes", log.read_table_id(path), path, sources)
+    return stream_starts.has_unread_rows_of_sources(checkpoint, "outcomes", log.read_table_id(path), path, sources)
 
 
 def has_changes(checkpoint: str, path: str) -> bool:
-    return unread.has_unread_changes(checkpoint, {"a": log.read_table_id(path)}, {"a": path})
+    return stream_starts.has_unread_changes(checkpoint, {"a": log.read_table_id(path)}, {"a": path})
 
 
 def test_only_rows_of_its_sources_are_for_a_stream(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_what_cannot_be_known_is_for_spark_to_find(tmp_path: Path, monkeypatch: 
     taken = write_offset(tmp_path / "flow", path, 1)
     for _ in range(3):
         append(tmp_path / "a", "x")
-    monkeypatch.setattr(unread, "_MOST_VERSIONS", 2)
+    monkeypatch.setattr(stream_starts, "_MOST_VERSIONS", 2)
     assert has_rows(taken, path, "y"), "its position must move on"
     monkeypatch.undo()
     assert not has_rows(taken, path, "y")

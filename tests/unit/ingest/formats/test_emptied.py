@@ -15,7 +15,7 @@ from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
-from sluice.ingest.formats import without
+from sluice.ingest.landing import rewriting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +72,7 @@ def test_whose_the_other_cells_are() -> None:
 def _written(source: Source, path: Path, gone: set[int], emptied: dict[int, set[str]]) -> bytes:
     target = path.with_name("target")
     target.unlink(missing_ok=True)
-    without.write_without_records(source, path, gone, target, emptied)
+    rewriting.write_without_records(source, path, gone, target, emptied)
     return target.read_bytes()
 
 

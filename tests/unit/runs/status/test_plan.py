@@ -31,7 +31,7 @@ from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.planning import plan
-from sluice.runs.status import gaps, lag, reconciliation, stale
+from sluice.runs.status import lag, reconciliation, stale, timeliness
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
@@ -170,15 +170,15 @@ def scheduled(day: int, **values: Any) -> list[dict[str, Any]]:
 
 def test_gaps_are_what_never_ran_and_what_failed(settings: Settings) -> None:
     shop, now = declared(), START + 9 * DAY + timedelta(hours=1)
-    assert gaps.find_schedule_gaps(settings, shop, now) == []
+    assert timeliness.find_schedule_gaps(settings, shop, now) == []
     for day in (1, 2, 7):
         record(settings, "shop", scheduled(day))
     record(settings, "shop", [scheduled(5)[0], {**scheduled(5)[1], "state": "failed"}])
-    (found,) = gaps.find_schedule_gaps(settings, shop, now)[:1]
+    (found,) = timeliness.find_schedule_gaps(settings, shop, now)[:1]
     assert found.interval == Interval(START + 2 * DAY, START + 6 * DAY)
     assert (found.why, found.command("shop")) == ("never ran or failed", "sluice backfill shop --from 2026-01-03 --to 2026-01-07")
     # The interval of the 9th has just ended, and its run may still come; that of the 8th is missing.
-    assert [one.interval for one in gaps.find_schedule_gaps(settings, shop, now)][1:] == [
+    assert [one.interval for one in timeliness.find_schedule_gaps(settings, shop, now)][1:] == [
         Interval(START + 7 * DAY, START + 8 * DAY)
     ]
 
@@ -188,30 +188,34 @@ def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(se
     record(settings, "shop", scheduled(1))
     record(settings, "shop", [{**row, "state": "failed"} for row in scheduled(2)])
     record(settings, "shop", [{**row, "started_at": row["started_at"] + timedelta(hours=1)} for row in scheduled(2)])
-    assert [gap.interval for gap in gaps.find_schedule_gaps(settings, shop, now)] == [Interval(START + 2 * DAY, START + 3 * DAY)]
+    assert [gap.interval for gap in timeliness.find_schedule_gaps(settings, shop, now)] == [
+        Interval(START + 2 * DAY, START + 3 * DAY)
+    ]
     third = {
         "mode": "replay",
         "interval_start": datetime(2026, 1, 3, tzinfo=UTC),
         "interval_end": datetime(2026, 1, 5, tzinfo=UTC),
     }
     record(settings, "shop", both_layers(START + 5 * DAY, **third)[:1])
-    assert len(gaps.find_schedule_gaps(settings, shop, now)) == 1
+    assert len(timeliness.find_schedule_gaps(settings, shop, now)) == 1
     record(settings, "shop", both_layers(START + 6 * DAY, **third))
-    assert gaps.find_schedule_gaps(settings, shop, now) == []
+    assert timeliness.find_schedule_gaps(settings, shop, now) == []
 
 
 def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     shop, now = declared(), START + 9 * DAY + timedelta(hours=1)
     record(settings, "shop", scheduled(1))
     looks = iter([START + 3.5 * DAY, START + 3.6 * DAY, START + 3.6 * DAY + timedelta(seconds=30), START + 5.5 * DAY])
-    monkeypatch.setattr(gaps, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat))
-    span = gaps.KeptRunningSpan(PipelineRecords(settings, "shop"))
+    monkeypatch.setattr(
+        timeliness, "datetime", SimpleNamespace(now=lambda zone: next(looks), fromisoformat=datetime.fromisoformat)
+    )
+    span = timeliness.KeptRunningSpan(PipelineRecords(settings, "shop"))
     span.write()
     assert not (Path(PipelineRecords(settings, "shop").bookkeeping()) / "kept_running.json").exists(), "nothing was taken yet"
     for _ in range(3):
         span.looked()
     monkeypatch.undo()
-    open_ones = [gap.interval for gap in gaps.find_schedule_gaps(settings, shop, now)]
+    open_ones = [gap.interval for gap in timeliness.find_schedule_gaps(settings, shop, now)]
     before, after = Interval(START + 1 * DAY, START + 3 * DAY), Interval(START + 5.5 * DAY, START + 8 * DAY)
     assert open_ones == [before, after], "its first look took all of its day, its last one what had come until then"
 

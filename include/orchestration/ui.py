@@ -1,22 +1,67 @@
-"""A page with what became of a stage's tables: their latest commits and runs, read without a JVM."""
+"""What Sluice shows in Airflow's UI: a page with what became of a stage's tables, and a task's links, to it and to the log of its Spark driver.
+
+The page has the tables' latest commits and runs, read without a JVM.
+"""
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow.configuration import conf
+from airflow.providers.common.compat.sdk import BaseOperatorLink
+
+from orchestration.line import airflow_line
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import QUARANTINE, Settings, list_pipeline_names
 
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import BaseOperator
+
+PAGES = "/sluice"
+"""Where the API server serves Sluice's own pages."""
 COMMITS = 20
 RUNS = 20
-
 _STYLE = (
     "body{font:14px system-ui,sans-serif;margin:2rem;color:#222;background:#fff}table{border-collapse:collapse;margin:.5rem 0 2rem}"
     "th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid #ddd;vertical-align:top}"
 )
+
+
+class TableHistory(BaseOperatorLink):
+    """To the page with the commits and runs of the stage's tables."""
+
+    name = "Table history"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The page's address."""
+        return f"{_airflow_ui_address()}{PAGES}/{ti_key.dag_id}/history?stage={ti_key.task_id}"
+
+
+class SparkLog(BaseOperatorLink):
+    """To the log of this attempt: spark-submit runs the driver beside the task, so the task's log is the driver's."""
+
+    name = "Spark log"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The log's address."""
+        run = urllib.parse.quote(ti_key.run_id, safe="")
+        if airflow_line() == 2:
+            return f"{_airflow_ui_address()}/dags/{ti_key.dag_id}/grid?dag_run_id={run}&task_id={ti_key.task_id}&tab=logs"
+        return f"{_airflow_ui_address()}/dags/{ti_key.dag_id}/runs/{run}/tasks/{ti_key.task_id}?try_number={ti_key.try_number}"
+
+
+def stage_task_links() -> tuple[BaseOperatorLink, ...]:
+    """The links of a stage's task."""
+    return (TableHistory(), SparkLog())
+
+
+def _airflow_ui_address() -> str:
+    section = "webserver" if airflow_line() == 2 else "api"
+    return str(conf.get(section, "base_url", fallback="")).rstrip("/")
 
 
 def render_history_page(settings: Settings, pipeline: str, stage: str) -> str | None:

@@ -1,1 +1,0 @@
-"""What Sluice shows in Airflow's UI."""
