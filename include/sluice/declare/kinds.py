@@ -23,6 +23,7 @@ Role = Literal[
     "quiet",
     "check",
     "test",
+    "recompute",
     "replay_quarantined",
 ]
 DeliveryRole = Literal[
@@ -36,6 +37,10 @@ DeliveryRole = Literal[
     "find_unchanged",
     "find_warnings",
 ]
+
+
+_OF_WHAT_RUNS: tuple[Role, ...] = ("plan", "measure_lag", "measure_lag_anew", "read_standing", "quiet", "check")
+"""What status, plan and quiet runs ask of every flow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +61,9 @@ class DatasetKind:
     (declaration, an instant, what gives a table's path) gives when, while nothing comes, the clock gives its flow something to do that
     a run of that instant has not done. check: (examination, declaration) gives the columns that it stores, or None where they are not
     known yet. test: (test run, declaration) gives its rows, or None where the test gives nothing that they could be made of.
-    replay_quarantined: (workspace, declaration, rows of its quarantine, report) judges them again.
+    recompute: (recomputation, declaration) gives by plain batch code the rows that its table should have, or None where there is nothing
+    yet that they could be made of; without it, nothing can be verified. replay_quarantined: (workspace, declaration, rows of its
+    quarantine, report) judges them again.
     """
 
     name: str
@@ -78,7 +85,15 @@ class DatasetKind:
     quiet: str | None = None
     check: str | None = None
     test: str | None = None
+    recompute: str | None = None
     replay_quarantined: str | None = None
+
+    def __post_init__(self) -> None:
+        lacking = [role for role in _OF_WHAT_RUNS if self.run is not None and getattr(self, role) is None]
+        if lacking:
+            raise DeclarationError(
+                f"A {self.name} has a flow: its DatasetKind must also name functions for {', '.join(lacking)}."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +297,7 @@ TABLE = DatasetKind(
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check="sluice.runs.planning.transforms:examine_table",
     test="sluice.testing.running:make_table_rows",
+    recompute="sluice.verification.recomputation:recompute_table",
     replay_quarantined="sluice.flows.quarantine.readmission:refold_quarantined_rows",
 )
 WINDOWED_STREAM = DatasetKind(
@@ -312,6 +328,7 @@ MATERIALIZED_VIEW = DatasetKind(
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check="sluice.runs.planning.transforms:examine_view",
     test="sluice.testing.running:make_view_rows",
+    recompute="sluice.verification.recomputation:recompute_view",
 )
 COMPUTED_VIEW = DatasetKind(
     name="computed view",

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.datasets import made_rows
-from sluice.declare.datasets.tables import MaterializedView, Table
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.expansion.cdc_tables import ChangeLogFold
+from sluice.declare.kinds import load_kind_function
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
@@ -36,7 +37,7 @@ class Recomputation:
     def expected(self, name: str) -> DataFrame | None:
         """The rows that a table should have. None where there is nothing yet that it could be made of."""
         if name not in self.made:
-            found = self._recompute_declared(self.workspace.graph[name])
+            found = self._recompute_declared(self.workspace.graph.datasets[name])
             self.made[name] = found.persist() if found is not None and name in self.shared else found
         return self.made[name]
 
@@ -57,22 +58,13 @@ class Recomputation:
             if frame is not None:
                 frame.unpersist()
 
-    def _recompute_declared(self, declared: Any) -> DataFrame | None:
-        if isinstance(declared, Table):
-            return recompute_silver_rows(self.workspace, declared)
-        if not isinstance(declared, MaterializedView):
+    def _recompute_declared(self, declared: Dataset[Any]) -> DataFrame | None:
+        if declared.kind.recompute is None:
             return None
-        view = declared.over(name for name in declared.reads if log.is_delta_table(self.workspace.path(name)))
-        if view is None:
-            return None
-        inputs = {name: self._input(name) for name in view.reads}
-        if isinstance(view.function, ChangeLogFold):
-            rows = made_rows.null_empty_partition_texts(_recompute_folded_view(view.function, inputs), view.partition_by)
-        else:
-            rows = view(*inputs.values())
-        return treatments.apply_treatments(self.workspace.settings, rows, view.treatments, f"View '{view.name}'")
+        recompute: Callable[[Recomputation, Any], DataFrame | None] = load_kind_function(declared.kind, "recompute")
+        return recompute(self, declared)
 
-    def _input(self, name: str) -> DataFrame:
+    def read_input(self, name: str) -> DataFrame:
         """What a view reads: a table as it should be, with the columns that the stored one has."""
         stored = table_frames.read_table(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
         if name in self.workspace.graph.sources:  # bronze, of which everything is made
@@ -81,6 +73,24 @@ class Recomputation:
         if made is not None:
             return align_columns(made, stored.schema)
         return stored if self.as_stored(name) else stored.limit(0)
+
+
+def recompute_table(again: Recomputation, table: Table[Any]) -> DataFrame | None:
+    """The rows that a silver table should have."""
+    return recompute_silver_rows(again.workspace, table)
+
+
+def recompute_view(again: Recomputation, view: MaterializedView[Any]) -> DataFrame | None:
+    """The rows that a view should have, over those of its inputs that are there."""
+    there = view.over(name for name in view.reads if log.is_delta_table(again.workspace.path(name)))
+    if there is None:
+        return None
+    inputs = {name: again.read_input(name) for name in there.reads}
+    if isinstance(there.function, ChangeLogFold):
+        rows = made_rows.null_empty_partition_texts(_recompute_folded_view(there.function, inputs), there.partition_by)
+    else:
+        rows = there(*inputs.values())
+    return treatments.apply_treatments(again.workspace.settings, rows, there.treatments, f"View '{there.name}'")
 
 
 def _recompute_folded_view(folded: ChangeLogFold, inputs: Mapping[str, DataFrame]) -> DataFrame:

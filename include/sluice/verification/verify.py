@@ -19,7 +19,6 @@ from pyspark.sql import functions as F
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, Table
-from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
@@ -122,8 +121,8 @@ class _VerificationRun:
     def as_stored(self, name: str) -> str | None:
         """Why those that read a table follow what is stored of it; None where they follow what it should be."""
         declared = self.workspace.graph[name]
-        if name in self.workspace.graph.streams:
-            return "a stream"
+        if declared.kind.recompute is None and name in self.workspace.graph.datasets:
+            return f"a {declared.kind.label.lower()}"
         if self._restored(name) is not None:
             return "restored"
         return "stale" if self.stale(declared) else None
@@ -142,8 +141,8 @@ class _VerificationRun:
         path = self.workspace.path(name)
         state = log.read_table_state(path)
         found = VerificationFinding(name, None, rows=state.rows if state else None, version=state.version if state else None)
-        if name in self.workspace.graph.streams:
-            return replace(found, note=f"not verified: a stream{self._late(declared)}")
+        if declared.kind.recompute is None:
+            return replace(found, note=f"not verified: a {declared.kind.label.lower()}{self._late(declared)}")
         self._suit_settings_to_reads(declared)
         expected = again.expected(name)
         if expected is None and found.rows:
@@ -196,8 +195,8 @@ class _VerificationRun:
         path = self.workspace.path(name)
         return log.read_table_properties(path).get(RESTORED) if log.is_delta_table(path) else None
 
-    def _late(self, stream: Windowed[Any]) -> str:
-        state = log.read_table_state(self.workspace.late(stream.name))
+    def _late(self, declared: Dataset[Any]) -> str:
+        state = log.read_table_state(self.workspace.late(declared.name)) if declared.late else None
         return "" if state is None or state.rows is None else f"; {state.rows:,} rows late"
 
     def _suit_settings_to_reads(self, declared: Dataset[Any]) -> None:

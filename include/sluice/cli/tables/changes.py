@@ -131,7 +131,7 @@ def _find_declared_keys(records: PipelineRecords, wanted: str) -> tuple[str, ...
         graph = load_declaration_graph(records.settings, records.pipeline)
     except DeclarationError:
         return ()
-    declared = graph.tables.get(wanted) or graph.views.get(wanted)
+    declared = graph.datasets.get(wanted)
     return declared.keys if declared else ()
 
 

@@ -45,7 +45,7 @@ def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait:
 def _find_releasable_table(settings: Settings, graph: Graph, name: str) -> Dataset[Any]:
     from sluice.flows.copies import released
 
-    known = [one.name for one in (*graph.tables.values(), *graph.streams.values(), *graph.views.values()) if not one.serves]
+    known = [one.name for one in graph.datasets.values() if not one.serves]
     if name not in known:
         raise UsageError(f"'{graph.pipeline.name}.{name}' is no table that can be released.{nearest_name_hint(name, known)}")
     path, declared = graph.location(settings, name), graph.datasets[name]

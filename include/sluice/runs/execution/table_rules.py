@@ -30,7 +30,7 @@ def judge_reference_rules(workspace: Workspace, reports: Iterable[FlowReport]) -
     """Look at references, after all flows of a stage: the tables referred to may be made in it. Returns what was raised, by flow."""
     errors: dict[str, BaseException] = {}
     for report in reports:
-        dataset = workspace.graph.tables.get(report.flow) or workspace.graph.views.get(report.flow)
+        dataset = workspace.graph.datasets.get(report.flow)
         rules = [rule for rule in dataset.table_expectations if rule.refers_to is not None] if dataset else []
         if dataset and rules:
             try:

@@ -59,6 +59,9 @@ WHOLE_COPY = DatasetKind(
     run=f"{__name__}:choose_copy_flow",
     plan=f"{__name__}:plan_copy",
     measure_lag=f"{__name__}:measure_copy_lag",
+    measure_lag_anew="sluice.runs.status.lag:measure_lag_of_all_inputs",
+    read_standing=f"{__name__}:measure_copy_lag",
+    quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check=f"{__name__}:examine_copy",
     test=f"{__name__}:make_copy_rows",
 )
@@ -119,6 +122,11 @@ def test_every_function_that_a_kind_names_is_there(kind: DatasetKind) -> None:
         else:
             with pytest.raises(DeclarationError, match=f"A {kind.name} has no function for '{role}'"):
                 load_kind_function(kind, role)
+
+
+def test_a_kind_with_a_flow_answers_whatever_is_asked_of_flows() -> None:
+    with pytest.raises(DeclarationError, match=r"A whole copy has a flow.* name functions for read_standing, quiet"):
+        replace(WHOLE_COPY, read_standing=None, quiet=None)
 
 
 MAILBOX = replace(
