@@ -255,7 +255,7 @@ def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: P
     staged, dialect = StagedFiles(), source.row_dialect
     for file, together in _group_records_into_files(source, records):
         number = len(staged.examined)
-        head = f"{together[0].header}\n" if dialect and dialect.header else ""
+        head = csv_rows.format_csv_file_start(dialect, together[0].header) if dialect else ""
         try:
             content = (head + "".join(f"{record.text}\n" for record in together)).encode(source.encoding)
         except UnicodeEncodeError:
@@ -263,7 +263,7 @@ def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: P
         path = place / str(number)
         path.write_bytes(content)
         delivery = Delivery(number, source.name, file, DELIVERED, path, None, None, None)
-        header = csv_rows.parse_csv_header(dialect, head) if dialect and head else ()
+        header = csv_rows.parse_csv_header(dialect, head) if dialect else ()
         staged.examined.append(ExaminedDelivery(delivery, INGESTED, header=header, text_bytes=len(content)))
         staged.places |= {(number, row): record for row, record in enumerate(together)}
     return staged

@@ -11,6 +11,7 @@ import codecs
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from pyarrow import csv
@@ -23,6 +24,29 @@ from sluice.ingest.values.types import column_names
 BROKEN_QUOTES = "a quoted field of the row is not closed, or goes on after its closing quote"
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _CR, _LF = 13, 10
+
+
+class CsvFileStart(NamedTuple):
+    """How the text of a file begins. Each option that says so is heard here and in `format_csv_file_start`, and nowhere else.
+
+    first: the cells of its first row, None where there is none, or its quotes are wrong; end: how many characters it and what precedes
+    it have. rows_at: how many characters stand before the first record.
+    """
+
+    first: list[str | None] | None
+    end: int
+    rows_at: int
+
+
+def find_csv_file_start(dialect: CsvDialect, text: str, complete: bool) -> CsvFileStart:
+    """How a file begins. complete: whether the text is all of it; otherwise a row at its end may continue."""
+    first, end = find_first_csv_row(dialect, text, complete)
+    return CsvFileStart(first, end, end if dialect.header else 0)
+
+
+def format_csv_file_start(dialect: CsvDialect, header: str | None) -> str:
+    """What stands before the first record of a file. header: the row of the columns' names; where it is not known, of one nameless column."""
+    return f"{header or dialect.quote * 2}\n" if dialect.header else ""
 
 
 def find_first_csv_row(dialect: CsvDialect, start: str, complete: bool) -> tuple[list[str | None] | None, int]:
@@ -87,9 +111,9 @@ def format_csv_header(dialect: CsvDialect, names: Iterable[str]) -> str:
     return format_csv_row(dialect, (name or None for name in names))
 
 
-def parse_csv_header(dialect: CsvDialect, text: str) -> tuple[str, ...]:
-    """The names in such a row."""
-    return tuple(name or "" for name in find_first_csv_row(dialect, text, True)[0] or ())
+def parse_csv_header(dialect: CsvDialect, start: str) -> tuple[str, ...]:
+    """The names that a file begins with. Empty where it has no header."""
+    return tuple(name or "" for name in find_csv_file_start(dialect, start, True).first or ()) if dialect.header else ()
 
 
 def _quote_csv_cell(dialect: CsvDialect, cell: str | None) -> str:
@@ -149,8 +173,8 @@ def decode_whole_characters(data: bytes) -> str:
 def filter_csv_rows(source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:
     """What stays of the text."""
     dialect = source.dialect
-    first, end = find_first_csv_row(dialect, text, True)
-    width, at = len(first or ()), end if dialect.header else 0
+    first, _, at = find_csv_file_start(dialect, text, True)
+    width = len(first or ())
     yield text[:at]
     number = 0
     while at < len(text):

@@ -41,13 +41,12 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
     if not start.strip():
         return
     dialect = source.dialect
-    found, length = _read_first_row(dialect, start)
+    first, rows_at = _read_first_row(dialect, start)
     if dialect.header:
-        names = match_table_spelling(column_names([name or "" for name in found]), schema.names)
-        start = start[length:]
+        names = match_table_spelling(column_names([name or "" for name in first]), schema.names)
     else:
-        names = _default_field_names(source, schema, path_values, len(found))
-    for rows in parse_csv_rows(dialect, _prepend_text(start, texts), len(names)):
+        names = _default_field_names(source, schema, path_values, len(first))
+    for rows in parse_csv_rows(dialect, _prepend_text(start[rows_at:], texts), len(names)):
         if rows.count:
             yield _build_csv_block(source, schema, path_values, names, rows)
 
@@ -110,17 +109,17 @@ def _rescue_subject_keys(source: Source, names: list[str], rows: CsvRows, found:
 
 
 def _read_first_row(dialect: CsvDialect, start: bytes) -> tuple[list[str | None], int]:
-    """The cells of the first row, and up to where it goes, in bytes."""
+    """The cells of the first row, and where the first record begins, in bytes."""
     complete = len(start) < HEADER_LIMIT
     text = csv_rows.decode_whole_characters(start)
-    found, length = csv_rows.find_first_csv_row(dialect, text, complete)
-    if found is None and complete:
+    found = csv_rows.find_csv_file_start(dialect, text, complete)
+    if found.first is None and complete:
         raise UnreadableFile(
             f"the first line is no header: {csv_rows.BROKEN_QUOTES}" if dialect.header else csv_rows.BROKEN_QUOTES
         )
-    if found is None or (length == len(text) and not complete):
+    if found.first is None or (found.end == len(text) and not complete):
         raise UnreadableFile(f"the first line is longer than {HEADER_LIMIT >> 20} MiB")
-    return found, len(text[:length].encode())
+    return found.first, len(text[: found.rows_at].encode())
 
 
 def _read_file_start(texts: Iterator[bytes]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from sluice.declare import Source
+from sluice.declare.ingest.file_formats import CsvDialect
+from sluice.flows.quarantine import readmission
 from sluice.ingest import formats
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
@@ -217,6 +220,34 @@ def test_the_names_of_a_header_are_kept_as_a_row_that_is_read_again(names: tuple
     kept = csv_rows.format_csv_header(dialect, names)
     assert csv_rows.parse_csv_header(dialect, f"{kept}\n") == names
     assert names != ("id", "name") or kept == "id;name"
+
+
+OTHER_OPTIONS = {"delimiter": ";", "quote": "'", "header": False, "encoding": "latin-1"}
+
+
+@pytest.mark.parametrize("option", [one.name for one in fields(CsvDialect)])
+def test_with_each_option_a_file_is_read_rewritten_and_made_of_a_record_again(option: str, read: Read, tmp_path: Path) -> None:
+    """An option that is added is heard wherever a file begins: see `CsvFileStart`."""
+    source = Source(name="orders", format="csv", **{option: OTHER_OPTIONS[option]})
+    dialect, columns = source.dialect, ["id", "name"] if source.header else ["_c0", "_c1"]
+    schema, rows = pa.schema([(name, pa.string()) for name in columns]), [("1", "é"), ("2", "a;b,'\"\n"), ("3", None)]
+    header = csv_rows.format_csv_header(dialect, columns)
+    start = csv_rows.format_csv_file_start(dialect, header)
+    lines = [csv_rows.format_csv_row(dialect, row) for row in rows]
+    text = start + "".join(f"{line}\n" for line in lines)
+    assert read(text, schema, source) == rows
+    kept = "".join(csv_rows.filter_csv_rows(source, text, frozenset({0, 1}), {}))
+    assert kept == f"{start}{lines[2]}\n" and read(kept, schema, source) == rows[2:]
+    record = readmission.QuarantinedRecord(1, 2, "a.csv", lines[1], header if source.header else None)
+    (staged,) = readmission.stage_records(source, [record], tmp_path).examined
+    assert list(staged.header) == (columns if source.header else [])
+    assert read((tmp_path / "0").read_bytes(), schema, source) == rows[1:2]
+
+
+def test_a_record_whose_header_is_not_known_is_no_row_of_the_table(read: Read, tmp_path: Path) -> None:
+    readmission.stage_records(SOURCE, [readmission.QuarantinedRecord(1, 2, "a.csv", "7,x")], tmp_path)
+    (row,) = read((tmp_path / "0").read_bytes())
+    assert row[:2] == (None, None) and row[-2:] == (RAGGED, "7,x")
 
 
 def test_a_row_that_is_set_aside_says_whose_it_is_where_its_field_is_there(read: Read) -> None:
