@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from sluice.declare import kinds
 from sluice.declare.datasets import made_rows
@@ -23,6 +24,22 @@ if TYPE_CHECKING:
 
 Names = str | tuple[str, ...]
 Recompute = Literal["auto", "keys", "full"]
+
+
+@dataclass(frozen=True)
+class RecomputeRule:
+    """How much of a view a change of its inputs makes anew: always_full: all of it; by_cost: all, where that is cheaper; else what it touches."""
+
+    always_full: bool = False
+    by_cost: bool = False
+
+
+RECOMPUTE_RULES: Mapping[Recompute, RecomputeRule] = MappingProxyType({
+    "auto": RecomputeRule(by_cost=True),
+    "keys": RecomputeRule(),
+    "full": RecomputeRule(always_full=True),
+})
+"""What each value of `recompute` means. The engine asks the rule, never the value."""
 OnErasure = Literal["delete", "anonymise"]
 Personal = Names | Mapping[str, Treatment | None]
 """Columns with personal data; with a treatment, what becomes of each before it is stored."""
@@ -204,8 +221,13 @@ class MaterializedView(Dataset[P]):
         for mistake in made_rows.find_small_group_mistakes(self.at_least, self.subjects, self.private):
             raise DeclarationError(f"{owner}: {mistake}")
         object.__setattr__(self, "reach", check_time_reach(self.reach, self.reads, owner))
-        if self.recompute not in get_args(Recompute):
-            raise DeclarationError(f"{owner}: recompute is one of {', '.join(get_args(Recompute))}, not '{self.recompute}'.")
+        if self.recompute not in RECOMPUTE_RULES:
+            raise DeclarationError(f"{owner}: recompute is one of {', '.join(RECOMPUTE_RULES)}, not '{self.recompute}'.")
+
+    @property
+    def recompute_rule(self) -> RecomputeRule:
+        """What its `recompute` means."""
+        return RECOMPUTE_RULES[self.recompute]
 
     def list_fingerprint_fields(self) -> tuple[object, ...]:
         """How far changes reach, and how small groups may be. How cheaply a view is kept does not count."""

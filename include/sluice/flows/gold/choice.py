@@ -78,8 +78,10 @@ def is_small_row_count(*counts: int | None) -> bool:
 
 def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str | None:
     """The reason to recompute the view in full whatever has changed, or None. Reads nothing."""
-    if view.recompute != "auto":
-        return "as declared" if view.recompute == "full" else None
+    if view.recompute_rule.always_full:
+        return "as declared"
+    if not view.recompute_rule.by_cost:
+        return None
     rows = sum_row_counts(known)
     small = rows is not None and rows <= SMALL_ROWS and sum(state.bytes for state in known.values()) <= SMALL_BYTES
     return "small table" if small else None
@@ -90,7 +92,7 @@ def is_most_of_view_touched(
 ) -> bool:
     """Whether most of the view's rows are in these scopes. Files that are out of range are not read."""
     rows = known[view.name].rows
-    if view.recompute != "auto" or not rows:
+    if not view.recompute_rule.by_cost or not rows:
         return False
     path, bound = workspace.path(view.name), MOST * rows
     # What the changes themselves bound takes no look at the table, and what its files bound no job.

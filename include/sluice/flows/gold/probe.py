@@ -65,7 +65,7 @@ def find_input_reaches(
     asking = session.newSession()
     asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
     # All of its inputs' rows are there whenever one that is made anew in full is called.
-    rows = _make_empty_rows(asking) if view.recompute == "full" else _make_untouchable_rows(asking)
+    rows = _make_empty_rows(asking) if view.recompute_rule.always_full else _make_untouchable_rows(asking)
     leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
     result = _call_view_on_placeholders(view, leaves)
     names = {_relation_id(leaf): name for name, leaf in leaves.items()}

@@ -14,6 +14,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import KafkaSource, Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.cdc.auto_cdc import AutoCdc
+from sluice.declare.datasets import tables
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.windowed import Windowed
@@ -251,3 +252,7 @@ def test_what_a_new_kind_gives_wrong_is_told_under_its_label(settings: Settings,
     pipeline = Pipeline(name="shop", description="x", owner="x", layers=("pipelines.shop.bronze", __name__))
     (mistake,) = transforms.examine_transforms(spark, settings, build_declaration_graph(pipeline, [ORDERS, wrong])).mistakes
     assert mistake.startswith("Copy 'wrong': ") and "town" in mistake
+
+
+def test_each_value_of_recompute_has_its_rule() -> None:
+    assert set(tables.RECOMPUTE_RULES) == set(get_args(tables.Recompute))
