@@ -102,7 +102,7 @@ EraseControl = Callable[["Workspace", CanaryPlace], int]
 class ControlStore:
     """A store of the canary's: its files stand for those of a place, and are erased as these are, by the same functions.
 
-    folder: below the canary's own. step: the ledger of erasures calls it `canary <step>`. column: which says whose a row or record is.
+    folder: below the canary's own. step: as `noted_step` has it. column: which says whose a row or record is.
     prepare: what needs Spark, once it is planted.
     """
 
@@ -113,6 +113,11 @@ class ControlStore:
     findings: tuple[ControlFinding, ...]
     column: str = ""
     prepare: Callable[[Workspace, Path], None] | None = None
+
+    @property
+    def noted_step(self) -> str:
+        """What the ledger of erasures calls the step that erases it."""
+        return f"canary {self.step}"
 
 
 Claim = Callable[[str, Path], bool]

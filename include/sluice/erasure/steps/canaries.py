@@ -34,7 +34,7 @@ def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
     """Erase the canaries of the requests that are carried out from these stores."""
     for name, request in _requests_by_canary(erasing.waiting).items():
         for store in stores:
-            step, of = f"canary {store.step}", f"{name}/{store.folder}"
+            step, of = store.noted_step, f"{name}/{store.folder}"
             folder = canary.find_planted_canary(erasing.workspace.records, name)
             if folder and not erasing.is_done(step, of):
                 values = _read_canary_values(erasing.workspace, request)

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from sluice.erasure import ledger
+from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.requests import ErasureRequest
+from sluice.errors import nearest_name_hint
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
 Follow = Callable[[], list[FlowReport]]
 """Runs every flow above bronze, so that what reads a table hears of what left it. Raises NotFollowed."""
+
+
+_STEPS = frozenset({
+    *(place.name for place in PERSONAL_PLACES),
+    *(store.noted_step for place in PERSONAL_PLACES for store in place.controls),
+})
 
 
 class NotFollowed(Exception):
@@ -41,7 +49,12 @@ class Erasing:
         return {one.domain for request in self.waiting for one in request.subjects}
 
     def is_done(self, step: str, table: str = "") -> bool:
-        """Whether a step was done of a table, for all of the requests."""
+        """Whether a step was done of a table, for all of the requests. step: the name of a personal place, or that of a canary's store.
+
+        Raises ValueError for another one: what is noted under a name that nobody reads would be done again and again.
+        """
+        if step not in _STEPS:
+            raise ValueError(f"There is no personal place '{step}' in the registry.{nearest_name_hint(step, _STEPS)}")
         return all((request.request, table, step) in self._noted for request in self.waiting)
 
     def done(self, step: str, table: str = "", rows: int = 0, files: int = 0) -> None:

@@ -717,3 +717,10 @@ def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeyp
         requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state == requests.LOGICALLY
     )
     assert len(list(Path(workspace.path("said")).glob("*.parquet"))) == 3
+
+
+def test_what_no_place_is_called_is_no_step(workspace: Workspace) -> None:
+    erasing = Erasing(workspace, [], lambda: [])
+    assert erasing.is_done("landing") and erasing.is_done("canary table")
+    with pytest.raises(ValueError, match=r"no personal place 'landings' in the registry\. Did you mean 'landing'"):
+        erasing.is_done("landings")
