@@ -7,6 +7,7 @@ without two jobs that look for them in the log. A checkpoint is made when one is
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from sluice.durable_files import flush_file_and_name, write_json_durably
 from sluice.errors import SluiceError
 from sluice.table_properties import CHECKPOINT_INTERVAL
 
+_COMMIT, _CHECKSUM = re.compile(r"\d{20}\.json"), re.compile(r"\d{20}\.crc")
 _DESCRIBES = ("metadata", "protocol")
 _ACTIONS = {"metaData": "metadata", "protocol": "protocol"}
 """How a commit calls what the checksum file repeats."""
@@ -89,13 +91,16 @@ def _describe_table(log_folder: Path, version: int) -> dict[str, Any]:
 
 
 def remove_checksums_without_commit(path: str) -> None:
-    """delta-rs removes commits that have outlived the log's retention, and not what belongs to them."""
+    """Remove those of commits before the first that is there: delta-rs removes commits that have outlived the log's retention, and not these.
+
+    A checksum of a later version whose commit is not there stays: it tells that a commit was lost.
+    """
     log_folder = Path(path) / LOG
-    present = {file.name for file in log_folder.iterdir()}
-    for name in present:
-        version, dot, kind = name.partition(".")
-        if dot and kind == "crc" and version.isdecimal() and f"{version}.json" not in present:
-            (log_folder / name).unlink(missing_ok=True)
+    names = {file.name for file in log_folder.iterdir()}
+    commits, checksums = ({int(name[:20]) for name in names if pattern.fullmatch(name)} for pattern in (_COMMIT, _CHECKSUM))
+    for version in checksums:
+        if commits and version < min(commits):
+            _checksum_file(log_folder, version).unlink(missing_ok=True)
 
 
 def _read_actions(commit: Path) -> Iterator[tuple[str, dict[str, Any]]]:

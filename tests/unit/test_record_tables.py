@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluice import entries, record_tables
-from sluice.delta_log import open_checked_table, read_snapshot_rows
+from sluice.delta_log import DamagedLog, open_checked_table, read_snapshot_rows
 from sluice.entries import ENTRY
 from sluice.record_tables import MOST_SMALL_FILES, append_record_rows, create_record_table, has_many_small_files, join_small_files
 from sluice.table_properties import RETENTION, STATISTICS
@@ -145,3 +145,10 @@ def test_a_checkpoint_comes_every_ten_commits_and_expired_commits_go(runs: str) 
     assert (log / f"{last // 10 * 10:020d}.checkpoint.parquet").exists()
     assert not (log / f"{1:020d}.json").exists() and not (log / f"{1:020d}.crc").exists()
     assert list_entries(runs) == list(range(1, 24))
+
+
+def test_a_commit_that_was_lost_is_not_passed_over(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (Path(runs) / "_delta_log" / f"{DeltaTable(runs).version():020d}.json").unlink()
+    forget_own_tables(monkeypatch)
+    with pytest.raises(DamagedLog, match="is missing, and its checksum is there"):
+        append(runs, 1)
