@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 from tests.conftest import ROOT
 
-from sluice import autoload_to_table
+from sluice import autoload_to_table, record_tables
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 
 if TYPE_CHECKING:
@@ -94,6 +95,18 @@ def test_four_arguments_ingest_what_is_there_grow_with_it_and_take_nothing_twice
     third = take(*arguments)
     assert (third["batch"], third["deliveries"], third["rows"]) == (None, 0, 0)
     assert at(spark, tmp_path / "table").count() == 4
+
+
+def test_however_often_it_is_called_its_records_are_few_files(
+    spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    for number in (2, 3, 4):
+        land(folder, f"{number}.json", {"id": number * 10})
+        take(folder, "json", str(tmp_path / "visits"), tmp_path / "checkpoint")
+    assert ids(at(spark, tmp_path / "visits")) == [1, 2, 20, 30, 40]
+    logs = [path.parent for path in tmp_path.rglob("_delta_log") if path.parent.name in ("deliveries", "outcomes")]
+    assert len(logs) == 2 and {len(DeltaTable(path).file_uris()) for path in logs} == {1}
 
 
 def test_a_table_by_name_is_in_the_callers_database_and_its_history_names_the_run(

@@ -23,10 +23,11 @@ from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
 from sluice.ingest.schema import schema_log
 from sluice.lake import log
+from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import BRONZE
-from sluice.record_tables import create_record_table
+from sluice.record_tables import create_record_table, has_many_small_files, join_small_files
 from sluice.runs.job import describe_error_without_values
 from sluice.runs.lease import lock
 from sluice.settings import Settings
@@ -224,6 +225,9 @@ class Autoload:
                     source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run
                 )
                 self._report.notes += cleaned.notes(source)
+                for records in (workspace.deliveries, workspace.outcomes):  # it has no stage `optimize`
+                    if has_many_small_files(records):
+                        join_small_files(records, format_commit_mark(run=workspace.run))
         except StopRequested:
             pass
         except SluiceError as error:
