@@ -165,7 +165,7 @@ def test_commands_in_the_text_are_there() -> None:
         command: Any = group
         while hasattr(command, "commands"):
             assert words and words[0] in command.commands, words
-            command, words = command.commands[words[0]], words[1:]
+            command, words = command.get_command(None, words[0]), words[1:]
         options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         assert {word for word in words if word.startswith("--")} <= options | {"--help"}, words
 

@@ -1,65 +1,108 @@
-"""The command line: `sluice ...` or `python -m sluice.cli ...`. Exit codes: 0 done, 1 failed, 2 wrong use, 3 lease held."""
+"""The command line: `sluice ...` or `python -m sluice.cli ...`. Exit codes: 0 done, 1 failed, 2 wrong use, 3 lease held.
+
+A command's module is loaded when the command is called: help, and a mistake in a name, cost no library but this one's.
+"""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from sluice.cli.erasure import certificates, people
-from sluice.cli.monitoring import records, status
-from sluice.cli.repair import checkpoint, quarantine, restore
-from sluice.cli.running import backfill, land, plan, run
-from sluice.cli.setup import machine
-from sluice.cli.tables import changes, copies, read, verify
 from sluice.errors import SluiceError
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 
-app = typer.Typer(
-    name="sluice",
-    help="Incremental medallion pipelines on Airflow, Spark and Delta Lake.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+if TYPE_CHECKING:
+    from typer._click import Command, Context, HelpFormatter
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    """A command, or a group of commands. function: as "module:name". summary: what the list of commands says of it."""
+
+    name: str
+    function: str
+    summary: str
+
+
+COMMANDS = (
+    CommandEntry("check", "sluice.cli.running.plan:check", "Find mistakes in declarations."),
+    CommandEntry("plan", "sluice.cli.running.plan:plan", "Say what a run would do."),
+    CommandEntry("run", "sluice.cli.running.run:run", "Bring a pipeline's tables up to date."),
+    CommandEntry("backfill", "sluice.cli.running.backfill:backfill", "Replay days, with today's code."),
+    CommandEntry("stop", "sluice.cli.running.run:stop", "Ask a pipeline's run to stop, and wait until it has."),
+    CommandEntry("land", "sluice.cli.running.land:land", "Put deliveries into the landing folder."),
+    CommandEntry("sql", "sluice.cli.tables.read:sql", "Ask the tables and views in SQL, through Spark."),
+    CommandEntry("show", "sluice.cli.tables.read:show", "Show some rows of a table or @view."),
+    CommandEntry("changes", "sluice.cli.tables.changes:changes", "List the rows that each version of a table changed."),
+    CommandEntry("verify", "sluice.cli.tables.verify:verify", "Compare tables with a full recompute from bronze."),
+    CommandEntry("diff", "sluice.cli.tables.copies:diff", "Compare a table with what it was, or with another lake."),
+    CommandEntry("clone", "sluice.cli.tables.copies:clone", "Clone a pipeline's tables into another lake."),
+    CommandEntry("restore", "sluice.cli.repair.restore:restore", "Let a table be as it was at a version."),
+    CommandEntry("repair", "sluice.cli.repair.restore:repair", "Put damaged logs of tables right."),
+    CommandEntry("status", "sluice.cli.monitoring.status:status", "Say what there is, what waits and what ran last."),
+    CommandEntry("history", "sluice.cli.monitoring.records:history", "List a table's versions, newest first."),
+    CommandEntry("ledger", "sluice.cli.monitoring.records:ledger", "List deliveries, newest first."),
+    CommandEntry("runs", "sluice.cli.monitoring.records:runs", "List what each run did, newest first."),
+    CommandEntry("doctor", "sluice.cli.setup.machine:doctor", "Say whether this machine can run Sluice."),
+    CommandEntry("tour", "sluice.cli.setup.machine:tour", "Run the DAG through a real Airflow."),
+    CommandEntry("demo-erasure", "sluice.cli.setup.machine:demo_erasure", "Erase a member of a made-up gym, and show the proof."),
+    CommandEntry("up", "sluice.cli.setup.machine:up", "Start Airflow with its UI on 127.0.0.1."),
+    CommandEntry("down", "sluice.cli.setup.machine:down", "Stop what `up` started."),
+    CommandEntry("quarantine", "sluice.cli.repair.quarantine:app", "List, show, replay or discard what was set aside."),
+    CommandEntry("checkpoint", "sluice.cli.repair.checkpoint:app", "Show how far flows have come, or make one start anew."),
+    CommandEntry("erase", "sluice.cli.erasure:erase", "Erase people: ask for it, carry it out, prove it."),
+    CommandEntry("release", "sluice.cli.tables.copies:release", "Make de-identified copies of tables, with numbers."),
+    CommandEntry("secrets", "sluice.cli.setup.machine:secrets", "Keep the keys of pseudonyms and passwords of brokers."),
+    CommandEntry("new", "sluice.cli.setup.machine:new", "Write a new pipeline."),
 )
-app.command()(plan.check)
-app.command()(plan.plan)
-app.command()(run.run)
-app.command()(backfill.backfill)
-app.command()(run.stop)
-app.command()(land.land)
-app.command()(read.sql)
-app.command()(read.show)
-app.command()(changes.changes)
-app.command()(verify.verify)
-app.command()(copies.diff)
-app.command()(copies.clone)
-app.command()(restore.restore)
-app.command()(restore.repair)
-app.command()(status.status)
-app.command()(records.history)
-app.command()(records.ledger)
-app.command()(records.runs)
-app.add_typer(quarantine.app, name="quarantine")
-app.add_typer(checkpoint.app, name="checkpoint")
-people.erase.command()(people.run)
-people.erase.command()(people.approve)
-people.erase.command()(certificates.certificate)
-people.erase.command()(certificates.verify)
-people.erase.command()(certificates.public_key)
-people.erase.command()(certificates.scan)
-app.add_typer(people.erase, name="erase")
-app.add_typer(copies.release, name="release")
-app.add_typer(machine.secrets, name="secrets")
-app.command()(machine.doctor)
-app.add_typer(machine.new, name="new")
-app.command()(machine.tour)
-app.command()(machine.demo_erasure)
-app.command()(machine.up)
-app.command()(machine.down)
+"""All commands, in the order in which help lists them. Each has its own help at the function, or at the group of that name."""
+
+_LOOKS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
+
+
+class _LoadedWhenCalled(TyperGroup):
+    """The group of all commands, of which it loads the one that is called."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._entries = {entry.name: entry for entry in COMMANDS}
+        self.commands = cast("Any", dict.fromkeys(self._entries))  # the names alone, to tell what was meant by a wrong one
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        entry = self._entries.get(cmd_name)
+        return load_command(entry) if entry else None
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(entry.name, entry.summary) for entry in COMMANDS])
+
+
+def load_command(entry: CommandEntry) -> Command:
+    """The command, or group of commands, of an entry."""
+    module, _, name = entry.function.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    holder = typer.Typer(**_LOOKS)
+    holder.callback()(lambda: None)  # so that it is a group, however few it holds
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=entry.name)
+    else:
+        holder.command(entry.name)(found)
+    return get_group(holder).commands[entry.name]
+
+
+app = typer.Typer(name="sluice", cls=_LoadedWhenCalled, no_args_is_help=True, **_LOOKS)
+
+
+@app.callback()
+def describe_project() -> None:
+    """Incremental medallion pipelines on Airflow, Spark and Delta Lake."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -19,7 +19,7 @@ import pytest
 from deltalake import write_deltalake
 from tests.conftest import PLACES
 
-from sluice.cli import main
+from sluice.cli import COMMANDS, CommandEntry, load_command, main
 from sluice.cli.setup import machine
 from sluice.ingest import ledger as tables
 from sluice.pipeline_records import PipelineRecords
@@ -38,6 +38,15 @@ try:
 except SystemExit as ended:
     code = ended.code
 print('pyspark' in sys.modules, 'airflow' in sys.modules, code)
+"""
+LOADED = """
+import json, sys
+from sluice.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    heavy = ('airflow', 'deltalake', 'numpy', 'pandas', 'pyarrow', 'pyspark', 'sqlglot', 'rich')
+    print(json.dumps([ended.code, [name for name in heavy if name in sys.modules]]))
 """
 
 
@@ -177,6 +186,20 @@ def test_what_needs_no_spark_loads_none(command: tuple[str, ...], tmp_path: Path
     )
     expected = {"show": "1", "run": "2", "new": "2"}.get(command[0], "0")
     assert ran.stdout.splitlines()[-1] == f"False False {expected}", ran.stderr
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_each_command_is_there_under_its_name(entry: CommandEntry) -> None:
+    command = load_command(entry)
+    assert command.name == entry.name and command.help
+    assert len(f"  {'demo-erasure'}  {entry.summary}") < 80, "one line of help"
+
+
+def test_help_and_a_wrong_name_load_no_library_but_that_of_the_command_line() -> None:
+    for arguments, code in ((["--help"], 0), (["runss"], 2)):
+        ran = subprocess.run([sys.executable, "-c", LOADED, *arguments], capture_output=True, text=True, check=True)
+        exit_code, loaded = json.loads(ran.stdout.splitlines()[-1])
+        assert exit_code == code and loaded == [], ran.stderr
 
 
 def test_it_starts_as_a_module_and_as_a_script() -> None:
