@@ -1,6 +1,6 @@
 """What a run with nothing new costs: a quiet pipeline's beside the same run that looks for itself, as CPU seconds of `sluice run`.
 
-    .venv/bin/python benchmarks/nothing_new.py [--pipeline gym] [--rounds 3]
+    .venv/bin/python benchmarks/nothing_new.py [--pipeline gym] [--rounds 3] [--write FILE]
 
 A day is landed and run first. Then, in turn, runs of all stages in a process of their own: one that finds the pipeline quiet, and one
 whose mark was taken away, so that Spark starts and every stage looks. CPU seconds are of that process and all that it started. Both must
@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 from _cpu_seconds import adopt_orphans, measure_command
+from _results import write_section
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
@@ -46,6 +47,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pipeline", default="gym")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the results into this file, as a section")
     asked = parser.parse_args()
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
@@ -64,8 +66,13 @@ def main() -> int:
                 print(f"{kind}: {seconds[-1]:.1f} CPU s", flush=True)
         same = all(one == outcomes[0] for one in outcomes)
         ratio = statistics.median(took["quiet"]) / statistics.median(took["looks"])
-        print(f"medians: quiet {statistics.median(took['quiet']):.1f}, looks {statistics.median(took['looks']):.1f} CPU s")
-        print(f"ratio {ratio:.2f}, goal {GOAL}; tables and records {'are the same' if same else 'DIFFER'}")
+        text = f"Medians of {asked.rounds}: quiet {statistics.median(took['quiet']):.1f}, looks {statistics.median(took['looks']):.1f} CPU seconds, "
+        text += f"ratio {ratio:.2f}, goal {GOAL}. Tables and records {'are the same' if same else 'DIFFER'}."
+        print(text)
+        if asked.write:
+            write_section(
+                asked.write, "nothing_new", f"## A run of `{asked.pipeline}` with nothing new (`nothing_new.py`)\n\n{text}"
+            )
         return 0 if same and ratio <= GOAL else 1
 
 
