@@ -38,7 +38,7 @@ class FlowReport(FlowCounts):
 
     recomputed: of a view, how much of it was made again and why, as "keys: 12 of 80 rows" or "full: small table"; None: nothing was.
     written_by: what wrote the new versions, "Spark", "delta-rs" or "delta-rs, Spark"; None where there is none.
-    verified_part: which part of the table was compared, as "3/8"; None: all of it, or nothing was.
+    verified_part: which part of the table was found to be as it should, or not, as "3/8"; None: nothing could be said.
     """
 
     flow: str

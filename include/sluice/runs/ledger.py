@@ -42,7 +42,7 @@ RUNS = pa.schema([
 it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
 rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
 was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why.
-written_by: what wrote the new versions, Spark, delta-rs or both. verified_part: which part of the table was compared, as 3/8.
+written_by: what wrote the new versions, Spark, delta-rs or both. verified_part: which part of the table was found to be as it should, or not, as 3/8.
 The counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns by which runs and outcomes without an entry are in order."""

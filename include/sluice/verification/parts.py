@@ -40,8 +40,12 @@ class TablePart:
         return F.pmod(F.xxhash64(*(F.col(f"`{key}`") for key in keys)), F.lit(self.of)) == self.number - 1
 
 
+WHOLE = TablePart(1, 1)
+"""All of a table."""
+
+
 def parse_table_part(text: str | None) -> TablePart | None:
-    """A part as `str` gives it; None for a table as a whole."""
+    """A part as `str` gives it; None where the text is none."""
     named = _NAMED.fullmatch(text or "")
     return TablePart(int(named[1]), int(named[2])) if named else None
 

@@ -21,7 +21,7 @@ from sluice.runs.execution.stages import FlowsFailed, StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
-from sluice.verification.parts import TablePart, list_table_parts, parse_table_part
+from sluice.verification.parts import WHOLE, TablePart, list_table_parts, parse_table_part
 from sluice.verification.verify import VerificationFinding
 
 _NAMED = 5
@@ -98,15 +98,15 @@ class _Turn:
 
 
 def _has_compared(row: ledger.Row, part: TablePart) -> bool:
-    """Whether a verification was of all rows of a part."""
+    """Whether a verification was of all rows of a part, and could say whether they are as they should be."""
     compared = parse_table_part(row["verified_part"])
-    return compared is None or compared.holds(part)
+    return compared is not None and compared.holds(part)
 
 
 def choose_turn(workspace: Workspace) -> _Turn | None:
     """The table that was verified longest ago, or never; of several the first. None where there is no table yet.
 
-    Of it the part that differed when it was last compared, or else the one that was compared longest ago.
+    Of it the part that differed when it was last compared, or else the one that was compared longest ago, or of which nothing could be said.
     """
     rows = [row for row in ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
     last = {row["flow"]: place for place, row in enumerate(rows)}
@@ -177,8 +177,9 @@ def _build_verification_report(one: VerificationFinding, turn: _Turn | None) -> 
         flow=one.table, layer=VERIFY.name, version_before=one.version, version_after=one.version, rows_in=one.rows or 0
     )
     report.notes.append(str(one))
+    if one.equal is not None:
+        report.verified_part = str(one.part or WHOLE)
     if turn is not None and one.part is not None:
-        report.verified_part = str(one.part)
         report.notes += [turn.describe_proof()] if one.equal else [f"part {one.part.number} of {one.part.of}"]
     report.seconds = one.seconds
     return report
