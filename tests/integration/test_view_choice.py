@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
+from deltalake import DeltaTable as RustTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -93,7 +94,7 @@ class Lake:
         )
 
     def files(self, name: str) -> set[str]:
-        return set(log.DeltaTable(self.workspace.path(name)).file_uris())
+        return set(RustTable(self.workspace.path(name)).file_uris())
 
 
 @pytest.fixture
