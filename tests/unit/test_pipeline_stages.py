@@ -28,8 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "include" / "sluice" / "pipeline_stages.py"
 COMMANDS = {
     # What people type, or a field of a record: the same word for something else.
-    ("cli/__init__.py", ERASE),
-    ("cli/__init__.py", RELEASE),
     ("demonstrations/erasure.py", ERASE),
     ("cli/monitoring/status.py", BRONZE.name),
     ("cli/tables/copies.py", CLONE),

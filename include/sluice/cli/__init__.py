@@ -24,43 +24,47 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command, or a group of commands. function: as "module:name". summary: what the list of commands says of it."""
+    """A command, or a group of commands, which is called like its function. function: as "module:name". summary: what the list of commands says."""
 
-    name: str
     function: str
     summary: str
 
+    @property
+    def name(self) -> str:
+        """What people type."""
+        return self.function.rpartition(":")[2].replace("_", "-")
+
 
 COMMANDS = (
-    CommandEntry("check", "sluice.cli.running.plan:check", "Find mistakes in declarations."),
-    CommandEntry("plan", "sluice.cli.running.plan:plan", "Say what a run would do."),
-    CommandEntry("run", "sluice.cli.running.run:run", "Bring a pipeline's tables up to date."),
-    CommandEntry("backfill", "sluice.cli.running.backfill:backfill", "Replay days, with today's code."),
-    CommandEntry("stop", "sluice.cli.running.run:stop", "Ask a pipeline's run to stop, and wait until it has."),
-    CommandEntry("land", "sluice.cli.running.land:land", "Put deliveries into the landing folder."),
-    CommandEntry("sql", "sluice.cli.tables.read:sql", "Ask the tables and views in SQL, through Spark."),
-    CommandEntry("show", "sluice.cli.tables.read:show", "Show some rows of a table or @view."),
-    CommandEntry("changes", "sluice.cli.tables.changes:changes", "List the rows that each version of a table changed."),
-    CommandEntry("verify", "sluice.cli.tables.verify:verify", "Compare tables with a full recompute from bronze."),
-    CommandEntry("diff", "sluice.cli.tables.copies:diff", "Compare a table with what it was, or with another lake."),
-    CommandEntry("clone", "sluice.cli.tables.copies:clone", "Clone a pipeline's tables into another lake."),
-    CommandEntry("restore", "sluice.cli.repair.restore:restore", "Let a table be as it was at a version."),
-    CommandEntry("repair", "sluice.cli.repair.restore:repair", "Put damaged logs of tables right."),
-    CommandEntry("status", "sluice.cli.monitoring.status:status", "Say what there is, what waits and what ran last."),
-    CommandEntry("history", "sluice.cli.monitoring.records:history", "List a table's versions, newest first."),
-    CommandEntry("ledger", "sluice.cli.monitoring.records:ledger", "List deliveries, newest first."),
-    CommandEntry("runs", "sluice.cli.monitoring.records:runs", "List what each run did, newest first."),
-    CommandEntry("doctor", "sluice.cli.setup.machine:doctor", "Say whether this machine can run Sluice."),
-    CommandEntry("tour", "sluice.cli.setup.machine:tour", "Run the DAG through a real Airflow."),
-    CommandEntry("demo-erasure", "sluice.cli.setup.machine:demo_erasure", "Erase a member of a made-up gym, and show the proof."),
-    CommandEntry("up", "sluice.cli.setup.machine:up", "Start Airflow with its UI on 127.0.0.1."),
-    CommandEntry("down", "sluice.cli.setup.machine:down", "Stop what `up` started."),
-    CommandEntry("quarantine", "sluice.cli.repair.quarantine:app", "List, show, replay or discard what was set aside."),
-    CommandEntry("checkpoint", "sluice.cli.repair.checkpoint:app", "Show how far flows have come, or make one start anew."),
-    CommandEntry("erase", "sluice.cli.erasure:erase", "Erase people: ask for it, carry it out, prove it."),
-    CommandEntry("release", "sluice.cli.tables.copies:release", "Make de-identified copies of tables, with numbers."),
-    CommandEntry("secrets", "sluice.cli.setup.machine:secrets", "Keep the keys of pseudonyms and passwords of brokers."),
-    CommandEntry("new", "sluice.cli.setup.machine:new", "Write a new pipeline."),
+    CommandEntry("sluice.cli.running.plan:check", "Find mistakes in declarations."),
+    CommandEntry("sluice.cli.running.plan:plan", "Say what a run would do."),
+    CommandEntry("sluice.cli.running.run:run", "Bring a pipeline's tables up to date."),
+    CommandEntry("sluice.cli.running.backfill:backfill", "Replay days, with today's code."),
+    CommandEntry("sluice.cli.running.run:stop", "Ask a pipeline's run to stop, and wait until it has."),
+    CommandEntry("sluice.cli.running.land:land", "Put deliveries into the landing folder."),
+    CommandEntry("sluice.cli.tables.read:sql", "Ask the tables and views in SQL, through Spark."),
+    CommandEntry("sluice.cli.tables.read:show", "Show some rows of a table or @view."),
+    CommandEntry("sluice.cli.tables.changes:changes", "List the rows that each version of a table changed."),
+    CommandEntry("sluice.cli.tables.verify:verify", "Compare tables with a full recompute from bronze."),
+    CommandEntry("sluice.cli.tables.copies:diff", "Compare a table with what it was, or with another lake."),
+    CommandEntry("sluice.cli.tables.copies:clone", "Clone a pipeline's tables into another lake."),
+    CommandEntry("sluice.cli.repair.restore:restore", "Let a table be as it was at a version."),
+    CommandEntry("sluice.cli.repair.restore:repair", "Put damaged logs of tables right."),
+    CommandEntry("sluice.cli.monitoring.status:status", "Say what there is, what waits and what ran last."),
+    CommandEntry("sluice.cli.monitoring.records:history", "List a table's versions, newest first."),
+    CommandEntry("sluice.cli.monitoring.records:ledger", "List deliveries, newest first."),
+    CommandEntry("sluice.cli.monitoring.records:runs", "List what each run did, newest first."),
+    CommandEntry("sluice.cli.setup.machine:doctor", "Say whether this machine can run Sluice."),
+    CommandEntry("sluice.cli.setup.machine:tour", "Run the DAG through a real Airflow."),
+    CommandEntry("sluice.cli.setup.machine:demo_erasure", "Erase a member of a made-up gym, and show the proof."),
+    CommandEntry("sluice.cli.setup.machine:up", "Start Airflow with its UI on 127.0.0.1."),
+    CommandEntry("sluice.cli.setup.machine:down", "Stop what `up` started."),
+    CommandEntry("sluice.cli.repair.quarantine:quarantine", "List, show, replay or discard what was set aside."),
+    CommandEntry("sluice.cli.repair.checkpoint:checkpoint", "Show how far flows have come, or make one start anew."),
+    CommandEntry("sluice.cli.erasure:erase", "Erase people: ask for it, carry it out, prove it."),
+    CommandEntry("sluice.cli.tables.copies:release", "Make de-identified copies of tables, with numbers."),
+    CommandEntry("sluice.cli.setup.machine:secrets", "Keep the keys of pseudonyms and passwords of brokers."),
+    CommandEntry("sluice.cli.setup.machine:new", "Write a new pipeline."),
 )
 """All commands, in the order in which help lists them. Each has its own help at the function, or at the group of that name."""
 

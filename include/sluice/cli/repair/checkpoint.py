@@ -25,10 +25,10 @@ from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
-app = typer.Typer(help="Show how far each flow has come, or make one start anew.", no_args_is_help=True)
+checkpoint = typer.Typer(help="Show how far each flow has come, or make one start anew.", no_args_is_help=True)
 
 
-@app.command()
+@checkpoint.command()
 def show(
     name: Annotated[str | None, typer.Argument(metavar="[PIPELINE[.TABLE]]", help="Otherwise all.")] = None,
     as_json: AsJson = False,
@@ -48,7 +48,7 @@ def show(
     print_rows([_checkpoint_as_row(row) for row in rows], columns)
 
 
-@app.command()
+@checkpoint.command()
 def reset(
     name: Annotated[str, typer.Argument(metavar="PIPELINE.TABLE", help="The table whose flow is to start anew.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,

@@ -17,7 +17,7 @@ from sluice.runs import ledger
 from sluice.runs.repair import readmission
 from sluice.settings import QUARANTINE, Settings, name_quarantine, name_quarantined_table, require_known_pipeline
 
-app = typer.Typer(help="Rows and files that were set aside: list, show, replay, discard.", no_args_is_help=True)
+quarantine = typer.Typer(help="Rows and files that were set aside: list, show, replay, discard.", no_args_is_help=True)
 
 PLAIN = ("_delivery", "_file", "_row", "reasons", "rules_version", "quarantined_at")
 """The columns of a quarantine that hold nothing of a record."""
@@ -36,7 +36,7 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help=_ID, show
 Wait = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")]
 
 
-@app.command("list")
+@quarantine.command("list")
 def list_reasons(
     pipeline: PipelineName,
     ids: Annotated[bool, typer.Option("--ids", help="By delivery, with the id that replay and discard take.")] = False,
@@ -63,7 +63,7 @@ def list_reasons(
         escaping_console().print(f"Nothing of '{pipeline}' is in quarantine.")
 
 
-@app.command()
+@quarantine.command()
 def show(
     pipeline: PipelineName,
     name: Annotated[str, typer.Argument(metavar="ID|TABLE", help=f"{_ID} Or a table: its latest.")],
@@ -92,7 +92,7 @@ def show(
         escaping_console().print(f"Nothing of '{pipeline}.{name}' is in quarantine.")
 
 
-@app.command()
+@quarantine.command()
 def replay(
     pipeline: PipelineName,
     ids: Ids = None,
@@ -109,7 +109,7 @@ def replay(
     _print_readmission_report(pipeline, report, as_json)
 
 
-@app.command()
+@quarantine.command()
 def discard(
     pipeline: PipelineName,
     ids: Ids = None,
