@@ -44,7 +44,7 @@ _OWN: dict[str, tuple[LastCommit, DeltaTable]] = {}
 def create_record_table(path: str, schema: pa.Schema) -> None:
     """Make a table unless it is there; one of an older lake gets the columns that it lacks. Raises DamagedLog."""
     with _WRITING:
-        _open_complete_table(path, schema)
+        _keep_own_table(path, _open_complete_table(path, schema))
 
 
 def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, note: str | None = None) -> None:
@@ -144,6 +144,10 @@ def _finish_commit(path: str, table: DeltaTable) -> None:
         # Spark, which does it when it makes a checkpoint, makes none of these tables.
         table.cleanup_metadata()
         remove_checksums_without_commit(path)
+    _keep_own_table(path, table)
+
+
+def _keep_own_table(path: str, table: DeltaTable) -> None:
     commit = find_commit(path, table.version())
     if commit is not None:
         _OWN[path] = (commit, table)

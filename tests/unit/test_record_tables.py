@@ -53,7 +53,9 @@ def test_an_append_opens_no_table_that_this_process_has_written(runs: str, monke
     for module, name in ((record_tables, "open_table_to_change"), (entries, "find_table_snapshot")):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda path, real=real: (opened.append(path), real(path))[1])
-    append(runs, 5)
+    for _ in range(5):
+        create_record_table(runs, WIDE)
+        append(runs, 1)
     assert set(opened) <= {str(Path(runs).parent / name) for name in entries.COUNTED if name != "runs"}
     write_deltalake(runs, pa.Table.from_pylist([{"c0": "another's", ENTRY: 40}], schema=WIDE), mode="append")
     opened.clear()
