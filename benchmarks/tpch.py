@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from _checkout import HERE, make_checkout, use_places
 from _cpu_seconds import adopt_orphans, measure_command
 from _results import Medians, format_table, write_section
 from of_tpch.comparison import check_equality
@@ -38,9 +38,8 @@ from of_tpch.queries import QUERIES, SCALE
 from sluice.delta_log import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
-from sluice.settings import PLACES, Settings
+from sluice.settings import Settings
 
-HERE = Path(__file__).resolve().parent
 SLUICE, PLAIN, DUCKDB = CONTESTANTS = ("Sluice", "plain Spark", "DuckDB")
 CHANGED = ("customer", "orders", "lineitem")
 """The tables that refreshes change."""
@@ -63,26 +62,13 @@ class Found:
     rows: dict[str, int] = field(default_factory=dict)
 
 
-def make_checkout(root: Path) -> None:
-    """A checkout whose only pipeline is `tpch`. Copies: a pipeline whose code is behind links is never found quiet."""
-    real = Settings.current()
-    shutil.copytree(HERE / "of_tpch" / "pipeline", root / "include" / "pipelines" / "tpch")
-    for name in ("spark_jobs", "environments"):
-        shutil.copytree(real.root / name, root / name)
-    (root / ".sluice").mkdir()
-    (root / ".sluice" / "jars").symlink_to(real.state / "jars")
-    modules = [root / "include", real.root / "include", HERE]
-    os.environ |= {"SLUICE_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, modules))}
-
-
 class Round:
     """A lake, a folder of each contestant, and a landing folder that all read."""
 
     def __init__(self, folder: Path) -> None:
         """Make them the places of this process and of those that it starts."""
         self.folder, self.landing = folder, folder / "landing"
-        os.environ |= {f"SLUICE_{name.upper()}": str(folder / name) for name in PLACES}
-        os.environ["SLUICE_RELEASED"] = str(folder / "released")
+        use_places(folder)
         self.records = PipelineRecords(Settings.current(), "tpch")
         module = [sys.executable, "-m"]
         self.commands = {
@@ -185,7 +171,7 @@ def main() -> int:
     os.environ |= {SCALE: asked.scale, "TPCH_RECOMPUTE": asked.recompute}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         root = Path(folder)
-        make_checkout(root)
+        make_checkout(root, "tpch", HERE / "of_tpch" / "pipeline")
         generate_tables(asked.scale, root)
         deliveries = Deliveries(root / "tables")
         for number in range(asked.refreshes + 1):

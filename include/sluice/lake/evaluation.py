@@ -15,7 +15,7 @@ from sluice.lake import log
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL = 200_000
+SMALL = 15_000
 """How many rows a batch may bear on, with those of the tables that it reads and writes, to be interpreted."""
 
 _PARTITIONS = "spark.sql.shuffle.partitions"

@@ -31,6 +31,7 @@ from sluice.flows.writing.difference import (
     RepeatedPrimaryKeys,
     apply_merge_operations,
     distinct_key_count,
+    fill_empty_table,
     persist_frame,
     plan_merge_operations,
     refuse_repeated_keys,
@@ -230,6 +231,10 @@ class ViewBatch:
             made = self._count_verdicts(judged)
             there = choice.count_rows_within_limits(self._path, scope.limits() if scope is not None else {})
             evaluation.choose_evaluation_settings(session, (), rows=None if there is None else made + there)
+            filled = fill_empty_table(judged.drop(*verdicts.VERDICT), self._path, made) if scope is None else None
+            if filled is not None:
+                self.recomputed.report.count_merge(filled)
+                return made, filled
             rows = _coalesce_few_rows(judged.drop(*verdicts.VERDICT), made, there)
             differing = plan_merge_operations(rows, _coalesce_few_rows(old, made, there), view.keys)
             try:

@@ -7,6 +7,7 @@ keys whose present row came from one of them are folded again from bronze.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
@@ -39,6 +40,7 @@ from sluice.flows.writing import targets
 from sluice.flows.writing.difference import (
     CONFLICT,
     apply_merge_operations,
+    fill_empty_table,
     join_old_and_new,
     null_safe_equality,
     persist_frame,
@@ -57,6 +59,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
+
+
+MOST_KEPT_ROWS = 100_000
+"""So many rows are kept in memory between the passes over them. Of more, each pass reads the columns that it needs: the pass that counts
+verdicts needs few, and a copy of all of them took a quarter of a load of a million rows."""
 
 
 def run_silver_flow(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
@@ -119,10 +126,12 @@ def fold_scope(
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
     workspace.note(flow, live or scope.dead)
     path = workspace.path(table.name)
-    evaluation.choose_evaluation_settings(workspace.session, [path], count_delivery_rows(workspace, source, live))
+    came = count_delivery_rows(workspace, source, live)
+    evaluation.choose_evaluation_settings(workspace.session, [path], came)
     target = table_frames.read_table(workspace.session, path)
     bounding = targets.choose_bounding_columns(table, target.schema)
-    with persist_frame(make_judged_rows(workspace, table, source, live)) as rows:
+    made = make_judged_rows(workspace, table, source, live)
+    with persist_frame(made) if came is not None and came <= MOST_KEPT_ROWS else nullcontext(made) as rows:
         asked = bounding.aggregates(where=verdicts.is_row_accepted(table.expectations))
         quarantined, found = count_verdicts_with_aggregates(table, rows, report, asked)
         good = select_accepted_rows(table, rows)
@@ -132,9 +141,15 @@ def fold_scope(
             report.count_replacement(targets.replace_target_table(select_winning_rows(table, good), path, shape))
             report.batches += 1
             return
-        operations = _plan_scope_operations(workspace, table, source, scope, good, target, bounding.limits(found))
-        changes = apply_merge_operations(
-            workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True
+        filled = fill_empty_table(select_winning_rows(table, good), path, found["rows"]) if scope.everything else None
+        changes = filled or apply_merge_operations(
+            workspace.session,
+            path,
+            _plan_scope_operations(workspace, table, source, scope, good, target, bounding.limits(found)),
+            table.keys,
+            bounding,
+            TWO_FILES.format(table.name),
+            unique=True,
         )
     report.batches += 1
     report.deliveries += len(scope.fresh)

@@ -17,13 +17,14 @@ from pyspark.sql import functions as F
 
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
-from sluice.lake import commit_marks, small_writes
+from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 DISTINCT = "_distinct_keys"
 CONFLICT = "X"
@@ -36,15 +37,35 @@ def null_safe_equality(left: Sequence[Column], right: Sequence[Column]) -> Colum
 
 def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     """New and old rows of a key beside each other: structs `new` and `old`, NULL where there is none."""
-    # In one order: a column that came later stands last in the table, and where the transform has it in its result. One that the
-    # transform gives no more is NULL in new rows, until the table is made anew.
-    given = {
-        one.name: F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType) for one in old.schema
-    }
-    left = new.select(F.struct(*(column.alias(name) for name, column in given.items())).alias("new"))
+    given = _select_table_columns(new, old.schema)
+    left = new.select(F.struct(*given).alias("new"))
     right = old.select(F.struct(*_quoted_columns(old.columns)).alias("old"))
     condition = null_safe_equality([F.col(f"new.`{key}`") for key in keys], [F.col(f"old.`{key}`") for key in keys])
     return left.join(right, condition, "full_outer")
+
+
+def _select_table_columns(new: DataFrame, table: StructType) -> list[Column]:
+    """A table's columns of rows that were made for it, in its order: a column that came later stands last in the table, and where the
+    transform has it in its result. One that the transform gives no more is NULL in new rows, until the table is made anew."""
+    return [
+        (F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType)).alias(one.name) for one in table
+    ]
+
+
+def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | None:
+    """Append the rows, one a key, to a table that has none: there is nothing to compare them with.
+
+    number: of the rows, at least. None where the table has rows, or where these are so few that a merge is cheap.
+    """
+    state = log.read_table_state(path)
+    if number <= small_writes.MOST_ROWS or state is None or state.files:
+        return None
+    table = table_frames.read_table(rows.sparkSession, path)
+    commits.append_rows(rows.select(*_select_table_columns(rows, table.schema)), path, None)
+    done = log.read_table_state(path)
+    if done is None or done.rows is None:
+        return MergeCounts(inserted=table_frames.read_table(rows.sparkSession, path).count())
+    return MergeCounts(inserted=done.rows)
 
 
 def plan_merge_operations(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:

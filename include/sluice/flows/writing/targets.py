@@ -17,7 +17,6 @@ from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
-from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import log, table_frames, tables, versions
@@ -94,10 +93,9 @@ def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: Ta
 
 def replace_target_table(rows: DataFrame, path: str, shape: TableShape) -> int:
     """Replace the table by these rows in one commit. Returns how many they are."""
-    with persist_frame(rows) as final:
-        number = final.count()
-        tables.replace_table(final, path, shape)
-    return number
+    tables.replace_table(rows, path, shape)
+    state = log.read_table_state(path)
+    return state.rows if state and state.rows is not None else table_frames.read_table(rows.sparkSession, path).count()
 
 
 def has_transform_changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:

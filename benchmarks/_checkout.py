@@ -1,0 +1,29 @@
+"""A checkout with one pipeline of a benchmark, and a round's places of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from sluice.settings import PLACES, Settings
+
+HERE = Path(__file__).resolve().parent
+
+
+def make_checkout(root: Path, pipeline: str, folder: Path) -> None:
+    """A checkout whose only pipeline is that of a folder. Copies: a pipeline whose code is behind links is never found quiet."""
+    real = Settings.current()
+    shutil.copytree(folder, root / "include" / "pipelines" / pipeline)
+    for name in ("spark_jobs", "environments"):
+        shutil.copytree(real.root / name, root / name)
+    (root / ".sluice").mkdir()
+    (root / ".sluice" / "jars").symlink_to(real.state / "jars")
+    modules = [root / "include", real.root / "include", HERE]
+    os.environ |= {"SLUICE_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, modules))}
+
+
+def use_places(folder: Path) -> None:
+    """Make the places below a folder those of this process and of the ones that it starts."""
+    os.environ |= {f"SLUICE_{name.upper()}": str(folder / name) for name in PLACES}
+    os.environ["SLUICE_RELEASED"] = str(folder / "released")

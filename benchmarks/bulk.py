@@ -1,0 +1,100 @@
+"""A large first load and a small increment after it, of JSON records through bronze, silver and gold: Sluice beside one plain Spark driver.
+
+    .venv/bin/python benchmarks/bulk.py [--records 1000000] [--files 4] [--rounds 1] [--write benchmarks/results.md]
+
+Contestants take turns, each in a process of its own, with the same Spark settings. What they took counts only if silver and gold are equal,
+row for row. CPU seconds are of the process and all that it starts, JVMs and Python workers as well.
+
+plain Spark: readStream.json into bronze, a MERGE of the latest row of each key in foreachBatch into silver, gold overwritten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from _checkout import HERE, make_checkout, use_places
+from _cpu_seconds import adopt_orphans, measure_command
+from _results import Medians, write_section
+from of_bulk.visits import land_records
+from sluice.delta_log import open_table_snapshot
+from sluice.pipeline_records import PipelineRecords
+from sluice.settings import Settings
+
+SLUICE, PLAIN = CONTESTANTS = ("Sluice", "plain Spark")
+INCREMENT = 500
+"""One record in so many comes once more, and as many new ones."""
+NOT_GIVEN = """\
+What plain Spark does not give: records that do not fit, which it drops or makes NULL; a file that is cut or comes again; what is counted by
+delivery; a run that is killed between two tables; rows of silver that are not by arrival; erasure."""
+
+
+def check_equal_tables(records: PipelineRecords, plain: Path) -> dict[str, int]:
+    """Raise AssertionError where a table of silver or gold differs. Returns the rows of each."""
+    counted = {}
+    for layer, name, columns in (
+        ("silver", "visits", "id, device, heart_rate, steps, at, day, active, gym, note, score"),
+        ("gold", "device_day", "device, day, visits, steps"),
+    ):
+        found = [
+            open_table_snapshot(path).query_rows(f"SELECT {columns} FROM t ORDER BY 1, 2")
+            for path in (records.table_path(layer, name), str(plain / name))
+        ]
+        assert found[0] == found[1], f"{name} differs: {len(found[0])} rows and {len(found[1])}"
+        counted[name] = len(found[0])
+    return counted
+
+
+def main() -> int:
+    """Land, measure, compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--files", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", choices=CONTESTANTS)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this file, as a section")
+    asked = parser.parse_args()
+    adopt_orphans()
+    cpu, wall = Medians("CPU seconds", CONTESTANTS), Medians("wall seconds", CONTESTANTS)
+    contestants = (asked.only,) if asked.only else CONTESTANTS
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        root = Path(folder)
+        make_checkout(root, "bulk", HERE / "of_bulk" / "pipeline")
+        for number in range(asked.rounds):
+            places = root / f"round{number}"
+            use_places(places)
+            landing, few = places / "landing", max(1, asked.records // INCREMENT)
+            commands = {
+                SLUICE: [sys.executable, "-m", "sluice.cli", "run", "bulk"],
+                PLAIN: [sys.executable, "-m", "of_bulk.plain_spark", str(landing), str(places / "plain")],
+            }
+            for step, numbers, files in (
+                ("first load", range(asked.records), asked.files),
+                ("increment", range(asked.records - few, asked.records + few), 1),
+            ):
+                size = land_records(landing / "bulk" / "visits_raw", step.replace(" ", "_"), numbers, files)
+                print(f"{step}: {len(numbers):,} records, {size / 1e6:.0f} MB in {files} files", flush=True)
+                for contestant in contestants[:: -1 if number % 2 else 1]:
+                    began = time.monotonic()
+                    cpu.add(step, contestant, measure_command(commands[contestant]))
+                    wall.add(step, contestant, time.monotonic() - began)
+                    print(f"  {contestant}: {cpu.amounts[step][contestant][-1]:.1f} CPU s, {wall.amounts[step][contestant][-1]:.1f} s", flush=True)
+                if not asked.only:
+                    counted = check_equal_tables(PipelineRecords(Settings.current(), "bulk"), places / "plain")
+                    print(f"  equal: {', '.join(f'{name} {rows:,}' for name, rows in counted.items())}", flush=True)
+        if asked.only:
+            return 0
+    said = f"{asked.records:,} records in {asked.files} files, rounds: {asked.rounds}, {os.cpu_count()} cores."
+    text = "\n\n".join(["## A large load (`bulk.py`)", said, cpu.format(), wall.format(), NOT_GIVEN])
+    print(f"\n{text}")
+    if asked.write:
+        write_section(asked.write, "bulk", text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
