@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 _LARGE_FILE = 512 * 1024 * 1024
 """Half of the size that OPTIMIZE makes files of: what is as large is left as it is."""
+_WORTH_OPENING = 16 * 1024 * 1024
+"""A file of so many bytes is as good as a larger one, where no order of rows is declared: reading it takes longer than opening it."""
 
 _CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
 
@@ -45,7 +47,8 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> Flo
     path = workspace.path(declared.name)
     with report_table_change(declared.name, workspace.graph.layer(declared), path) as report:
         partitions = log.list_partition_file_sizes(path) if _has_new_data(path) else []
-        grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes)]
+        good = _LARGE_FILE if declared.zorder_by else _WORTH_OPENING
+        grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes, good)]
         if grown:
             workspace.note(OPTIMIZE.name)
             where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
@@ -90,13 +93,13 @@ def _has_new_data(path: str) -> bool:
     return False
 
 
-def has_grown_since_rewrite(file_sizes: Sequence[int]) -> bool:
-    """Whether the bytes that came since the last rewrite have reached the size of what it left.
+def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = _LARGE_FILE) -> bool:
+    """Whether the bytes that came since the last rewrite have reached the size of what it left. good: the size of a file that may stay.
 
     So each byte is rewritten a few times in a table's life, however often little is added. A rewrite leaves one file, or as many large
     ones as there is data for; what else is there came since. A MERGE leaves such a file as well, when it copies what it does not change.
     """
-    large = sum(size for size in file_sizes if size >= _LARGE_FILE)
+    large = sum(size for size in file_sizes if size >= good)
     laid_out = max(large, *file_sizes)
     return len(file_sizes) > 1 and sum(file_sizes) - laid_out >= laid_out
 

@@ -200,6 +200,8 @@ class MaterializedView(Dataset[P]):
     engine takes whichever is cheaper.
 
     at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
+
+    one_row_a_key: the transform cannot give two rows of a key, so nobody needs to look.
     """
 
     kind: ClassVar[DatasetKind] = kinds.MATERIALIZED_VIEW
@@ -208,6 +210,7 @@ class MaterializedView(Dataset[P]):
     recompute: Recompute = "auto"
     at_least: int | None = None
     subjects: str | None = None
+    one_row_a_key: bool = False
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs, without groups that are too small: nobody who runs the view gets those."""

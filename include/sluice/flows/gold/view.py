@@ -267,8 +267,9 @@ class ViewBatch:
 
         All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
         """
-        _, found = count_verdicts_with_aggregates(self.view, rows, self.recomputed.report, [distinct_key_count(self.view.keys)])
-        refuse_repeated_keys(found["rows"], found[DISTINCT], self.view.keys)
+        asked = [] if self.view.one_row_a_key else [distinct_key_count(self.view.keys)]
+        _, found = count_verdicts_with_aggregates(self.view, rows, self.recomputed.report, asked)
+        refuse_repeated_keys(found["rows"], found.get(DISTINCT, found["rows"]), self.view.keys)
         return int(found["rows"])
 
     def _recompute_in_full(self, why: str) -> None:

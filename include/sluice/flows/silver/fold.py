@@ -248,8 +248,10 @@ def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
 def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
     """The order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
 
-    NULL fields are left out of the content: a column that comes later must not change the order of older rows.
+    NULL fields are left out of the content: a column that comes later must not change the order of older rows. Of a change log the content
+    is part of the key: its rows of one key are equal.
     """
-    hashed = change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})
+    equal = change_log.CONTENT in table.keys
+    hashed = F.lit("") if equal else change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})
     sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))
