@@ -82,7 +82,10 @@ def main() -> int:
                     began = time.monotonic()
                     cpu.add(step, contestant, measure_command(commands[contestant]))
                     wall.add(step, contestant, time.monotonic() - began)
-                    print(f"  {contestant}: {cpu.amounts[step][contestant][-1]:.1f} CPU s, {wall.amounts[step][contestant][-1]:.1f} s", flush=True)
+                    print(
+                        f"  {contestant}: {cpu.amounts[step][contestant][-1]:.1f} CPU s, {wall.amounts[step][contestant][-1]:.1f} s",
+                        flush=True,
+                    )
                 if not asked.only:
                     counted = check_equal_tables(PipelineRecords(Settings.current(), "bulk"), places / "plain")
                     print(f"  equal: {', '.join(f'{name} {rows:,}' for name, rows in counted.items())}", flush=True)

@@ -1,6 +1,6 @@
 """The contestant without an engine: one Spark driver that streams the new files into bronze, merges them into silver, makes gold anew.
 
-    python -m of_bulk.plain_spark LANDING TO
+python -m of_bulk.plain_spark LANDING TO
 """
 
 from __future__ import annotations

@@ -48,22 +48,6 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     return session
 
 
-_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
-_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
-
-
-def session_conf_for_long_life(settings: Settings) -> dict[str, str]:
-    """What a process is told that is kept running: all compilers. From about its second increment on they save more than they cost.
-
-    Source: the same increment again and again in one session took 12.0 s with the quick compiler alone, 9.5 s with all of them.
-    """
-    lines = (line.split(maxsplit=1) for line in settings.spark_properties.read_text(encoding="utf-8").splitlines())
-    found = [line[1] for line in lines if len(line) == 2 and line[0] == _DRIVER_OPTIONS]
-    given = found[-1] if found else ""  # of two lines Spark takes the later
-    left = [option for option in given.split() if option != _QUICK_COMPILER]
-    return {_DRIVER_OPTIONS: " ".join(left)} if left != given.split() else {}
-
-
 def _keep_standard_output_from_jvm(session: SparkSession) -> None:
     """Take standard output from the JVM: it belongs to the job, and Delta's VACUUM prints "Deleted 0 files" to it."""
     jvm: Any = session._jvm

@@ -42,3 +42,11 @@ def test_all_rewrites_of_a_life_cost_a_few_times_what_came() -> None:
         most = max(most, len(files))
     assert rewritten < 3 * came
     assert most > 100, "a table that is rewritten each day would have few files, and cost a hundred times as much"
+
+
+def test_without_an_order_of_rows_a_file_of_a_good_size_stays() -> None:
+    """A first load writes a file for each task: as many bytes came as there were, and nothing is won by writing them again."""
+    files = [20 * MIB, 25 * MIB, 20 * MIB]
+    assert has_grown_since_rewrite(files)
+    assert not has_grown_since_rewrite(files, good=16 * MIB)
+    assert has_grown_since_rewrite([*files, *[7 * MIB] * 10], good=16 * MIB), "small ones are joined once they are as much"

@@ -30,6 +30,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import quiet
 from sluice.runs.lease import holder
+from sluice.runs.waiting_bytes import choose_session_conf
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             self._hook = hook = SluiceSparkSubmitHook(
                 stop_request=stop_request,
                 conn_id=self._conn_id,
-                conf=self.conf,
+                # What the DAG says wins.
+                conf={**choose_session_conf(records, run), **(self.conf or {})},
                 properties_file=str(settings.spark_properties),
                 py_files=str(code) if code else None,
                 name=self.name,

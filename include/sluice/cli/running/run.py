@@ -133,7 +133,9 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
     A request is taken away when the run has ended. long_lived: the process does not end by itself.
     """
     from sluice import session
+    from sluice.jvm_options import session_conf_with_all_compilers
     from sluice.runs.lease import lock
+    from sluice.runs.waiting_bytes import choose_session_conf
 
     records = PipelineRecords(settings, asked.pipeline)
     request = records.stop_request(asked.run)
@@ -148,7 +150,8 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
 
     lock.check_lake_format(records)
     # It has a handler of its own, which is replaced here.
-    session.start_spark_session(settings, name, session.session_conf_for_long_life(settings) if long_lived else None)
+    conf = session_conf_with_all_compilers(settings) if long_lived else choose_session_conf(records, asked.run)
+    session.start_spark_session(settings, name, conf)
     ours = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, heard) for number in _SIGNALS} if ours else {}
     try:

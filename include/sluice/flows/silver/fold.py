@@ -14,6 +14,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from sluice.declare.cdc import change_log
+from sluice.declare.cdc.histories import CONTENT
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress import stream_starts, streams
@@ -251,7 +252,7 @@ def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Colu
     NULL fields are left out of the content: a column that comes later must not change the order of older rows. Of a change log the content
     is part of the key: its rows of one key are equal.
     """
-    equal = change_log.CONTENT in table.keys
+    equal = CONTENT in table.keys
     hashed = F.lit("") if equal else change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})
     sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))

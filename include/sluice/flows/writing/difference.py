@@ -45,8 +45,11 @@ def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> Dat
 
 
 def _select_table_columns(new: DataFrame, table: StructType) -> list[Column]:
-    """A table's columns of rows that were made for it, in its order: a column that came later stands last in the table, and where the
-    transform has it in its result. One that the transform gives no more is NULL in new rows, until the table is made anew."""
+    """A table's columns, in its order, of rows that were made for it.
+
+    A column that came later stands last in the table, and where the transform has it in its result. One that the transform gives no more
+    is NULL in new rows, until the table is made anew.
+    """
     return [
         (F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType)).alias(one.name) for one in table
     ]

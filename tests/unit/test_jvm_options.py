@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sluice.session import session_conf_for_long_life
+from sluice.jvm_options import session_conf_with_all_compilers
 from sluice.settings import Settings
 
 OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def test_of_the_profile_only_the_quick_compiler_goes() -> None:
-    (options,) = session_conf_for_long_life(Settings.current()).values()
+    (options,) = session_conf_with_all_compilers(Settings.current()).values()
     assert options.split() == ["-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC"]
 
 
@@ -31,4 +31,4 @@ def test_of_the_profile_only_the_quick_compiler_goes() -> None:
 def test_a_profile_without_it_is_left_as_it_is(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other.conf").write_text(said)
     monkeypatch.setattr(Settings, "spark_properties", tmp_path / "other.conf")
-    assert session_conf_for_long_life(replace(Settings.current())) == {}
+    assert session_conf_with_all_compilers(replace(Settings.current())) == {}

@@ -1,0 +1,55 @@
+"""How many bytes wait for a process that is about to start, by the sizes and times of files. Loads neither Spark nor Arrow.
+
+A JVM chooses its compilers when it starts, before anything is planned. So this is a guess, and of files that are compressed a low one; a
+wrong one costs seconds, and no row depends on it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from sluice.jvm_options import session_conf_with_all_compilers
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs import quiet
+
+WORTH_ALL_COMPILERS = 150_000_000
+"""From so many bytes on the slow compiler's code saves more than it costs. Source: `benchmarks/bulk.py`, CPU seconds and wall seconds with
+the quick compiler alone and with all: 48 MB 56 and 38, 77 and 43; 160 MB 118 and 78, 112 and 66."""
+_TEXT_OF_TABLES = 4
+"""A byte of a table is about so many of JSON."""
+
+
+def choose_session_conf(records: PipelineRecords, run: str) -> Mapping[str, str]:
+    """What a session of a run is to be told beside its properties file, by how much waits for it. run: its id; "" where it has none yet."""
+    try:
+        much = measure_waiting_bytes(records, run) >= WORTH_ALL_COMPILERS
+    except OSError:  # the stage says what is the matter
+        much = False
+    return session_conf_with_all_compilers(records.settings) if much else {}
+
+
+def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
+    """The bytes that came since the last run began; for a later stage of a run, those that its earlier stages have written.
+
+    Where it is not known when that was, all there is counts. Raises OSError.
+    """
+    mark = quiet.read_quiet_mark(records)
+    since = mark.began.timestamp() if mark else 0.0
+    waiting = 0
+    if mark is None or mark.run != run:
+        waiting += sum(_list_sizes(records.landing, since))
+    if mark is None or mark.run == run:
+        roots = (records.settings.lake, records.settings.restricted)
+        waiting += _TEXT_OF_TABLES * sum(size for root in roots for size in _list_sizes(Path(root) / records.pipeline, since))
+    return waiting
+
+
+def _list_sizes(folder: Path, since: float) -> Iterator[int]:
+    """Of the files below a folder that were written or put there since. Links are not followed."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            found = (Path(place) / name).lstat()
+            if found.st_ctime >= since:
+                yield found.st_size

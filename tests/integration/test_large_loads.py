@@ -1,0 +1,105 @@
+"""What a large first load does otherwise than a small one: it is appended, and no copy of it is kept; and comes to the same rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Lakehouse
+from tests.crash.test_commit_points import Crash, by_day, crash_at, visit, visits
+
+from sluice.declare import Pipeline, Source, auto_cdc
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.flows.gold.view import ViewBatch
+from sluice.flows.silver import fold
+from sluice.lake import log, small_writes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.settings import Settings
+
+feed = Source(name="feed", format="csv", path="feed", schema="id INT, at INT, name STRING, gone BOOLEAN", comment="Changes.")
+person = auto_cdc("person", reads="feed", keys="id", sequence_by="at", apply_as_deletes="gone", comment="People.")
+FIRST = "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\na,2026-01-02,1\nc,2026-01-02,2\na,2026-01-01,9\n"
+
+
+@pytest.fixture(autouse=True)
+def few_rows_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(small_writes, "MOST_ROWS", 1)
+    monkeypatch.setattr(fold, "MOST_KEPT_ROWS", 1)
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
+    pipeline = Pipeline(name="visits", description="v", owner="t", layers=("pipelines.visits.bronze", visit.declared_in))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, [visits, visit, by_day]))
+
+
+def list_writes(lake: Lakehouse, table: str) -> list[str]:
+    """What was done to a table's rows, the first first."""
+    commits = reversed(log.read_commit_history(lake.workspace().path(table)))
+    return [one["operation"] for one in commits if one["operation"] in ("WRITE", "MERGE", "DELETE")]
+
+
+def test_the_first_load_is_one_append_and_later_ones_are_merged(lake: Lakehouse) -> None:
+    lake.land("visits/1.csv", FIRST)
+    first = lake.run()
+    assert {name: list_writes(lake, name) for name in ("visit", "by_day")} == {"visit": ["WRITE"], "by_day": ["WRITE"]}
+    once = [(str(r[1]), r[0], r[2]) for r in lake.rows("visit", "who", "day", "minutes")]
+    assert once[1:] == [("2026-01-02", "a", 1), ("2026-01-02", "c", 2)]
+    assert once[0][:2] == ("2026-01-01", "a") and once[0][2] in (5, 9), "of the rows of a key one wins"
+    assert (first["visit"].inserted, first["visit"].rows_in, first["visit"].rows_out) == (3, 5, 3)
+    assert (first["by_day"].inserted, first["by_day"].recomputed) == (2, "full: first run")
+    assert lake.rows("visit_quarantine", "_delivery") == [(1,)]
+    lake.land("visits/2.csv", "who,day,minutes\nc,2026-01-02,2\nd,2026-01-03,4\ne,2026-01-03,5\n")
+    second = lake.run()
+    assert once[0] in [(str(r[1]), r[0], r[2]) for r in lake.rows("visit", "who", "day", "minutes")]
+    assert list_writes(lake, "visit") == ["WRITE", "MERGE"]
+    assert (second["visit"].inserted, second["visit"].updated, second["visit"].deleted) == (2, 0, 0)
+    assert [(str(r[0]), r[1]) for r in lake.rows("by_day", "day", "visits")] == [
+        ("2026-01-01", 1),
+        ("2026-01-02", 2),
+        ("2026-01-03", 2),
+    ]
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("module", ["sluice.flows.silver.fold", "sluice.flows.gold.view"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_at_the_append_loses_and_doubles_nothing(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, after: bool
+) -> None:
+    lake.land("visits/1.csv", FIRST)
+    crashed = crash_at(monkeypatch, module, "fill_empty_table", after)
+    with pytest.raises(Crash):
+        lake.run()
+    reports = lake.run()
+    assert crashed
+    assert len(lake.rows("visit", "who", "day")) == len(set(lake.rows("visit", "who", "day"))) == 3
+    assert [(str(r[0]), r[1]) for r in lake.rows("by_day", "day", "visits")] == [("2026-01-01", 1), ("2026-01-02", 2)]
+    assert lake.run()["visit"].committed is False and reports
+
+
+def test_a_target_of_changes_is_appended_and_an_empty_one_is_filled_later(settings: Settings, spark: SparkSession) -> None:
+    pipeline = Pipeline(name="people", description="p", owner="t", layers=("people.bronze", person.declared_in))
+    lake = Lakehouse(settings, spark, build_declaration_graph(pipeline, [feed, person]))
+    lake.land("feed/1.csv", "id,at,name,gone\n1,1,a,true\n2,1,b,true\n")
+    lake.run()
+    assert lake.rows("person") == [] and list_writes(lake, "person_changes") == ["WRITE"]
+    lake.land("feed/2.csv", "id,at,name,gone\n1,2,a,false\n2,0,late,false\n3,1,c,false\n")
+    lake.run()
+    assert lake.rows("person", "id", "name") == [(1, "a"), (3, "c")]
+    assert list_writes(lake, "person_changes") == ["WRITE", "MERGE"]
+
+
+def test_a_view_of_which_a_key_comes_twice_is_refused_as_before(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.land("visits/1.csv", FIRST)
+    lake.run("bronze", "silver")
+    real = ViewBatch._judge_and_treat
+    monkeypatch.setattr(ViewBatch, "_judge_and_treat", lambda self, rows: real(self, rows.unionAll(rows)))
+    with pytest.raises(Exception, match="have a key"):
+        lake.run("gold")
+    assert lake.rows("by_day") == []
