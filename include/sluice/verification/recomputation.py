@@ -15,6 +15,7 @@ from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
 from sluice.verification.comparison import align_columns
+from sluice.verification.parts import TablePart
 from sluice.verification.rows import recompute_silver_rows
 from sluice.verification.targets import recompute_cdc_target
 
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
 class Recomputation:
     """What tables should be. as_stored: by table, why those that read it follow what is stored of it, since that is no function of bronze.
 
-    What several tables are made of is made once, and kept in Spark's cache until `release`.
+    What several tables are made of is made once, and kept in Spark's cache until `release`. part: the rows of a table that are looked at;
+    what is made may have others.
     """
 
     workspace: Workspace
     as_stored: Callable[[str], str | None]
     shared: frozenset[str] = frozenset()
+    part: TablePart | None = None
     made: dict[str, DataFrame | None] = field(default_factory=dict)
 
     def expected(self, name: str) -> DataFrame | None:
@@ -87,15 +90,17 @@ def recompute_view(again: Recomputation, view: MaterializedView[Any]) -> DataFra
         return None
     inputs = {name: again.read_input(name) for name in there.reads}
     if isinstance(there.function, ChangeLogFold):
-        rows = made_rows.null_empty_partition_texts(_recompute_folded_view(there.function, inputs), there.partition_by)
+        rows = made_rows.null_empty_partition_texts(
+            _recompute_folded_view(there.function, inputs, again.part), there.partition_by
+        )
     else:
         rows = there(*inputs.values())
     return treatments.apply_treatments(again.workspace.settings, rows, there.treatments, f"View '{there.name}'")
 
 
-def _recompute_folded_view(folded: ChangeLogFold, inputs: Mapping[str, DataFrame]) -> DataFrame:
+def _recompute_folded_view(folded: ChangeLogFold, inputs: Mapping[str, DataFrame], part: TablePart | None) -> DataFrame:
     changes = {name: frame for name, frame in inputs.items() if name not in folded.truncates}
-    return recompute_cdc_target(folded.declared, changes, [inputs[name] for name in inputs if name in folded.truncates])
+    return recompute_cdc_target(folded.declared, changes, [inputs[name] for name in inputs if name in folded.truncates], part)
 
 
 def find_shared_inputs(workspace: Workspace, wanted: Iterable[str], as_stored: Callable[[str], str | None]) -> frozenset[str]:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, END, SEQUENCE, START
+from sluice.verification.parts import TablePart, are_keys_divisible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,8 +27,10 @@ _ROWS = 10_000
 """How many rows of the target go back to Spark at once."""
 
 
-def recompute_cdc_target(cdc: AutoCdc, changes: Mapping[str, DataFrame], ends: Iterable[DataFrame]) -> DataFrame:
-    """The target's rows. changes: the accepted changes, by log; ends: the truncates."""
+def recompute_cdc_target(
+    cdc: AutoCdc, changes: Mapping[str, DataFrame], ends: Iterable[DataFrame], part: TablePart | None = None
+) -> DataFrame:
+    """The target's rows. changes: the accepted changes, by log; ends: the truncates. part: the rows that are asked for, where keys tell."""
     accepted = functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), changes.values())
     columns = _list_target_columns(cdc, accepted.columns)
     values = tuple(name for name in columns if name not in cdc.keys)
@@ -41,6 +44,8 @@ def recompute_cdc_target(cdc: AutoCdc, changes: Mapping[str, DataFrame], ends: I
     schema = _build_target_schema(cdc, accepted.schema, columns)
     keys = [F.col(f"`{key}`") for key in cdc.keys]
     needed = [*(F.col(f"`{name}`") for name in columns), *(F.col(name) for name in (SEQUENCE, CHANGE, CONTENT))]
+    if part is not None and are_keys_divisible(accepted.schema, cdc.keys):
+        accepted = accepted.where(part.condition(cdc.keys))  # Spark pushes no condition below a function of Python
     by_key = accepted.select(*needed).repartition(*keys).sortWithinPartitions(*keys)
     return by_key.mapInArrow(_build_fold_task(plain, cdc.keys, to_arrow_schema(schema, timezone="UTC")), schema)
 

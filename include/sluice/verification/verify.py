@@ -96,7 +96,7 @@ def verify_tables_lazily(
         list_verifiable_tables(graph) if names is None else [check_verifiable_table(graph, name) for name in dict.fromkeys(names)]
     )
     run = _VerificationRun(workspace, stale or _find_stale_by_property(workspace), part)
-    again = Recomputation(workspace, run.as_stored, find_shared_inputs(workspace, wanted, run.as_stored))
+    again = Recomputation(workspace, run.as_stored, find_shared_inputs(workspace, wanted, run.as_stored), part)
     try:
         for name in wanted:
             started = time.monotonic()
@@ -115,7 +115,7 @@ class _VerificationRun:
     """One verification. Which intervals are stale is asked once for each table."""
 
     def __init__(self, workspace: Workspace, stale: Stale, part: TablePart | None = None) -> None:
-        self.workspace, self._stale, self._part = workspace, stale, part
+        self.workspace, self._stale, self.part = workspace, stale, part
         self._intervals: dict[str, list[Interval]] = {}
 
     def as_stored(self, name: str) -> str | None:
@@ -125,7 +125,10 @@ class _VerificationRun:
             return f"a {declared.kind.label.lower()}"
         if self._restored(name) is not None:
             return "restored"
-        return "stale" if self.stale(declared) else None
+        if self.stale(declared):
+            return "stale"
+        # What a part is made of may be all of its inputs' own inputs: these have turns of their own.
+        return "compared in turns of its own" if self.part is not None and name in self.workspace.graph.datasets else None
 
     def stale(self, declared: Any) -> list[Interval]:
         """The intervals of a table that earlier code made."""
@@ -163,9 +166,9 @@ class _VerificationRun:
     ) -> VerificationFinding:
         made = align_columns(expected, stored.schema)
         there = align_columns(stored, made.schema)
-        if self._part is not None and are_keys_divisible(made.schema, declared.keys):
-            made, there = (frame.where(self._part.condition(declared.keys)) for frame in (made, there))
-            found = replace(found, part=self._part)
+        if self.part is not None and are_keys_divisible(made.schema, declared.parted_by):
+            made, there = (frame.where(self.part.condition(declared.parted_by)) for frame in (made, there))
+            found = replace(found, part=self.part)
         differences = count_row_differences(made, there, declared.keys)
         equal: bool | None = not differences
         restored, intervals = self._restored(declared.name), self.stale(declared)

@@ -126,6 +126,11 @@ class Dataset(Declaration, Generic[P]):
         """Tables of the pipeline's own records that its flow streams: by the name that its checkpoint has for each, where it is kept."""
         return {}
 
+    @property
+    def parted_by(self) -> tuple[str, ...]:
+        """The columns by whose values a part of its rows can be told from the others."""
+        return self.keys
+
     def list_fingerprint_fields(self) -> tuple[object, ...]:
         """What of the fields that only its kind has counts in its fingerprint."""
         return ()
@@ -181,6 +186,11 @@ class Table(Dataset[P]):
         return self.reads[0]
 
     @property
+    def parted_by(self) -> tuple[str, ...]:
+        """Of a change log the keys of its target: its own keys hold a hash of each row."""
+        return self.replayed_by
+
+    @property
     def streamed_reads(self) -> tuple[str, ...]:
         """None: bronze is read as it is, of the deliveries that have an outcome."""
         return ()
@@ -201,7 +211,8 @@ class MaterializedView(Dataset[P]):
 
     at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
 
-    one_row_a_key: the transform cannot give two rows of a key, so nobody needs to look.
+    folded_by: of the fold of a log, the columns of whose values each has rows of its own, made of the log's rows with that value. Such a
+    fold cannot give two rows of a key, so nobody needs to look.
     """
 
     kind: ClassVar[DatasetKind] = kinds.MATERIALIZED_VIEW
@@ -210,7 +221,7 @@ class MaterializedView(Dataset[P]):
     recompute: Recompute = "auto"
     at_least: int | None = None
     subjects: str | None = None
-    one_row_a_key: bool = False
+    folded_by: tuple[str, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs, without groups that are too small: nobody who runs the view gets those."""
@@ -226,6 +237,11 @@ class MaterializedView(Dataset[P]):
         object.__setattr__(self, "reach", check_time_reach(self.reach, self.reads, owner))
         if self.recompute not in RECOMPUTE_RULES:
             raise DeclarationError(f"{owner}: recompute is one of {', '.join(RECOMPUTE_RULES)}, not '{self.recompute}'.")
+
+    @property
+    def parted_by(self) -> tuple[str, ...]:
+        """What it is folded by, or its keys."""
+        return self.folded_by or self.keys
 
     @property
     def recompute_rule(self) -> RecomputeRule:

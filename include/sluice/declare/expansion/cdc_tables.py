@@ -108,7 +108,7 @@ def _build_target_view(cdc: AutoCdc, folded: ChangeLogFold) -> MaterializedView[
         declared_in=cdc.declared_in,
         made_by=(_fingerprint_text(cdc, _OF_TARGET),),
         of_some=folded.of_some,
-        one_row_a_key=True,  # a fold groups by them
+        folded_by=cdc.keys,
     )
 
 

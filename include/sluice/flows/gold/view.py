@@ -267,7 +267,7 @@ class ViewBatch:
 
         All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
         """
-        asked = [] if self.view.one_row_a_key else [distinct_key_count(self.view.keys)]
+        asked = [] if self.view.folded_by else [distinct_key_count(self.view.keys)]
         _, found = count_verdicts_with_aggregates(self.view, rows, self.recomputed.report, asked)
         refuse_repeated_keys(found["rows"], found.get(DISTINCT, found["rows"]), self.view.keys)
         return int(found["rows"])
