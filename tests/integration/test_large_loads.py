@@ -93,9 +93,7 @@ def test_a_target_of_changes_is_appended_and_an_empty_one_is_filled_later(settin
     assert list_writes(lake, "person_changes") == ["WRITE", "MERGE"]
 
 
-def test_a_view_of_which_a_key_comes_twice_is_refused_as_before(
-    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_of_which_a_key_comes_twice_is_refused_as_before(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.land("visits/1.csv", FIRST)
     lake.run("bronze", "silver")
     real = ViewBatch._judge_and_treat

@@ -401,3 +401,32 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
     assert choose_part("sale") == wrong
     with pytest.raises(stages.FlowsFailed):
         verifying.compare_with_recompute(lake.workspace(), None)
+
+
+def test_the_parts_of_every_table_are_equal_and_find_together_what_the_whole_finds(copied: Lakehouse) -> None:
+    """Logs of changes and what is folded of them are parted by the keys of the target; a part is made of inputs as they are stored."""
+
+    def verify_parts(name: str) -> list[VerificationFinding]:
+        of = [parts.TablePart(number, 2) for number in (1, 2)]
+        return [next(iter(verify_tables_lazily(copied.settings, copied.spark, copied.graph, [name], part=part))) for part in of]
+
+    names = [name for name, one in copied.graph.datasets.items() if one.kind.recompute is not None]
+    assert {"members", "members_changes", "history", "history_changes", "stocks", "best"} <= set(names)
+    for name in names:
+        whole = name == "history_truncates"  # by a struct no part can be told
+        told = [(True, None), (True, None)] if whole else [(True, parts.TablePart(1, 2)), (True, parts.TablePart(2, 2))]
+        assert [(one.equal, one.part) for one in verify_parts(name)] == told, name
+    noted = {one.note for one in verify_parts("best")}
+    assert noted == {
+        "over 'moving' as it is stored, which is compared in turns of its own; "
+        "over 'sale' as it is stored, which is compared in turns of its own"
+    }
+    for name, gone in (("members", "id = 1"), ("history", "id = 1"), ("stocks", "item = 'news'"), ("members_changes", "id = 2")):
+        DeltaTable(copied.workspace().path(name)).delete(gone)
+        (whole,) = verify_tables(copied.settings, copied.spark, copied.graph, [name])
+        found_by_part = verify_parts(name)
+        assert sum(one.missing for one in found_by_part) == whole.missing > 0, name
+        assert [one.equal for one in found_by_part].count(False) == 1, name
+    # The log lacks the changes of 2 now: over it as it is stored, the target has a row too many. By hand it is made of bronze.
+    assert sum(one.surplus for one in verify_parts("members")) == 1
+    assert verify_tables(copied.settings, copied.spark, copied.graph, ["members"])[0].surplus == 0

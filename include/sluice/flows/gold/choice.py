@@ -17,8 +17,8 @@ from sluice.lake import evaluation, log, table_frames
 from sluice.lake.log import TableState
 from sluice.lake.workspace import Workspace
 
-SMALL_ROWS = 2_000_000
-"""How many rows a view and its inputs have together at most to be recomputed in full, always: below, `benchmarks/gold.py` finds full cheaper."""
+SMALL_ROWS = 200_000
+"""How many rows a view and its inputs have together at most to be recomputed in full, always: below, full is as cheap."""
 SMALL_BYTES = 64 * 1024 * 1024
 """And how many bytes in files."""
 MOST = 0.5
