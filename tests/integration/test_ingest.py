@@ -213,19 +213,23 @@ def test_statistics_hold_no_delivered_value(shop: Callable[..., Lakehouse]) -> N
             assert "987654321" not in log.read_text(), name
 
 
-@pytest.mark.parametrize("here", [True, False], ids=["here", "by workers"])
+@pytest.mark.parametrize(("here", "part"), [(True, None), (False, None), (False, 8)], ids=["here", "by workers", "in parts"])
 def test_records_are_the_same_wherever_they_are_read(
-    shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch, here: bool
+    shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch, here: bool, part: int | None
 ) -> None:
-    from sluice.ingest.reading import records
+    """Also in parts of files: they are numbered through, and of names that differ in letter case the first becomes the column."""
+    from sluice.ingest.reading import records, workers
 
     if not here:
         monkeypatch.setattr(records, "HERE", -1)
+    if part:
+        monkeypatch.setattr(workers, "A_PART", part)
     lake = shop(Source(name="clicks", schema_hints="at TIMESTAMP, who BIGINT", subject="who"))
     lake.land("clicks/day=2026-11-20/1.json", '{"who": 1, "at": "2026-11-20T10:00:00Z"}\nno object\n{"who": 2, "n": {"x": 1}}\n')
     lake.land("clicks/day=2026-11-21/2.json.gz", gzip.compress(b'{"who": "x", "n": {"y": [1.5]}}\n'))
     lake.land("clicks/3.json", '{"Who": 3}\n' * 3)
     lake.land("clicks/4.json.gz", gzip.compress(b'{"who": 4}\n' * 9)[:-9])
+    lake.land("clicks/5.json", '{"Odd": 1}\n{"odd": 2}\n')
     lake.run()
     rows = lake.rows("clicks", "_delivery", "_row", "who", "at", "n", "day", "_rescued_data")
     assert [(*row[:3], str(row[3]), row[4] and row[4].asDict(), str(row[5]), row[6] and json.loads(row[6])) for row in rows] == [
@@ -233,12 +237,16 @@ def test_records_are_the_same_wherever_they_are_read(
         (1, 2, 2, "None", {"x": 1, "y": None}, "2026-11-20", None),
         (2, 0, None, "None", {"x": None, "y": [1.5]}, "2026-11-21", {"who": "x"}),
         *((3, row, None, "None", None, "None", {"Who": 3}) for row in range(3)),
+        (5, 0, None, "None", None, "None", None),
+        (5, 1, None, "None", None, "None", {"odd": 2}),
     ]
+    assert "Odd" in lake.spark.read.format("delta").load(lake.workspace().path("clicks")).columns
     assert [(o["file"], o["state"], o["read"], o["rows"], o["rescued"], o["quarantined"]) for o in lake.outcomes()] == [
         ("day=2026-11-20/1.json", "ingested", 3, 2, 0, 1),
         ("day=2026-11-21/2.json.gz", "ingested", 1, 1, 1, 0),
         ("3.json", "ingested", 3, 3, 3, 0),
         ("4.json.gz", "quarantined", 1, 0, 0, 1),
+        ("5.json", "ingested", 2, 2, 1, 0),
     ]
 
 

@@ -77,6 +77,10 @@ class _Bzip2:
                 return
 
 
+SUFFIXES = (".gz", ".bz2", ".zst")
+"""Of files that are decompressed."""
+
+
 def decompress_parts(suffix: str, read: Read, most: int) -> Iterator[bytes]:
     """What `read` gives, decompressed as the suffix says; at most so many bytes a part. Reads to the end.
 

@@ -13,6 +13,7 @@ import io
 import os
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -30,6 +31,8 @@ LONGEST = 256 << 20
 
 _CHUNK = 1 << 20
 _BOM = codecs.BOM_UTF8
+_PLAIN = ("utf-8", "utf-8-sig", "ascii")
+"""The encodings whose bytes are taken as they are."""
 
 
 class UnreadableFile(Exception):
@@ -62,7 +65,7 @@ def read_file_chunks(source: Source, path: Path, seen: Callable[[bytes], object]
 def read_text_pieces(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
     """The text of the file as UTF-8 without a byte order mark, some 1 MiB at a time, cut anywhere. Raises as `read_file_chunks`."""
     decoder = codecs.getincrementaldecoder(source.encoding)()
-    plain = codecs.lookup(source.encoding).name in ("utf-8", "utf-8-sig", "ascii")
+    plain = codecs.lookup(source.encoding).name in _PLAIN
     pending, first = False, True
     try:
         for part in _gather_text_start(read_file_chunks(source, path, seen)):
@@ -86,12 +89,61 @@ def read_text_pieces(source: Source, path: Path, seen: Callable[[bytes], object]
         raise UnreadableFile(f"the file is not encoded as {source.encoding}") from None
 
 
-def read_line_blocks(source: Source, path: Path) -> Iterator[bytes]:
+@dataclass(frozen=True)
+class FileSpan:
+    """Of a file that is not compressed, the lines that begin at `start` or later and before `end`, in bytes; None: the file's end."""
+
+    start: int
+    end: int | None
+
+
+def is_cut_anywhere(source: Source, path: Path) -> bool:
+    """Whether a line of the file's text ends where its bytes have a line end, whatever comes before it."""
+    return path.suffix.lower() not in decompression.SUFFIXES and codecs.lookup(source.encoding).name in _PLAIN
+
+
+def read_line_blocks(source: Source, path: Path, span: FileSpan | None = None) -> Iterator[bytes]:
     """The text of the file as UTF-8 in blocks of whole lines, about 1 MiB each; the last line may have no line end.
 
-    A line that is longer is a block of its own. Raises as `read_file_chunks`, also where a line has more than `LONGEST` bytes.
+    A line that is longer is a block of its own. span: of a file that `is_cut_anywhere`, these lines of it. Raises as `read_file_chunks`,
+    also where a line has more than `LONGEST` bytes.
     """
-    return cut_at_line_ends(read_text_pieces(source, path))
+    return cut_at_line_ends(read_text_pieces(source, path) if span is None else _read_span_pieces(source, path, span))
+
+
+def _read_span_pieces(source: Source, path: Path, span: FileSpan) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(source.encoding)()
+    with open_regular_file(path) as file:
+        at, stop = (_find_line_start(file, position) for position in (span.start, span.end))
+        first = at == 0
+        file.seek(at)
+        try:
+            while at < stop and (part := file.read(min(_CHUNK, stop - at))):
+                at += len(part)
+                decoder.decode(part)
+                if b"\0" in part:
+                    raise UnreadableFile(NUL)
+                yield part.removeprefix(_BOM) if first else part
+                first = False
+            decoder.decode(b"", final=True)
+        except UnicodeError:
+            raise UnreadableFile(f"the file is not encoded as {source.encoding}") from None
+
+
+def _find_line_start(file: BinaryIO, position: int | None) -> int:
+    """Where the first line begins at a position or after it; the file's size where none does."""
+    if position == 0:
+        return 0
+    size = os.fstat(file.fileno()).st_size
+    if position is None or position > size:
+        return size
+    at = file.seek(position - 1)
+    while part := file.read(_CHUNK):
+        end = part.find(b"\n")
+        if end >= 0:
+            return at + end + 1
+        at += len(part)
+    return size
 
 
 def cut_at_line_ends(texts: Iterator[bytes]) -> Iterator[bytes]:

@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
+from sluice.ingest.files import opening
+from sluice.ingest.files.opening import FileSpan
 
 NO_OBJECT = "the line is no JSON object"
 TOO_DEEP = "the record is nested deeper than 1000 levels"
@@ -57,13 +59,24 @@ class ExaminedContent:
     header: tuple[str, ...] = ()
 
 
-def read_file_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_file_records(
+    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+) -> Iterator[ParsedBlock]:
     """The records of a file, some 1 to 4 MB at a time.
 
     schema: the bronze table's columns without Sluice's own. path_values: from the path, such as {"date": "2026-11-20"}; they count as
-    fields of each record, as text, and a record's own field goes first. Raises opening.Unreadable, possibly after some blocks, and OSError.
+    fields of each record, as text, and a record's own field goes first. span: of a file that `is_read_in_spans`, these lines of it.
+    Raises opening.Unreadable, possibly after some blocks, and OSError.
     """
-    return _load_format_module(source).read_format_records(source, path, schema, path_values)
+    read = _load_format_module(source).read_format_records
+    if span is None:
+        return read(source, path, schema, path_values)
+    return cast(_SpanReader, read)(source, path, schema, path_values, span)
+
+
+def is_read_in_spans(source: Source, path: Path) -> bool:
+    """Whether several readers can share a file, each of whom reads the lines that begin in his span of it."""
+    return FILE_FORMATS[source.format].is_in_lines and not source.multi_line and opening.is_cut_anywhere(source, path)
 
 
 def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
@@ -93,6 +106,14 @@ class _FormatModule(Protocol):
     def write_remaining_records(
         self, source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
     ) -> None: ...
+
+
+class _SpanReader(Protocol):
+    """What reads records of a format that `is_in_lines`."""
+
+    def __call__(
+        self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan
+    ) -> Iterator[ParsedBlock]: ...
 
 
 def _load_format_module(source: Source) -> _FormatModule:

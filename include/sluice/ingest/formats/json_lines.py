@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
+from sluice.ingest.files.opening import FileSpan
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.json_fast import count_object_lines
 from sluice.ingest.formats.json_records import JsonBlockReader, empty_json_fields
@@ -19,10 +20,12 @@ from sluice.ingest.formats.plain import examine_text, write_encoded_text
 _BLANKS = " \t\r\ufeff"
 
 
-def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(
+    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
-    for block in opening.read_line_blocks(source, path):
+    for block in opening.read_line_blocks(source, path, span):
         parsed = records.parsed(block, count_object_lines(block), lambda block=block: _split_record_lines(block))  # type: ignore[misc]
         if parsed.rows.num_rows:
             yield parsed

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from sluice.declare.ingest.source import Source
-from sluice.ingest.files import opening
+from sluice.ingest.files import decompression, opening
 from sluice.ingest.files.opening import UnreadableFile
 
 _SIGN, _ENCRYPTED = b"PAR1", b"PARE"
@@ -76,7 +76,7 @@ def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
 @contextlib.contextmanager
 def _open_seekable_file(source: Source, path: Path) -> Iterator[BinaryIO]:
     """The file, or its content where it is compressed as a whole."""
-    if path.suffix.lower() not in (".gz", ".zst", ".bz2"):
+    if path.suffix.lower() not in decompression.SUFFIXES:
         with opening.open_regular_file(path) as file:
             yield file
         return

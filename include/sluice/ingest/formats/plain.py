@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
 
@@ -68,9 +68,11 @@ def write_encoded_text(source: Source, target: IO[bytes], pieces: Iterable[str])
     target.write(encoder.encode("", final=True))
 
 
-def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(
+    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`. A line ends with LF or CR LF, which do not belong to it."""
-    for block in opening.read_line_blocks(source, path):
+    for block in opening.read_line_blocks(source, path, span):
         ended = block.endswith(b"\n")
         text = pa.array([block[:-1] if ended else block], pa.binary()).cast(pa.string())
         lines = pc.split_pattern(text, "\n").flatten()

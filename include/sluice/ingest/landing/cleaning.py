@@ -21,12 +21,12 @@ from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import LandedFile, list_ready_files
+from sluice.ingest.files import decompression
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder that archived files go into; no source looks into it."""
 
 _IN_FRONT, _BEHIND = re.compile(r"\A(\d+\.){1,2}"), re.compile(r"(\.\d+){1,2}\Z")
-_PACKED = (".gz", ".zst", ".bz2")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def archived_file_names(archived: str) -> tuple[str, str, str]:
 def restore_archived_suffix(archived: Path) -> Path:
     """Where an archived file lies from now on. A number behind the name, as it once was, hid that it is compressed: it is put in front."""
     number, name = _BEHIND.search(archived.name), _BEHIND.sub("", archived.name)
-    if number is None or not name.lower().endswith(_PACKED) or archived.is_symlink():
+    if number is None or not name.lower().endswith(decompression.SUFFIXES) or archived.is_symlink():
         return archived
     target = _find_free_path(archived.with_name(name), int(number[0].split(".")[1]))
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.reading.workers import (
     NEWS,
+    PART,
     REFUSED,
     UNREACHED,
     balance_worker_bins,
@@ -39,6 +40,7 @@ from sluice.ingest.reading.workers import (
     unreadable_reason,
 )
 from sluice.ingest.values import types
+from sluice.lake import tables
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -181,11 +183,11 @@ def _read_in_process(
 def _read_by_workers(
     session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema
 ) -> DeliveredRecords:
-    bins = balance_worker_bins(readable)
+    bins = balance_worker_bins(source, readable)
     share = partial(read_worker_share, source, bins, columns)
-    schema = _spark_schema(columns).add(NEWS.name, "string")
+    schema = _spark_schema(columns).add(NEWS.name, "string").add(PART.name, "integer")
     frame = session.range(0, len(bins), 1, len(bins)).mapInArrow(share, schema).persist(StorageLevel.MEMORY_AND_DISK)
-    by_delivery = frame.groupBy("_delivery").agg(
+    by_part = frame.groupBy("_delivery", PART.name).agg(
         F.count("*").alias("read"),
         F.count("_problem").alias("problems"),
         # In the order of the records: of names that differ in letter case the first becomes the column.
@@ -193,24 +195,41 @@ def _read_by_workers(
         F.max(F.when(F.col("_row").isin(REFUSED, UNREACHED), F.col("_problem"))).alias("refused"),
         F.max(F.col("_row") == UNREACHED).alias("unreached"),
     )
-    counted = sorted(by_delivery.collect(), key=lambda row: row._delivery)
+    counted = sorted(by_part.collect(), key=lambda row: (row._delivery, row[PART.name]))
     refused = {row._delivery: row.refused for row in counted if row.refused}
     if refused:
         frame.unpersist()
         raise RefusedDeliveries(refused, {row._delivery for row in counted if row.unreached})
-    found = {
-        row._delivery: reduce(types.merge_types, [deserialize_new_fields(first._news) for first in row.news])
-        for row in counted
-        if row.news
-    }
+    found: dict[int, pa.StructType] = {}
+    before: dict[tuple[int, int], int] = {}
+    read: Counter[int] = Counter()
+    for row in counted:
+        before[row._delivery, row[PART.name]] = read[row._delivery]
+        read[row._delivery] += row["read"]
+        for first in row.news:
+            new = deserialize_new_fields(first[NEWS.name])
+            found[row._delivery] = types.merge_types(found.get(row._delivery, pa.struct([])), new)
     return DeliveredRecords(
-        _add_ingestion_time(frame.drop(NEWS.name)),
-        Counter({row._delivery: row["read"] for row in counted}),
+        _add_ingestion_time(_number_through_parts(frame, before).drop(NEWS.name, PART.name)),
+        read,
         sum(row.problems for row in counted),
         found,
         None,
         frame.unpersist,
     )
+
+
+def _number_through_parts(frame: DataFrame, before: Mapping[tuple[int, int], int]) -> DataFrame:
+    """The records numbered as they stand in their file. before: by delivery and part, how many records its earlier parts have."""
+    later = [(delivery, part, rows) for (delivery, part), rows in before.items() if rows]
+    if not later:
+        return frame
+    counts = F.broadcast(
+        tables.make_inline_frame(frame.sparkSession, later, f"_delivery BIGINT, {PART.name} INT, _before BIGINT")
+    )
+    numbered = frame.join(counts, ["_delivery", PART.name], "left")
+    row = F.col("_row") + F.coalesce("_before", F.lit(0))
+    return numbered.select(*(row.alias(name) if name == "_row" else F.col(f"`{name}`") for name in frame.columns))
 
 
 def _spark_schema(columns: pa.Schema) -> StructType:

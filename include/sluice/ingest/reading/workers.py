@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -18,7 +18,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.ingest import formats
 from sluice.ingest.deliveries.dates import find_date_folders
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ParsedBlock
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 A_TASK = 64_000_000
 """About so many bytes of text a task reads."""
+A_PART = 32_000_000
+"""A file of more is read in parts of at most so many bytes: half a task, so that tasks come out alike."""
 _TECHNICAL = pa.schema([
     pa.field("_problem", pa.string()),
     pa.field("_record", pa.string()),
@@ -35,6 +37,8 @@ _TECHNICAL = pa.schema([
     pa.field("_rescued_data", pa.string()),
 ])
 NEWS = pa.field("_news", pa.string())
+PART = pa.field("_part", pa.int32())
+"""Of a file that several workers read, whose part a record is in, from 0; records are numbered anew in each part."""
 REFUSED = -1
 """The row number of what is no record: the word that a file cannot be read."""
 UNREACHED = -2
@@ -57,7 +61,7 @@ def read_worker_share(
             for place in bins[number]:
                 try:
                     for block in read_delivery_blocks(source, place, columns):
-                        yield from _attach_new_fields(block.rows.select(names), block.news)
+                        yield from _attach_worker_columns(block.rows.select(names), block.news, place.part)
                 except (UnreadableFile, OSError) as error:
                     yield _build_refusal_row(place, error, columns)
 
@@ -67,34 +71,47 @@ def unreadable_reason(error: Exception) -> str:
     return f"the file could not be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
-def _attach_new_fields(rows: pa.Table, news: pa.StructType) -> list[pa.RecordBatch]:
-    """The rows, the first of which says what is new in them."""
+def _attach_worker_columns(rows: pa.Table, news: pa.StructType, part: int) -> list[pa.RecordBatch]:
+    """The rows, the first of which says what is new in them, with the part of their file that they are of."""
     if not rows.num_rows:
         return []
     text = serialize_new_fields(news) if news.num_fields else None
     first = pa.array([text, *[None] * (rows.num_rows - 1)], pa.string())
-    batches: list[pa.RecordBatch] = rows.append_column(NEWS, first).to_batches()
+    found = rows.append_column(NEWS, first).append_column(PART, pa.repeat(pa.scalar(part, PART.type), rows.num_rows))
+    batches: list[pa.RecordBatch] = found.to_batches()
     return batches
 
 
 def _build_refusal_row(place: DeliveryPlace, error: Exception, columns: pa.Schema) -> pa.RecordBatch:
     """A row that says that the rest of the file cannot be read."""
     row = UNREACHED if isinstance(error, OSError) else REFUSED
-    said = {"_delivery": place.number, "_row": row, "_problem": unreadable_reason(error)}
-    schema = record_rows_schema(columns).append(NEWS)
+    said = {"_delivery": place.number, "_row": row, "_problem": unreadable_reason(error), PART.name: place.part}
+    schema = record_rows_schema(columns).append(NEWS).append(PART)
     return pa.RecordBatch.from_pylist([said], schema=schema)
 
 
-def balance_worker_bins(readable: list[ExaminedDelivery]) -> list[list[DeliveryPlace]]:
-    """The deliveries in groups of about the same size, each in order."""
-    total = sum(item.text_bytes for item in readable)
-    bins: list[list[DeliveryPlace]] = [[] for _ in range(max(2, min(len(readable), total // A_TASK + 1)))]
+def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> list[list[DeliveryPlace]]:
+    """The deliveries, or parts of them, in groups of about the same size, each in order."""
+    places = [place for item in readable for place in _divide_delivery(source, item)]
+    total = sum(size for _, size in places)
+    bins: list[list[DeliveryPlace]] = [[] for _ in range(max(2, min(len(places), total // A_TASK + 1)))]
     sizes = [0] * len(bins)
-    for item in readable:
+    for place, size in places:
         smallest = sizes.index(min(sizes))
-        bins[smallest].append(locate_delivery(item))
-        sizes[smallest] += item.text_bytes
+        bins[smallest].append(place)
+        sizes[smallest] += size
     return [bin_ for bin_ in bins if bin_]
+
+
+def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[DeliveryPlace, int]]:
+    """A delivery as it is read, and its bytes; a large file that can be shared, in parts of at most `A_PART` bytes."""
+    whole, size = locate_delivery(item), item.text_bytes
+    parts = -(-size // A_PART)
+    if parts <= 1 or not formats.is_read_in_spans(source, item.delivery.path):
+        return [(whole, size)]
+    starts = [size * part // parts for part in range(parts)]
+    spans = [FileSpan(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    return [(replace(whole, span=span, part=part), size // parts) for part, span in enumerate(spans)]
 
 
 def locate_delivery(item: ExaminedDelivery) -> DeliveryPlace:
@@ -104,12 +121,17 @@ def locate_delivery(item: ExaminedDelivery) -> DeliveryPlace:
 
 @dataclass(frozen=True)
 class DeliveryPlace:
-    """A delivery as a worker needs it. file: below the source's folder; path: of the file; header: of a CSV file."""
+    """A delivery as a worker needs it. file: below the source's folder; path: of the file; header: of a CSV file.
+
+    span: the lines of it that are read, as its part `part`; None: all.
+    """
 
     number: int
     file: str
     path: str
     header: tuple[str, ...] = ()
+    span: FileSpan | None = None
+    part: int = 0
 
 
 def read_delivery_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
@@ -119,10 +141,10 @@ def read_delivery_blocks(source: Source, place: DeliveryPlace, columns: pa.Schem
 
 
 def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
-    """A file's records, numbered as they stand in it."""
+    """A file's records, numbered as they stand in it, or in the span of it."""
     values = _select_path_values(source, place.file, columns)
     start = 0
-    for block in formats.read_file_records(source, Path(place.path), columns, values):
+    for block in formats.read_file_records(source, Path(place.path), columns, values, place.span):
         count = block.rows.num_rows
         rows = (
             block.rows

@@ -1,0 +1,123 @@
+"""A large file of lines is read by several workers, each a span of it: together they read what one reader would, with the same numbers."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from sluice.declare import Source
+from sluice.ingest import formats
+from sluice.ingest.files import opening
+from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.reading import workers
+from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
+
+SOURCE, TEXT = Source(name="s"), Source(name="t", format="text")
+SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
+PIECES = [
+    "\n",
+    "\r\n",
+    " \n",
+    '{"a":1}\n',
+    '{"a":2,"b":"é🙂"}\n',
+    '{"a":"x"}\n',
+    "no object\n",
+    "\ufeff\n",
+    '{"b":"' + "x" * 50 + '"}\n',
+    "é",
+]
+
+
+def examine(path: Path) -> ExaminedDelivery:
+    return ExaminedDelivery(
+        Delivery(7, "s", path.name, "delivered", path, None, None, None), "ingested", text_bytes=path.stat().st_size
+    )
+
+
+def read_rows(source: Source, path: Path) -> list[dict[str, Any]]:
+    """The rows that all parts of a file have, in the order of the parts, each numbered on from the part before."""
+    places = sorted(
+        (p for one in workers.balance_worker_bins(source, [examine(path)]) for p in one), key=lambda place: place.part
+    )
+    rows: list[dict[str, Any]] = []
+    for place in places:
+        before = len(rows)
+        for block in workers.read_delivery_blocks(
+            source, place, SCHEMA if source is SOURCE else pa.schema([("value", pa.string())])
+        ):
+            rows += [{**row, "_row": row["_row"] + before} for row in block.rows.to_pylist()]
+    return rows
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12), st.integers(1, 40), st.booleans(), st.sampled_from([SOURCE, TEXT]))
+@examples(deadline=None, max_examples=300)
+def test_parts_have_the_rows_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], part: int, marked: bool, source: Source
+) -> None:
+    path = tmp_path_factory.mktemp("spans") / "a.jsonl"
+    path.write_bytes((codecs.BOM_UTF8 if marked else b"") + "".join(pieces).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "A_PART", 1 << 30)
+        whole = read_rows(source, path)
+        patch.setattr(workers, "A_PART", part)
+        assert read_rows(source, path) == whole
+        assert [row["_row"] for row in whole] == list(range(len(whole)))
+
+
+def test_a_large_file_is_divided_and_its_parts_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a":1}\n' * 1000)
+    monkeypatch.setattr(workers, "A_PART", 1000)
+    monkeypatch.setattr(workers, "A_TASK", 2000)
+    bins = workers.balance_worker_bins(SOURCE, [examine(path)])
+    assert [len(one) for one in bins] == [2, 2, 2, 1, 1]
+    assert [row["_row"] for row in read_rows(SOURCE, path)] == list(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        (SOURCE, "a.jsonl.gz"),
+        (Source(name="s", multi_line=True), "a.json"),
+        (Source(name="s", format="csv"), "a.csv"),
+        (Source(name="s", encoding="utf-16"), "a.jsonl"),
+        (Source(name="s", encoding="shift_jis"), "a.jsonl"),
+    ],
+    ids=["compressed", "documents", "csv", "two bytes a letter", "a letter may hold a line end's byte"],
+)
+def test_what_cannot_be_cut_anywhere_has_one_reader(
+    source: Source, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"x" * 10_000) if name.endswith("gz") else b"x" * 10_000)
+    monkeypatch.setattr(workers, "A_PART", 1)
+    assert not formats.is_read_in_spans(source, path)
+    assert [[place.span for place in one] for one in workers.balance_worker_bins(source, [examine(path)])] == [[None]]
+
+
+def test_a_span_that_cannot_be_read_says_so_as_the_whole_does(tmp_path: Path) -> None:
+    for damage, reason in ((b"\xff", "not encoded as utf-8"), (b"\0", "NUL bytes")):
+        path = tmp_path / "a.jsonl"
+        path.write_bytes(b'{"a":1}\n' * 10 + damage + b"\n")
+        assert len(list(opening.read_line_blocks(SOURCE, path, FileSpan(0, 40)))) == 1
+        for span in (None, FileSpan(40, None)):
+            with pytest.raises(UnreadableFile, match=reason):
+                list(opening.read_line_blocks(SOURCE, path, span))
+
+
+def test_a_line_that_is_longer_than_its_span_belongs_to_one_part_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    long = json.dumps({"b": "x" * 3_000_000})
+    path.write_text(f'{{"a":1}}\n{long}\n{{"a":2}}')
+    spans = [FileSpan(0, 5), FileSpan(5, 1_000_000), FileSpan(1_000_000, 2_000_000), FileSpan(2_000_000, None)]
+    found = [b"".join(opening.read_line_blocks(SOURCE, path, span)) for span in spans]
+    assert [len(one) for one in found] == [8, len(long) + 1, 0, 7]
