@@ -18,8 +18,8 @@ class FileFormat:
 
     module: of `sluice.ingest.formats`, which says there what such a module has. document_module: the same for records over many lines
     (`multi_line`); None: there are none. own_schema: DDL of the columns of its records; None: as delivered or declared. has_fields:
-    a record has fields, one of which can be emptied. is_one_record: a file is one record, and goes as a whole. is_in_lines: a record is a
-    line, so that a file can be cut at any line end, and its module reads spans of it.
+    a record has fields, one of which can be emptied. is_one_record: a file is one record, and goes as a whole. is_divisible: a
+    file can be cut without a look at what comes before, at line ends or between row groups, and its module reads spans of it.
     """
 
     name: FormatName
@@ -28,16 +28,16 @@ class FileFormat:
     own_schema: str | None = None
     has_fields: bool = False
     is_one_record: bool = False
-    is_in_lines: bool = False
+    is_divisible: bool = False
 
 
 FILE_FORMATS: dict[str, FileFormat] = {
     one.name: one
     for one in (
-        FileFormat(name="json", module="json_lines", document_module="json_documents", has_fields=True, is_in_lines=True),
+        FileFormat(name="json", module="json_lines", document_module="json_documents", has_fields=True, is_divisible=True),
         FileFormat(name="csv", module="delimited", has_fields=True),
-        FileFormat(name="parquet", module="columnar", has_fields=True),
-        FileFormat(name="text", module="plain", own_schema="value STRING", is_in_lines=True),
+        FileFormat(name="parquet", module="columnar", has_fields=True, is_divisible=True),
+        FileFormat(name="text", module="plain", own_schema="value STRING", is_divisible=True),
         FileFormat(name="binary", module="binary", own_schema="content BINARY", is_one_record=True),
     )
 }

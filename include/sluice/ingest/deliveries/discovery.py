@@ -100,6 +100,11 @@ def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known
     return None if is_told else row
 
 
+MOST_BYTES = 1 << 30
+"""So many bytes of files a micro-batch takes at most where its source says nothing; at least one file. Its records are on the disk twice
+until it is committed."""
+
+
 def group_into_micro_batches(source: Source, rows: Sequence[Item]) -> list[list[Item]]:
     """Rows of deliveries in order, in groups within the source's limits; at least one a group."""
     group: Callable[[Source, Sequence[Item]], list[list[Item]]] = load_kind_function(source.kind, "group")
@@ -108,7 +113,7 @@ def group_into_micro_batches(source: Source, rows: Sequence[Item]) -> list[list[
 
 def group_files_by_size(source: Source, rows: Sequence[Item]) -> list[list[Item]]:
     """By the limits on files and on bytes."""
-    most_bytes = source.max_bytes_per_trigger if isinstance(source.max_bytes_per_trigger, int) else None
+    most_bytes = source.max_bytes_per_trigger if isinstance(source.max_bytes_per_trigger, int) else MOST_BYTES
     return _group_within_limits(rows, source.max_files_per_trigger, most_bytes, lambda row: int(row["size"] or 0))
 
 

@@ -91,7 +91,7 @@ def read_text_pieces(source: Source, path: Path, seen: Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class FileSpan:
-    """Of a file that is not compressed, the lines that begin at `start` or later and before `end`, in bytes; None: the file's end."""
+    """Of a file that is not compressed, what begins at `start` or later and before `end`, in bytes; None: the file's end."""
 
     start: int
     end: int | None

@@ -65,7 +65,7 @@ def read_file_records(
     """The records of a file, some 1 to 4 MB at a time.
 
     schema: the bronze table's columns without Sluice's own. path_values: from the path, such as {"date": "2026-11-20"}; they count as
-    fields of each record, as text, and a record's own field goes first. span: of a file that `is_read_in_spans`, these lines of it.
+    fields of each record, as text, and a record's own field goes first. span: of a file that `is_read_in_spans`, this much of it.
     Raises opening.Unreadable, possibly after some blocks, and OSError.
     """
     read = _load_format_module(source).read_format_records
@@ -75,8 +75,8 @@ def read_file_records(
 
 
 def is_read_in_spans(source: Source, path: Path) -> bool:
-    """Whether several readers can share a file, each of whom reads the lines that begin in his span of it."""
-    return FILE_FORMATS[source.format].is_in_lines and not source.multi_line and opening.is_cut_anywhere(source, path)
+    """Whether several readers can share a file, each of whom reads what begins in his span of it."""
+    return FILE_FORMATS[source.format].is_divisible and not source.multi_line and opening.is_cut_anywhere(source, path)
 
 
 def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
@@ -109,7 +109,7 @@ class _FormatModule(Protocol):
 
 
 class _SpanReader(Protocol):
-    """What reads records of a format that `is_in_lines`."""
+    """What reads records of a format that `is_divisible`."""
 
     def __call__(
         self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan

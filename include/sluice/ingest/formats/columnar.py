@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
+from sluice.ingest.files.opening import FileSpan
 from sluice.ingest.formats import ExaminedContent, ParsedBlock, parquet, python_values
 from sluice.ingest.formats.parquet import write_remaining_rows
 from sluice.ingest.formats.placement import (
@@ -84,13 +85,15 @@ class _ArrowValues:
         return FittedValues(column, rest if rest.null_count < len(rest) or news else None, pa.struct(news))
 
 
-def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
-    """As `formats.read_file_records`."""
+def read_format_records(
+    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+) -> Iterator[ParsedBlock]:
+    """As `formats.read_file_records`. span: the row groups that begin in it."""
     if not path.stat().st_size:
         return
     with parquet.open_parquet_file(source, path) as file:
         names = match_table_spelling(column_names(file.schema_arrow.names), schema.names)
-        for batch in parquet.read_parquet_batches(file):
+        for batch in parquet.read_parquet_batches(file, parquet.list_row_groups(file, path.stat().st_size, span)):
             fields = [
                 DeliveredField(name or f"_field_{position}", _ArrowValues(source, cast_to_table_type(column)), bool(name))
                 for position, (name, column) in enumerate(zip(names, batch.columns, strict=True), start=1)

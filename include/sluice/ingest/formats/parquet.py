@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -18,7 +19,7 @@ from pyarrow import parquet
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import decompression, opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files.opening import FileSpan, UnreadableFile
 
 _SIGN, _ENCRYPTED = b"PAR1", b"PARE"
 _SMALLEST = 12
@@ -45,9 +46,21 @@ def open_parquet_file(source: Source, path: Path) -> Iterator[parquet.ParquetFil
             raise UnreadableFile("the Parquet file is damaged") from None
 
 
-def read_parquet_batches(file: parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
-    """All rows in order, a few MB at a time. A text that the file holds once for many rows is held once here too, in a dictionary."""
-    for number in range(file.num_row_groups):
+def list_row_groups(file: parquet.ParquetFile, size: int, span: FileSpan | None) -> list[int]:
+    """The row groups that begin in a span of a file of so many bytes; None: all.
+
+    Where one begins is told by the share of all bytes that come before it in order: what the file says of its offsets need not ascend.
+    """
+    sizes = [max(1, file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups)]
+    begins = [size * before // sum(sizes) for before in accumulate(sizes[:-1], initial=0)] if sizes else []
+    return [
+        at for at, begin in enumerate(begins) if span is None or (span.start <= begin and (span.end is None or begin < span.end))
+    ]
+
+
+def read_parquet_batches(file: parquet.ParquetFile, groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
+    """All rows of row groups in order, a few MB at a time. A text that the file holds once for many rows is held once here too."""
+    for number in groups:
         group = file.metadata.row_group(number)
         rows = _ABOUT * group.num_rows // max(1, group.total_byte_size)
         for batch in file.iter_batches(batch_size=max(64, min(_MOST_ROWS, rows)), row_groups=[number], use_threads=False):
@@ -62,7 +75,7 @@ def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
         packed = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
         # What the file says of itself spares reading it; what it really has is counted below.
         opening.check_size_limits(source, on_disk, max(packed, file.metadata.num_rows * _ROW))
-        for batch in read_parquet_batches(file):
+        for batch in read_parquet_batches(file, range(file.num_row_groups)):
             rows += batch.num_rows
             size += _unpacked_batch_size(batch)
             opening.check_size_limits(source, on_disk, size + rows * _ROW)

@@ -104,12 +104,16 @@ def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> lis
 
 
 def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[DeliveryPlace, int]]:
-    """A delivery as it is read, and its bytes; a large file that can be shared, in parts of at most `A_PART` bytes."""
+    """A delivery as it is read, and its bytes; a large file that can be shared, in parts of about `A_PART` bytes of text at most."""
     whole, size = locate_delivery(item), item.text_bytes
     parts = -(-size // A_PART)
     if parts <= 1 or not formats.is_read_in_spans(source, item.delivery.path):
         return [(whole, size)]
-    starts = [size * part // parts for part in range(parts)]
+    try:
+        on_disk = item.delivery.path.stat().st_size
+    except OSError:  # reading says what is the matter
+        return [(whole, size)]
+    starts = [on_disk * part // parts for part in range(parts)]
     spans = [FileSpan(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
     return [(replace(whole, span=span, part=part), size // parts) for part, span in enumerate(spans)]
 

@@ -1,4 +1,4 @@
-"""A large file of lines is read by several workers, each a span of it: together they read what one reader would, with the same numbers."""
+"""A large file is read by several workers, each a span of it: together they read what one reader would, with the same numbers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from sluice.declare import Source
 from sluice.ingest import formats
+from sluice.ingest.deliveries import discovery
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.reading import workers
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 
-SOURCE, TEXT = Source(name="s"), Source(name="t", format="text")
+SOURCE, TEXT, PARQUET = Source(name="s"), Source(name="t", format="text"), Source(name="p", format="parquet")
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.string())])
 PIECES = [
     "\n",
@@ -52,7 +54,7 @@ def read_rows(source: Source, path: Path) -> list[dict[str, Any]]:
     for place in places:
         before = len(rows)
         for block in workers.read_delivery_blocks(
-            source, place, SCHEMA if source is SOURCE else pa.schema([("value", pa.string())])
+            source, place, pa.schema([("value", pa.string())]) if source is TEXT else SCHEMA
         ):
             rows += [{**row, "_row": row["_row"] + before} for row in block.rows.to_pylist()]
     return rows
@@ -121,3 +123,34 @@ def test_a_line_that_is_longer_than_its_span_belongs_to_one_part_only(tmp_path: 
     spans = [FileSpan(0, 5), FileSpan(5, 1_000_000), FileSpan(1_000_000, 2_000_000), FileSpan(2_000_000, None)]
     found = [b"".join(opening.read_line_blocks(SOURCE, path, span)) for span in spans]
     assert [len(one) for one in found] == [8, len(long) + 1, 0, 7]
+
+
+@given(st.lists(st.integers(0, 30), max_size=8), st.integers(1, 400))
+@examples(deadline=None, max_examples=100)
+def test_parts_of_a_parquet_file_have_its_row_groups_in_order(
+    tmp_path_factory: pytest.TempPathFactory, groups: list[int], part: int
+) -> None:
+    path = tmp_path_factory.mktemp("spans") / "a.parquet"
+    with parquet.ParquetWriter(path, SCHEMA) as writer:
+        for number, rows in enumerate(groups):
+            values = {"a": [number * 100 + row for row in range(rows)], "b": ["x" * row for row in range(rows)]}
+            writer.write_table(pa.table(values, schema=SCHEMA), row_group_size=max(1, rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers, "A_PART", 1 << 30)
+        whole = read_rows(PARQUET, path)
+        patch.setattr(workers, "A_PART", part)
+        assert read_rows(PARQUET, path) == whole
+    assert [row["a"] for row in whole] == [number * 100 + row for number, rows in enumerate(groups) for row in range(rows)]
+
+
+def test_a_batch_takes_no_more_bytes_than_it_can_hold_even_where_nothing_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "MOST_BYTES", 10)
+    files = [{"size": size} for size in (4, 4, 4, 20, 1, None)]
+    assert [[one["size"] for one in group] for group in discovery.group_into_micro_batches(SOURCE, files)] == [
+        [4, 4],
+        [4],
+        [20],
+        [1, None],
+    ]
+    declared = Source(name="s", max_bytes_per_trigger=100)
+    assert len(discovery.group_into_micro_batches(declared, files)) == 1
