@@ -66,7 +66,7 @@ def test_the_first_load_is_one_append_and_later_ones_are_merged(lake: Lakehouse)
 
 @pytest.mark.crash
 @pytest.mark.parametrize("module", ["sluice.flows.silver.fold", "sluice.flows.gold.view"])
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before", "after"])
 def test_a_crash_at_the_append_loses_and_doubles_nothing(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, after: bool
 ) -> None:

@@ -50,7 +50,8 @@ from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import evaluation, log, table_frames, tables
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, MergeCounts
+from sluice.lake.row_sizes import RowsSize, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -132,8 +133,10 @@ def fold_scope(
     target = table_frames.read_table(workspace.session, path)
     bounding = targets.choose_bounding_columns(table, target.schema)
     made = make_judged_rows(workspace, table, source, live)
-    with persist_frame(made) if came is not None and came <= MOST_KEPT_ROWS else nullcontext(made) as rows:
+    kept = came is not None and came <= MOST_KEPT_ROWS
+    with persist_frame(made) if kept else nullcontext(made) as rows:
         asked = bounding.aggregates(where=verdicts.is_row_accepted(table.expectations))
+        asked += [sum_row_bytes(rows).alias("bytes")] if kept else []
         quarantined, found = count_verdicts_with_aggregates(table, rows, report, asked)
         good = select_accepted_rows(table, rows)
         check_key_in_one_file(table, good)
@@ -143,21 +146,26 @@ def fold_scope(
             report.batches += 1
             return
         filled = fill_empty_table(select_winning_rows(table, good), path, found["rows"]) if scope.everything else None
-        changes = filled or apply_merge_operations(
-            workspace.session,
-            path,
-            _plan_scope_operations(workspace, table, source, scope, good, target, bounding.limits(found)),
-            table.keys,
-            bounding,
-            TWO_FILES.format(table.name),
-            unique=True,
+        changes = (
+            filled
+            if filled is not None
+            else _merge_scope(
+                workspace,
+                table,
+                source,
+                scope,
+                good,
+                target,
+                bounding.limits(found),
+                RowsSize(found["rows"], int(found["bytes"] or 0) if kept else None),
+            )
         )
     report.batches += 1
     report.deliveries += len(scope.fresh)
     report.count_merge(changes)
 
 
-def _plan_scope_operations(
+def _merge_scope(
     workspace: Workspace,
     table: AnyTable,
     source: Source,
@@ -165,31 +173,34 @@ def _plan_scope_operations(
     good: DataFrame,
     target: DataFrame,
     limits: Limits,
-) -> DataFrame:
-    """The operations on the table for a scope. limits: the ranges that the accepted rows are in."""
-    if scope.everything:
-        return plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
+    size: RowsSize,
+) -> MergeCounts:
+    """Merge what the rows of a scope change. limits: the ranges that the accepted rows are in. size: of all rows that were made of it."""
+    bounding = targets.choose_bounding_columns(table, target.schema)
     dead = F.col("_delivery").isin(list(scope.dead))
+    ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
     # By the log first, which takes no Spark job.
-    held = log.find_values_in_file_ranges(workspace.path(table.name), "_delivery", scope.dead) if scope.dead else set()
+    path = workspace.path(table.name)
+    held = log.find_values_in_file_ranges(path, "_delivery", scope.dead) if scope.dead else set()
     lost = target.where(dead)
-    if not held or lost.isEmpty():
-        new, again, retracting = select_winning_rows(table, good), F.lit(False), False
-        old = target.where(limits_condition(limits))
+    at_most = None
+    if scope.everything:
+        operations = plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
+    elif not held or lost.isEmpty():
+        # Nothing goes: each operation is one of the rows that were made.
+        new, old, at_most = select_winning_rows(table, good), target.where(limits_condition(limits)), size
+        two_files = ~ours if table.key_in_one_file else F.lit(False)
+        operations = plan_fold_operations(workspace, table, source, new, old, F.lit(False), two_files, retracting=False)
     else:
         live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
         others = select_rows_of_keys(table, select_accepted_rows(table, make_judged_rows(workspace, table, source, live)), lost)
-        new, again, retracting = (
-            select_winning_rows(table, good.unionByName(others)),
-            F.col("old._delivery").isin(list(scope.dead)),
-            True,
-        )
-        old = target.where(
-            limits_condition(compute_value_ranges(new, targets.choose_bounding_columns(table, target.schema))) | dead
-        )
-    ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
-    two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
-    return plan_fold_operations(workspace, table, source, new, old, again, two_files, retracting)
+        new, again = select_winning_rows(table, good.unionByName(others)), F.col("old._delivery").isin(list(scope.dead))
+        old = target.where(limits_condition(compute_value_ranges(new, bounding)) | dead)
+        two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
+        operations = plan_fold_operations(workspace, table, source, new, old, again, two_files)
+    return apply_merge_operations(
+        workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True, at_most=at_most
+    )
 
 
 def plan_fold_operations(

@@ -7,11 +7,13 @@ merge's condition holds bounds of columns with statistics only, so that few file
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
@@ -19,7 +21,7 @@ from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.report import MergeCounts
-from sluice.lake.row_sizes import sum_row_bytes
+from sluice.lake.row_sizes import RowsSize, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 
 if TYPE_CHECKING:
@@ -88,12 +90,19 @@ def apply_merge_operations(
     bounding: BoundingColumns,
     conflict: str = "",
     unique: bool = False,
+    at_most: RowsSize | None = None,
 ) -> MergeCounts:
     """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
     Raises Repeated where a key comes twice, and SluiceError with the text `conflict` where an operation is X. unique: a key cannot come twice,
     as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
+    at_most: the size of the operations where it is known: few are counted here, and Spark makes one pass over them instead of two.
     """
+    known = at_most if unique and at_most is not None and at_most.bytes is not None else None
+    if known is not None and small_writes.is_merged_by_delta_rs(path, keys, known.rows, known.bytes or 0):
+        few = operations.toArrow()
+        if small_writes.are_dates_within_reach(few):
+            return _merge_few_operations(session, path, few, keys, bounding, conflict)
     with persist_frame(operations) as kept_operations:
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
         if not found.rows:
@@ -106,6 +115,25 @@ def apply_merge_operations(
         else:
             done = _merge_through_spark(session, path, kept_operations, keys, found)
     return replace(done, unplaced=found.inserts - done.inserted)
+
+
+def _merge_few_operations(
+    session: SparkSession, path: str, rows: pa.Table, keys: Sequence[str], bounding: BoundingColumns, conflict: str
+) -> MergeCounts:
+    """Apply operations that are here, through delta-rs. Each key comes once. Raises SluiceError as `apply_merge_operations`."""
+    counted = Counter(rows[OPERATION].to_pylist())
+    _refuse_conflicts(counted[CONFLICT], conflict)
+    if not rows.num_rows:
+        return MergeCounts()
+    done = small_writes.merge_few_rows(
+        path, rows, keys, bounding.integer_ends_of_rows(rows), commit_marks.read_session_mark(session)
+    )
+    return replace(done, unplaced=counted[INSERT] - done.inserted)
+
+
+def _refuse_conflicts(rows: int, conflict: str) -> None:
+    if rows:
+        raise SluiceError(f"{conflict} {rows} rows are concerned. The table was not changed.")
 
 
 def _merge_through_spark(
@@ -165,8 +193,7 @@ def _summarize_operations(
     asked = [*kinds, F.count("*").alias("rows"), distinct, sum_row_bytes(operations).alias("bytes"), *bounding.aggregates()]
     row = operations.agg(*asked).first()
     found: dict[str, Any] = row.asDict() if row else {}
-    if found["is_X"]:
-        raise SluiceError(f"{conflict} {found['is_X']} rows are concerned. The table was not changed.")
+    _refuse_conflicts(found["is_X"], conflict)
     refuse_repeated_keys(found["rows"], found[DISTINCT], keys)
     counts = (found["is_I"], found["is_U"], found["is_D"], int(found["bytes"] or 0))
     return OperationSummary(*counts, bounding.limits(found), bounding.integer_ends(found))

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -110,6 +112,12 @@ class BoundingColumns:
             for position, name in enumerate(self.columns)
             if self._kind(name) in _INTEGERS and not found[f"_nulls_{position}"] and found[f"_low_{position}"] is not None
         }
+
+    def integer_ends_of_rows(self, rows: pa.Table) -> dict[str, tuple[int, int]]:
+        """The same of rows that are here."""
+        plain = [name for name in self.columns if self._kind(name) in _INTEGERS and rows.num_rows and not rows[name].null_count]
+        ends = {name: pc.min_max(rows[name]).as_py() for name in plain}
+        return {name: (found["min"], found["max"]) for name, found in ends.items()}
 
     def _kind(self, name: str) -> str:
         return str(self.schema[name].dataType.typeName())
