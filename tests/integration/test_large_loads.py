@@ -13,14 +13,26 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.flows.gold.view import ViewBatch
 from sluice.flows.silver import fold
 from sluice.lake import log, small_writes
+from sluice.verification.parts import TablePart
+from sluice.verification.verify import verify_tables_lazily
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from sluice.settings import Settings
 
-feed = Source(name="feed", format="csv", path="feed", schema="id INT, at INT, name STRING, gone BOOLEAN", comment="Changes.")
-person = auto_cdc("person", reads="feed", keys="id", sequence_by="at", apply_as_deletes="gone", comment="People.")
+feed = Source(
+    name="feed", format="csv", path="feed", schema="id INT, region STRING, at INT, name STRING, gone BOOLEAN", comment="Changes."
+)
+person = auto_cdc(
+    "person",
+    reads="feed",
+    keys=("region", "id"),
+    sequence_by="at",
+    apply_as_deletes="gone",
+    partition_by="region",
+    comment="People.",
+)
 FIRST = "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\na,2026-01-02,1\nc,2026-01-02,2\na,2026-01-01,9\n"
 
 
@@ -84,13 +96,20 @@ def test_a_crash_at_the_append_loses_and_doubles_nothing(
 def test_a_target_of_changes_is_appended_and_an_empty_one_is_filled_later(settings: Settings, spark: SparkSession) -> None:
     pipeline = Pipeline(name="people", description="p", owner="t", layers=("people.bronze", person.declared_in))
     lake = Lakehouse(settings, spark, build_declaration_graph(pipeline, [feed, person]))
-    lake.land("feed/1.csv", "id,at,name,gone\n1,1,a,true\n2,1,b,true\n")
+    lake.land("feed/1.csv", 'id,region,at,name,gone\n1,"",1,a,true\n2,north,1,b,true\n')
     lake.run()
     assert lake.rows("person") == [] and list_writes(lake, "person_changes") == ["WRITE"]
-    lake.land("feed/2.csv", "id,at,name,gone\n1,2,a,false\n2,0,late,false\n3,1,c,false\n")
+    lake.land("feed/2.csv", 'id,region,at,name,gone\n1,"",2,a,false\n2,north,0,late,false\n3,north,1,c,false\n4,"",1,d,false\n')
     lake.run()
-    assert lake.rows("person", "id", "name") == [(1, "a"), (3, "c")]
+    assert lake.rows("person", "id", "name", "region") == [(1, "a", None), (3, "c", "north"), (4, "d", None)]
     assert list_writes(lake, "person_changes") == ["WRITE", "MERGE"]
+    # The log has the empty text, the partition has NULL: a part is of keys as the target has them.
+    found = [
+        one
+        for number in (1, 2, 3, 4)
+        for one in verify_tables_lazily(settings, spark, lake.graph, ["person"], part=TablePart(number, 4))
+    ]
+    assert [(one.equal, str(one)) for one in found] == [(True, str(found[0]))] * 4
 
 
 def test_a_view_of_which_a_key_comes_twice_is_refused_as_before(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, END, SEQUENCE, START
+from sluice.declare.datasets import made_rows
 from sluice.verification.parts import TablePart, are_keys_divisible
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def recompute_cdc_target(
     keys = [F.col(f"`{key}`") for key in cdc.keys]
     needed = [*(F.col(f"`{name}`") for name in columns), *(F.col(name) for name in (SEQUENCE, CHANGE, CONTENT))]
     if part is not None and are_keys_divisible(accepted.schema, cdc.keys):
-        accepted = accepted.where(part.condition(cdc.keys))  # Spark pushes no condition below a function of Python
+        # Spark pushes no condition below a function of Python. The part is of keys as the target has them.
+        accepted = made_rows.null_empty_partition_texts(accepted, cdc.partition_by).where(part.condition(cdc.keys))
     by_key = accepted.select(*needed).repartition(*keys).sortWithinPartitions(*keys)
     return by_key.mapInArrow(_build_fold_task(plain, cdc.keys, to_arrow_schema(schema, timezone="UTC")), schema)
 

@@ -118,6 +118,11 @@ class ChangeShaper:
         return frame.select(*made, SEQUENCE, CHANGE, hash_row_content(kept).alias(CONTENT), *carried)
 
 
+def is_change_log(table: Table[Any]) -> bool:
+    """Whether a table is a log of changes, whose rows of one key are equal."""
+    return isinstance(table.shape, ChangeShaper)
+
+
 def is_truncate_log(table: Table[Any]) -> bool:
     """Whether a table is a log of truncates, which holds nothing about anybody."""
     return table.shape is shape_truncates

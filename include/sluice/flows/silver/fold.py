@@ -14,7 +14,6 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 
 from sluice.declare.cdc import change_log
-from sluice.declare.cdc.histories import CONTENT
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.flows.progress import stream_starts, streams
@@ -135,7 +134,8 @@ def fold_scope(
     made = make_judged_rows(workspace, table, source, live)
     kept = came is not None and came <= MOST_KEPT_ROWS
     with persist_frame(made) if kept else nullcontext(made) as rows:
-        asked = bounding.aggregates(where=verdicts.is_row_accepted(table.expectations))
+        accepted = verdicts.is_row_accepted(table.expectations)
+        asked = [*bounding.aggregates(where=accepted), F.count_if(accepted).alias("accepted")]
         asked += [sum_row_bytes(rows).alias("bytes")] if kept else []
         quarantined, found = count_verdicts_with_aggregates(table, rows, report, asked)
         good = select_accepted_rows(table, rows)
@@ -145,7 +145,7 @@ def fold_scope(
             report.count_replacement(targets.replace_target_table(select_winning_rows(table, good), path, shape))
             report.batches += 1
             return
-        filled = fill_empty_table(select_winning_rows(table, good), path, found["rows"]) if scope.everything else None
+        filled = fill_empty_table(select_winning_rows(table, good), path, found["accepted"]) if scope.everything else None
         changes = (
             filled
             if filled is not None
@@ -157,7 +157,7 @@ def fold_scope(
                 good,
                 target,
                 bounding.limits(found),
-                RowsSize(found["rows"], int(found["bytes"] or 0) if kept else None),
+                RowsSize(found["accepted"], int(found["bytes"] or 0) if kept else None),
             )
         )
     report.batches += 1
@@ -263,7 +263,7 @@ def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Colu
     NULL fields are left out of the content: a column that comes later must not change the order of older rows. Of a change log the content
     is part of the key: its rows of one key are equal.
     """
-    equal = CONTENT in table.keys
+    equal = change_log.is_change_log(table)
     hashed = F.lit("") if equal else change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})
     sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))

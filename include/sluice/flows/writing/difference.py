@@ -60,13 +60,15 @@ def _select_table_columns(new: DataFrame, table: StructType) -> list[Column]:
 def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | None:
     """Append the rows, one a key, to a table that has none: there is nothing to compare them with.
 
-    number: of the rows, at least. None where the table has rows, or where these are so few that a merge is cheap.
+    number: of the rows, or of those that they are chosen from. None where the table has rows, or where these are so few that a merge is cheap.
     """
     state = log.read_table_state(path)
     if number <= small_writes.MOST_ROWS or state is None or state.files:
         return None
     table = table_frames.read_table(rows.sparkSession, path)
-    commits.append_rows(rows.select(*_select_table_columns(rows, table.schema)), path, None)
+    given = rows.select(*_select_table_columns(rows, table.schema))
+    partitions = log.read_partition_columns(path)  # as a MERGE does: else each task writes a file for each of them
+    commits.append_rows(given.repartition(*_quoted_columns(partitions)) if partitions else given, path, None)
     done = log.read_table_state(path)
     if done is None or done.rows is None:
         return MergeCounts(inserted=table_frames.read_table(rows.sparkSession, path).count())

@@ -101,8 +101,8 @@ def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known
 
 
 MOST_BYTES = 1 << 30
-"""So many bytes of files a micro-batch takes at most where its source says nothing; at least one file. Its records are on the disk twice
-until it is committed."""
+"""So many bytes of files a micro-batch of an increment takes at most where its source says nothing; at least one file. Its records are on
+the disk twice until it is committed."""
 
 
 def group_into_micro_batches(source: Source, rows: Sequence[Item]) -> list[list[Item]]:

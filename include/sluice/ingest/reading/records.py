@@ -225,10 +225,10 @@ def _number_through_parts(frame: DataFrame, before: Mapping[tuple[int, int], int
     if not later:
         return frame
     counts = F.broadcast(
-        tables.make_inline_frame(frame.sparkSession, later, f"_delivery BIGINT, {PART.name} INT, _before BIGINT")
+        tables.make_inline_frame(frame.sparkSession, later, f"_delivery BIGINT, {PART.name} INT, _sluice_before BIGINT")
     )
     numbered = frame.join(counts, ["_delivery", PART.name], "left")
-    row = F.col("_row") + F.coalesce("_before", F.lit(0))
+    row = F.col("_row") + F.coalesce("_sluice_before", F.lit(0))
     return numbered.select(*(row.alias(name) if name == "_row" else F.col(f"`{name}`") for name in frame.columns))
 
 

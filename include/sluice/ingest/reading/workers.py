@@ -37,7 +37,7 @@ _TECHNICAL = pa.schema([
     pa.field("_rescued_data", pa.string()),
 ])
 NEWS = pa.field("_news", pa.string())
-PART = pa.field("_part", pa.int32())
+PART = pa.field("_sluice_part", pa.int32())
 """Of a file that several workers read, whose part a record is in, from 0; records are numbered anew in each part."""
 REFUSED = -1
 """The row number of what is no record: the word that a file cannot be read."""
@@ -107,7 +107,7 @@ def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[Deliv
     """A delivery as it is read, and its bytes; a large file that can be shared, in parts of about `A_PART` bytes of text at most."""
     whole, size = locate_delivery(item), item.text_bytes
     parts = -(-size // A_PART)
-    if parts <= 1 or not formats.is_read_in_spans(source, item.delivery.path):
+    if parts <= 1 or not (source.kind.in_files and formats.is_read_in_spans(source, item.delivery.path)):
         return [(whole, size)]
     try:
         on_disk = item.delivery.path.stat().st_size

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from sluice.declare import Source
+from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.ingest import formats
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.files import opening
@@ -154,3 +155,7 @@ def test_a_batch_takes_no_more_bytes_than_it_can_hold_even_where_nothing_is_decl
     ]
     declared = Source(name="s", max_bytes_per_trigger=100)
     assert len(discovery.group_into_micro_batches(declared, files)) == 1
+
+
+def test_no_source_can_have_a_column_that_is_called_like_those_of_parts() -> None:
+    assert is_reserved_column(workers.PART.name) and is_reserved_column("_sluice_before")
