@@ -22,32 +22,16 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-SCHEMA = (
-    "id BIGINT, device STRING, heart_rate DOUBLE, steps BIGINT, at TIMESTAMP, "
-    "day DATE, active BOOLEAN, gym STRING, note STRING, score DOUBLE"
-)
+from of_bulk.visits import COLUMNS, make_record
+
 GOALS = {"clean": 1.8, "rescue": 2.5}
 WARM_UP = 2_000
 ENGINES = ("spark", "sluice")
 
 
-def record(number: int, rng: random.Random, odd: bool) -> str:
-    """A line of about 150 bytes with ten fields; an odd one has one that does not fit, or one more."""
-    fields: dict[str, object] = {
-        "id": number,
-        "device": f"t{rng.randrange(10_000):05d}",
-        "heart_rate": round(rng.uniform(40, 190), 1),
-        "steps": rng.randrange(20_000),
-        "at": f"2026-11-20T{rng.randrange(24):02d}:{rng.randrange(60):02d}:{rng.randrange(60):02d}Z",
-        "day": "2026-11-20",
-        "active": rng.random() < 0.5,
-        "gym": f"g{rng.randrange(50)}",
-        "note": None if rng.random() < 0.5 else "good",
-        "score": round(rng.random(), 3),
-    }
-    if odd:
-        fields.update({"steps": "many"} if number % 2 else {"firmware": "1.2.3"})
-    return json.dumps(fields, separators=(",", ":"))
+def make_odd_fields(number: int) -> dict[str, object]:
+    """What does not fit in an odd record: a field of another type, or one more."""
+    return {"steps": "many"} if number % 2 else {"firmware": "1.2.3"}
 
 
 def land(folder: Path, records: int, files: int, odd: bool) -> int:
@@ -56,7 +40,9 @@ def land(folder: Path, records: int, files: int, odd: bool) -> int:
     folder.mkdir(parents=True)
     for file in range(files):
         numbers = range(file * records // files, (file + 1) * records // files)
-        text = "".join(record(number, rng, odd and number % 20 == 0) + "\n" for number in numbers)
+        text = "".join(
+            make_record(number, rng, make_odd_fields(number) if odd and number % 20 == 0 else None) + "\n" for number in numbers
+        )
         (folder / f"{file:04d}.json").write_text(text)
         os.utime(folder / f"{file:04d}.json", (1_700_000_000 + file,) * 2)
     return sum(path.stat().st_size for path in folder.iterdir())
@@ -66,7 +52,7 @@ def by_sluice(data: Path, to: Path) -> None:
     """One call of autoload_to_table."""
     from sluice import autoload_to_table
 
-    autoload_to_table(data, "json", str(to / "table"), to / "checkpoint", schema=SCHEMA).awaitTermination()
+    autoload_to_table(data, "json", str(to / "table"), to / "checkpoint", schema=COLUMNS).awaitTermination()
 
 
 def by_spark(data: Path, to: Path) -> None:
@@ -74,7 +60,7 @@ def by_spark(data: Path, to: Path) -> None:
     from pyspark.sql import SparkSession
 
     stream = (
-        SparkSession.active().readStream.schema(SCHEMA).json(str(data)).writeStream.format("delta").trigger(availableNow=True)
+        SparkSession.active().readStream.schema(COLUMNS).json(str(data)).writeStream.format("delta").trigger(availableNow=True)
     )
     stream.option("checkpointLocation", str(to / "checkpoint")).start(str(to / "table")).awaitTermination()
 

@@ -33,9 +33,12 @@ def choose_session_conf(records: PipelineRecords, run: str) -> Mapping[str, str]
 def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
     """The bytes that came since the last run began; for a later stage of a run, those that its earlier stages have written.
 
-    Where it is not known when that was, all there is counts. Raises OSError.
+    Before the first run all there is counts. Where runs were recorded and it is not known when the last began, nothing does: most runs
+    find little, however large their lake is. Raises OSError.
     """
     mark = quiet.read_quiet_mark(records)
+    if mark is None and Path(records.bookkeeping("runs")).exists():
+        return 0
     since = mark.began.timestamp() if mark else 0.0
     waiting = 0
     if mark is None or mark.run != run:

@@ -211,8 +211,8 @@ class MaterializedView(Dataset[P]):
 
     at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
 
-    folded_by: of the fold of a log, the columns of whose values each has rows of its own, made of the log's rows with that value. Such a
-    fold cannot give two rows of a key, so nobody needs to look.
+    folded_by: of a target of changes, the columns that its log is grouped by: its rows of one value of these are made of the log's rows of
+    that value. It cannot have a key twice, so nobody needs to look.
     """
 
     kind: ClassVar[DatasetKind] = kinds.MATERIALIZED_VIEW

@@ -73,7 +73,8 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         a file. include_existing_files: whether files count that were there before the source's first run. allow_overwrites: whether a
         file that comes again is a delivery; redelivery says what it means: "append": more records. "replace": the latest version
         of the file stands, whole, by modification time, then content; the earlier ones are superseded.
-        max_files_per_trigger, max_bytes_per_trigger: how much a micro-batch takes at most, at least one file; bytes as 500000000 or "500m".
+        max_files_per_trigger, max_bytes_per_trigger: how much a micro-batch takes at most, at least one file; bytes as 500000000 or "500m",
+        1 GiB unless said.
         clean_source: what becomes of a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
         <landing>/<pipeline>/_archive/) or "delete".
     """

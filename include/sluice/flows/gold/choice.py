@@ -18,7 +18,8 @@ from sluice.lake.log import TableState
 from sluice.lake.workspace import Workspace
 
 SMALL_ROWS = 200_000
-"""How many rows a view and its inputs have together at most to be recomputed in full, always: below, full is as cheap."""
+"""How many rows a view and its inputs have together at most to be recomputed in full, always: below, full is as cheap.
+Source: `benchmarks/bulk.py`, 4,000 records into 100,000 and 300,000, with this bound and without."""
 SMALL_BYTES = 64 * 1024 * 1024
 """And how many bytes in files."""
 MOST = 0.5

@@ -145,21 +145,10 @@ def fold_scope(
             report.count_replacement(targets.replace_target_table(select_winning_rows(table, good), path, shape))
             report.batches += 1
             return
-        filled = fill_empty_table(select_winning_rows(table, good), path, found["accepted"]) if scope.everything else None
-        changes = (
-            filled
-            if filled is not None
-            else _merge_scope(
-                workspace,
-                table,
-                source,
-                scope,
-                good,
-                target,
-                bounding.limits(found),
-                RowsSize(found["accepted"], int(found["bytes"] or 0) if kept else None),
-            )
-        )
+        size = RowsSize(found["accepted"], int(found["bytes"] or 0) if kept else None)
+        changes = fill_empty_table(select_winning_rows(table, good), path, size.rows) if scope.everything else None
+        if changes is None:
+            changes = _merge_scope(workspace, table, source, scope, good, target, bounding.limits(found), size)
     report.batches += 1
     report.deliveries += len(scope.fresh)
     report.count_merge(changes)
@@ -175,7 +164,7 @@ def _merge_scope(
     limits: Limits,
     size: RowsSize,
 ) -> MergeCounts:
-    """Merge what the rows of a scope change. limits: the ranges that the accepted rows are in. size: of all rows that were made of it."""
+    """Merge what the rows of a scope change. limits: the ranges that its accepted rows are in. size: of these."""
     bounding = targets.choose_bounding_columns(table, target.schema)
     dead = F.col("_delivery").isin(list(scope.dead))
     ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
