@@ -5,6 +5,7 @@ A section stands between two comments with its name, and a benchmark replaces it
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Iterable, Sequence
@@ -32,8 +33,9 @@ class Medians:
         return statistics.median(self.amounts[measured][contestant])
 
     def ratio(self, measured: str, contestant: str) -> float:
-        """The first contestant's median as a multiple of another's."""
-        return self.median(measured, self.contestants[0]) / self.median(measured, contestant)
+        """The first contestant's median as a multiple of another's; not a number where that one took nothing."""
+        other = self.median(measured, contestant)
+        return self.median(measured, self.contestants[0]) / other if other else math.nan
 
     def format(self) -> str:
         """A line for each thing that was measured: medians, and the first contestant's ratio to each other one."""

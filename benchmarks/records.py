@@ -28,7 +28,7 @@ from sluice.delta_log import read_snapshot_rows
 from sluice.entries import COUNTED, ENTRY
 from sluice.ingest.ledger import DELIVERIES, OUTCOMES
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.ledger import OBJECTS, RUNS
+from sluice.runs.ledger import FLOW_OBJECTS, RUNS
 from sluice.settings import Settings
 
 SOURCES, STAGES, FLOWS = 9, 7, 8
@@ -67,7 +67,7 @@ def record_run(records: PipelineRecords, number: int, append: Append) -> None:
         append(records.bookkeeping("outcomes"), [outcome], OUTCOMES)
     for stage in range(STAGES):
         flows = [
-            {"run": str(number), "stage": str(stage), "flow": str(flow), "started_at": now, **dict.fromkeys(OBJECTS, "{}")}
+            {"run": str(number), "stage": str(stage), "flow": str(flow), "started_at": now, **dict.fromkeys(FLOW_OBJECTS, "{}")}
             for flow in range(FLOWS)
         ]
         append(records.bookkeeping("runs"), flows, RUNS)

@@ -101,7 +101,7 @@ def measure_write(spark: SparkSession, write: Write, paths: Mapping[str, str], r
                 measure_tree() as seconds,
             ):
                 write(spark, path, seed)
-            assert log.find_version_writers(path, before) == way, f"{way} did not write"
+            assert log.summarize_new_versions(path, before).writers == way, f"{way} did not write"
             took[way].append(seconds[0])
         ours, theirs = (spark.read.format("delta").load(path) for path in paths.values())
         assert not ours.exceptAll(theirs).count() and not theirs.exceptAll(ours).count(), "the tables differ"

@@ -213,6 +213,7 @@ def _print_next_commands(settings: Settings, console: Console, pipeline: Pipelin
     for command, what in (
         (f'{sluice} sql "SELECT * FROM {pipeline.name}.{shown} LIMIT 5"', ""),
         (f"{sluice} history {pipeline.name}", ""),
+        (f"{sluice} why {pipeline.name}", "   # where the time of the last run went"),
         (up, f"   # Airflow's UI; log in as {LOGIN} / {local_airflow_password(settings)}"),
     ):
         console.print(f"  {command}{what}", highlight=False, soft_wrap=True)

@@ -44,8 +44,23 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    _START_UP[:] = [_measure_process_age()]
     _keep_standard_output_from_jvm(session)
     return session
+
+
+_START_UP: list[float] = []
+"""The seconds from the start of this process to its session, until somebody has asked for them."""
+
+
+def take_start_up_seconds() -> float:
+    """How long it took from the start of this process, or of the spark-submit that started it, to its session; 0 when asked again."""
+    return _START_UP.pop() if _START_UP else 0.0
+
+
+def _measure_process_age() -> float:
+    process = psutil.Process(os.getppid()) if "PYSPARK_GATEWAY_PORT" in os.environ else psutil.Process()
+    return max(time.time() - float(process.create_time()), 0.0)
 
 
 def _keep_standard_output_from_jvm(session: SparkSession) -> None:

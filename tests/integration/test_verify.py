@@ -371,7 +371,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
             "started_at": at,
             "ended_at": at,
         }
-        return {**dict.fromkeys(ledger.OBJECTS, "{}"), **found}
+        return {**dict.fromkeys(ledger.FLOW_OBJECTS, "{}"), **found}
 
     def choose_part(table: str) -> parts.TablePart:
         for name in ("moving", "best"):

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 
 from sluice.lake import commit_marks, log, small_writes
 from sluice.lake.row_sizes import RowsSize
+from sluice.step_times import COMPUTING, WRITING, measure_step
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+
+
+@measure_step(COMPUTING)
+def _collect_rows(frame: DataFrame) -> pa.Table:
+    """The rows, which Spark makes only now."""
+    return frame.toArrow()
 
 
 @dataclass(frozen=True)
@@ -31,13 +39,14 @@ class Transaction:
         return f"sluice/{self.flow}/{self.checkpoint}/{self.target}"
 
 
+@measure_step(WRITING)
 def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, size: RowsSize | None = None) -> None:
     """Append rows; new columns are added to the table. With a transaction they are appended once, however often this is tried.
 
     size: of the rows, where it is known: few go through delta-rs.
     """
     if size is not None and small_writes.is_appended_by_delta_rs(path, frame.schema, size):
-        rows, once = frame.toArrow(), (transaction.application, transaction.batch) if transaction else None
+        rows, once = _collect_rows(frame), (transaction.application, transaction.batch) if transaction else None
         if small_writes.are_dates_within_reach(rows):
             small_writes.append_few_rows(path, rows, commit_marks.read_session_mark(frame.sparkSession), once)
             return
@@ -47,11 +56,13 @@ def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, si
     writer.save(path)
 
 
+@measure_step(WRITING)
 def overwrite_rows(frame: DataFrame, path: str) -> None:
     """Make the table hold these rows and no others, in one commit. The table keeps its properties and its identity."""
     frame.write.format("delta").mode("overwrite").save(path)
 
 
+@measure_step(WRITING)
 def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int], size: RowsSize | None = None) -> None:
     """Replace what the table has of these deliveries by the frame's rows: the same for a retry, a replay and a rebase.
 

@@ -158,12 +158,39 @@ def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, A
     return found
 
 
-def find_version_writers(path: str, since: int | None) -> str | None:
-    """What wrote the versions of a table after one, None standing for before the first, as "delta-rs, Spark"; None: there are none."""
+@dataclass(frozen=True)
+class NewVersions:
+    """What the commits of a table after a version did. writers: as "delta-rs, Spark"; None where there is no such commit.
+
+    files_added, files_removed, rows_copied: as the commits' metrics say; a commit that says nothing counts as none. rows_copied: rows that
+    a MERGE wrote again as they were, since they lay in the same files as those that it changed.
+    """
+
+    writers: str | None = None
+    files_added: int = 0
+    files_removed: int = 0
+    rows_copied: int = 0
+
+
+_FILES_ADDED = ("numTargetFilesAdded", "numAddedFiles", "numFilesAdded", "numFiles")
+_FILES_REMOVED = ("numTargetFilesRemoved", "numRemovedFiles", "numFilesRemoved")
+_ROWS_COPIED = ("numTargetRowsCopied",)
+
+
+def summarize_new_versions(path: str, since: int | None) -> NewVersions:
+    """What the commits of a table after a version did. since: None stands for before the first."""
     latest = latest_table_version(path)
     new = 0 if latest is None else latest - (-1 if since is None else since)
-    writers = {str(one["writer"]) for one in read_commit_history(path, new)} if new > 0 else set()
-    return ", ".join(sorted(writers, key=str.lower)) or None
+    commits = read_commit_history(path, new) if new > 0 else []
+    writers = {str(one["writer"]) for one in commits}
+    return NewVersions(
+        ", ".join(sorted(writers, key=str.lower)) or None,
+        *(sum(_first_metric(one["metrics"], names) for one in commits) for names in (_FILES_ADDED, _FILES_REMOVED, _ROWS_COPIED)),
+    )
+
+
+def _first_metric(metrics: Mapping[str, Any], names: Sequence[str]) -> int:
+    return next((int(metrics[name]) for name in names if str(metrics.get(name, "")).isdigit()), 0)
 
 
 def _name_as_spark_does(metric: str) -> str:

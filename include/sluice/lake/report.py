@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +39,9 @@ class FlowReport(FlowCounts):
     recomputed: of a view, how much of it was made again and why, as "keys: 12 of 80 rows" or "full: small table"; None: nothing was.
     written_by: what wrote the new versions, "Spark", "delta-rs" or "delta-rs, Spark"; None where there is none.
     verified_part: which part of the table was found to be as it should, or not, as "3/8"; None: nothing could be said.
+    steps: the seconds of its steps, job_tags: what Spark knows its jobs by (`sluice.step_times`). table_files: of a table with a new version,
+    how many files were added and removed, how many rows were copied, how many files and bytes are there now.
+    spark: what Spark counted of its jobs (`sluice.lake.spark_counters`).
     """
 
     flow: str
@@ -53,6 +56,10 @@ class FlowReport(FlowCounts):
     recomputed: str | None = None
     written_by: str | None = None
     verified_part: str | None = None
+    steps: dict[str, float] = field(default_factory=dict)
+    job_tags: Sequence[str] = ()
+    table_files: dict[str, int] = field(default_factory=dict)
+    spark: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
@@ -63,9 +70,19 @@ class FlowReport(FlowCounts):
         return self.version_before != self.version_after
 
     def note_new_versions(self, path: str) -> None:
-        """Note which version the flow's table has now, and what wrote those since the one before the flow."""
+        """Note which version the flow's table has now, and what those since the one before the flow did."""
         self.version_after = log.latest_table_version(path)
-        self.written_by = log.find_version_writers(path, self.version_before)
+        new = log.summarize_new_versions(path, self.version_before)
+        self.written_by = new.writers
+        state = log.read_table_state(path) if new.writers else None
+        if state is not None:
+            self.table_files = {
+                "added": new.files_added,
+                "removed": new.files_removed,
+                "rows_copied": new.rows_copied,
+                "files": state.files,
+                "bytes": state.bytes,
+            }
 
     def count_merge(self, changes: MergeCounts) -> None:
         """Count what a merge did."""

@@ -33,6 +33,7 @@ from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
 from sluice.lake.written_alike import is_written_alike, list_file_values, list_statistics_columns
+from sluice.step_times import WRITING, measure_step
 
 OPERATION = "_operation"
 """The column of the rows of a merge that says what is to be done: INSERT, UPDATE or DELETE."""
@@ -74,6 +75,7 @@ def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: 
     return is_written_alike(table, keys) and sum(list_file_values(table, "size_bytes")) <= MOST_TABLE_BYTES
 
 
+@measure_step(WRITING)
 def merge_few_rows(
     path: str, rows: pa.Table, keys: Sequence[str], bounds: Mapping[str, tuple[int, int]], note: str | None
 ) -> MergeCounts:

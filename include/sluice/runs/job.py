@@ -8,7 +8,7 @@ import sys
 import traceback
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, describe_stage
 from sluice.runs import due, failures, ledger, quiet, summary
 from sluice.settings import Settings
+from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
@@ -141,7 +142,7 @@ def run_under_lease(
     from sluice.runs.execution import stages
 
     at = datetime.now(UTC)
-    with open_leased_workspace(settings, graph, request) as workspace:
+    with collect_step_times(StepTimes()), open_leased_workspace(settings, graph, request) as workspace:
         try:
             return record_stage_run(workspace, request, lambda: work(workspace), at, towards_quiet)
         except stages.FlowsFailed as failed:
@@ -164,8 +165,12 @@ def open_leased_workspace(
     lock.check_lake_format(records)
     run = request.run or uuid.uuid4().hex[:12]
     session = sessions.start_spark_session(settings, f"sluice {request.pipeline} {request.stage}".strip())
+    if (times := current_step_times()) is not None:
+        times.seconds[STARTING] = sessions.take_start_up_seconds()
     alone = request.stage or None if kept_running else None
-    with lock.hold_writer_lease(records, session, run, request.wait, kept_running, alone):
+    with ExitStack() as held:
+        with measure_step(WAITING):
+            held.enter_context(lock.hold_writer_lease(records, session, run, request.wait, kept_running, alone))
         lock.write_lake_format(records)
         yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
 
@@ -184,22 +189,29 @@ def record_stage_run(
     Returns its report, when all that was written is on the disk. Raises DamagedLog before anything is done, stages.Failed once that is
     recorded, and what else `work` raises.
     """
-    from sluice.lake import durability, places
+    from sluice.lake import durability, places, spark_counters
     from sluice.runs.execution import quiet_marking, stages
 
     at = at or datetime.now(UTC)
     places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
+    times, jobs = current_step_times() or StepTimes(), spark_counters.count_started_jobs(workspace.session)
 
     def noted(reports: list[FlowReport], failed: set[str]) -> dict[str, Any]:
         seconds = (datetime.now(UTC) - at).total_seconds()
+        tags = {one.flow: one.job_tags for one in reports if one.job_tags}
+        counted = spark_counters.count_jobs_by_flow(workspace.session, tags, jobs) if tags else {}
+        for one in reports:
+            one.spark = counted.get(one.flow, {}) if one.job_tags else {}
         report = summary.summarize_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
+        report[ledger.STAGE_STEPS] = times.rounded_seconds()
         _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
         durability.flush_run_output(workspace.settings)
         return report
 
     mark = quiet_marking.begin_stage(workspace, request.stage) if towards_quiet else None
     try:
-        reports = work()
+        with collect_step_times(times):
+            reports = work()
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, stages.FlowsFailed):
@@ -256,6 +268,7 @@ def append_report_rows(
     """Append a report to the run ledger, a row a flow. at: when the run began. fingerprints: of declarations, by flow and layer."""
     common = {"run": report["run"], "pipeline": request.pipeline, "stage": request.stage, "mode": request.mode}
     common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
+    common |= {ledger.STAGE_STEPS: json.dumps(report.get(ledger.STAGE_STEPS, {}))}
     if request.interval:
         common |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
     rows = [
@@ -263,7 +276,7 @@ def append_report_rows(
             **common,
             **flow,
             "state": "failed" if flow["flow"] in failed else "done",
-            **{name: json.dumps(flow[name]) for name in ledger.OBJECTS},
+            **{name: json.dumps(flow[name]) for name in ledger.FLOW_OBJECTS},
             "fingerprint": fingerprints.get((flow["flow"], flow["layer"])),
         }
         for flow in report["flows"]

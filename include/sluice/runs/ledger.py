@@ -36,13 +36,15 @@ RUNS = pa.schema([
     pa.field("fingerprint", pa.string()),
     *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules", "recomputed", "written_by")),
     pa.field(ENTRY, pa.int64()),
-    pa.field("verified_part", pa.string()),
+    *(pa.field(name, pa.string()) for name in ("verified_part", "steps", "stage_steps", "table_files", "spark")),
 ])
 """One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
 it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
 rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
 was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why.
 written_by: what wrote the new versions, Spark, delta-rs or both. verified_part: which part of the table was found to be as it should, or not, as 3/8.
+steps, stage_steps: JSON, seconds by step of the flow and of the whole stage (`sluice.step_times`). table_files: JSON, the files of its new
+versions; spark: JSON, what Spark counted of its jobs (both as `sluice.lake.report` says).
 The counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns by which runs and outcomes without an entry are in order."""
@@ -65,8 +67,9 @@ WITHOUT_DATA = frozenset({
 })
 """Commits that leave every row as it is."""
 
-OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules")
-"""The columns of the run ledger that hold JSON objects."""
+FLOW_OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules", "steps", "table_files", "spark")
+"""The columns of the run ledger that hold a JSON object of a flow."""
+STAGE_STEPS = "stage_steps"
 _OF_OUTCOME = (
     "state",
     "read",
@@ -94,7 +97,7 @@ def read_run_ledger(records: PipelineRecords) -> list[Row]:
     for row in found:
         for name in RUNS.names:  # a ledger that got its last row before there was such a column has none
             row.setdefault(name, None)
-        for name in OBJECTS:
+        for name in (*FLOW_OBJECTS, STAGE_STEPS):
             row[name] = json.loads(row[name] or "{}")
     return entries.sort_by_entry(found, STARTED)
 

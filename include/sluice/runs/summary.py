@@ -34,6 +34,9 @@ def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
         "recomputed",
         "written_by",
         "verified_part",
+        "steps",
+        "table_files",
+        "spark",
     )
     found = {name: getattr(report, name) for name in names}
     for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):

@@ -39,7 +39,7 @@ def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp
     commit_marks.mark_session_commits(spark, "r1", "increment", "bronze_t", [3])
     commits.append_rows(appended_rows(spark), ours, ONCE, row_sizes.measure_rows(appended_rows(spark)))
     commits.append_rows(appended_rows(spark), theirs, ONCE)
-    assert (log.find_version_writers(ours, 1), log.find_version_writers(theirs, 1)) == ("delta-rs", "Spark")
+    assert (log.summarize_new_versions(ours, 1).writers, log.summarize_new_versions(theirs, 1).writers) == ("delta-rs", "Spark")
 
     def held(path: str) -> DataFrame:
         return spark.read.format("delta").load(path)
@@ -107,7 +107,7 @@ def test_rows_of_deliveries_are_appended_where_none_can_be_there_and_replaced_wh
         frame = spark.createDataFrame(list(rows), ddl)
         commits.replace_rows_of_deliveries(frame, path, sorted({number for number, _ in rows}), RowsSize(len(rows), 10))
         held = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
-        return held, log.find_version_writers(path, before)
+        return held, log.summarize_new_versions(path, before).writers
 
     assert replace((1, "a"), (3, "b")) == ([(1, "a"), (3, "b")], "delta-rs")
     assert replace((4, "c")) == ([(1, "a"), (3, "b"), (4, "c")], "delta-rs")
@@ -120,12 +120,12 @@ def test_dates_that_delta_rs_cannot_name_are_left_to_spark(spark: SparkSession, 
     for version, (day, writer) in enumerate([("9999-12-31", "delta-rs"), ("0001-01-01", "delta-rs"), ("+300000-01-01", "Spark")]):
         frame = spark.sql(f"SELECT {version} AS k, DATE'{day}' AS day UNION ALL SELECT NULL, NULL")
         commits.append_rows(frame, path, None, row_sizes.measure_rows(frame))
-        assert log.find_version_writers(path, version) == writer, day
+        assert log.summarize_new_versions(path, version).writers == writer, day
     assert spark.read.format("delta").load(path).where("day > DATE'9999-12-31'").count() == 1
     both = spark.sql(f"SELECT 'D' AS {small_writes.OPERATION}, 2 AS k, DATE'+300000-01-01' AS day")
     by = BoundingColumns(tables.parse_ddl_schema(ddl), ("k",))
     assert apply_merge_operations(spark, path, both, ("k",), by).deleted == 1
-    assert log.find_version_writers(path, 3) == "Spark"
+    assert log.summarize_new_versions(path, 3).writers == "Spark"
 
 
 def test_many_rows_of_a_table_with_partitions_are_left_to_spark(tmp_path: Path) -> None:

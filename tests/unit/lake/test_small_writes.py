@@ -102,7 +102,7 @@ def test_both_ways_leave_what_every_reader_reads_alike(
         none_is_few.setattr(small_writes, "MOST_ROWS", 0)
         many = apply_merge_operations(spark, theirs, changed_rows(spark), KEYS, bounding)
     assert few == many == MergeCounts(2, 2, 1)
-    assert (log.find_version_writers(ours, 1), log.find_version_writers(theirs, 1)) == ("delta-rs", "Spark")
+    assert (log.summarize_new_versions(ours, 1).writers, log.summarize_new_versions(theirs, 1).writers) == ("delta-rs", "Spark")
 
     def held(path: str) -> DataFrame:
         return spark.read.format("delta").load(path)

@@ -32,7 +32,7 @@ def report() -> FlowReport:
 
 
 def row(run: str, flow: dict[str, Any]) -> dict[str, Any]:
-    objects = {name: json.dumps(flow[name]) for name in ledger.OBJECTS}
+    objects = {name: json.dumps(flow[name]) for name in ledger.FLOW_OBJECTS}
     return {
         **flow,
         **objects,

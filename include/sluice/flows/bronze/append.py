@@ -38,6 +38,7 @@ from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_list
 from sluice.quality import quarantine
 from sluice.record_tables import create_record_table
+from sluice.step_times import PREPARING, measure_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,6 +56,7 @@ def bronze_table_shape(workspace: Workspace, source: Source) -> TableShape:
     return TableShape(schema=schema, comment=comment, statistics=("_delivery", "_ingested_at"), retain=retain)
 
 
+@measure_step(PREPARING)
 def create_bronze_tables(workspace: Workspace, source: Source) -> TableShape:
     """Make a source's bronze table, its quarantine and the outcomes table unless they are there. Returns the table's shape."""
     shape = bronze_table_shape(workspace, source)

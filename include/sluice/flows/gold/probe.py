@@ -30,6 +30,7 @@ from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
 from sluice.flows.gold.inputs import count_input_reads, find_used_columns, input_read_by_node, refuse_unfollowed_reads
 from sluice.flows.writing.ranges import parse_truncation
+from sluice.step_times import PLANNING, measure_step
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -54,6 +55,7 @@ class InputReach:
     used: tuple[str, ...] = ()
 
 
+@measure_step(PLANNING)
 def find_input_reaches(
     session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
 ) -> dict[str, InputReach]:

@@ -44,6 +44,7 @@ from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
 from sluice.quality import verdicts
 from sluice.settings import Settings
+from sluice.step_times import PLANNING, measure_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -61,10 +62,11 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
         report.notes.append(f"its input '{missing[0]}' has no row yet")
         return
     view = present
-    inputs = {name: read_view_input(workspace, name) for name in view.reads}
-    given = view(*(inputs[name] for name in view.reads))
-    stored = check_view_columns(view, given)
-    verdicts.check_conditions(workspace.session, view, given.schema)
+    with measure_step(PLANNING):
+        inputs = {name: read_view_input(workspace, name) for name in view.reads}
+        given = view(*(inputs[name] for name in view.reads))
+        stored = check_view_columns(view, given)
+        verdicts.check_conditions(workspace.session, view, given.schema)
     shape = targets.prepare_target_table(workspace, view, stored, anew=anew)
     if anew is None and _has_taken_everything(workspace, view):
         return

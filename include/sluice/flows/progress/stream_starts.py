@@ -17,6 +17,7 @@ from sluice.delta_log import LOG
 from sluice.flows.progress import batches, positions
 from sluice.flows.progress.positions import StreamChangesLost, StreamPosition
 from sluice.lake import log
+from sluice.step_times import LOOKING, measure_step
 
 _MOST_COMMITS = 200
 """Of more commits, reading each costs more than the table as it is."""
@@ -99,6 +100,7 @@ class _Standing:
         return latest >= position.version and time.time() - self.finished > _MOST_AGE.total_seconds()
 
 
+@measure_step(LOOKING)
 def has_unread_rows_of_sources(checkpoint: str, name: str, table_id: str, path: str, sources: Collection[str]) -> bool:
     """Whether a table of the delivery ledger, that a stream reads by this name, has rows of these sources that it has not taken."""
     standing = _read_standing(checkpoint, {name: table_id})
@@ -112,6 +114,7 @@ def has_unread_rows_of_sources(checkpoint: str, name: str, table_id: str, path: 
         return True
 
 
+@measure_step(LOOKING)
 def has_unread_changes(checkpoint: str, identities: Mapping[str, str], paths: Mapping[str, str]) -> bool:
     """Whether tables, whose change data feeds a stream reads, have changed rows, columns or properties that it has not taken.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sluice import step_times
 from sluice.errors import SluiceError, StopRequested
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
@@ -69,13 +70,15 @@ def run_stream(
     Raises ContinuityLost where only a fresh checkpoint helps, and whatever on_batch raises.
     """
     raised: list[BaseException] = []
+    times = step_times.current_step_times()
 
     def batch(rows: DataFrame, number: int) -> None:
         try:
             stop_if_requested(workspace)
             inside = workspace.within(rows.sparkSession)
             inside.note(checkpoint.flow)
-            on_batch(inside, rows, number)
+            with step_times.collect_step_times(times), step_times.measure_step(step_times.COMPUTING):  # in a thread of the JVM's
+                on_batch(inside, rows, number)
         except BaseException as error:
             # Raised again below, on this side. The JVM, which would log it with its frames, hears only that it happened; and of
             # anything but an Exception it would not hear at all, and wait for ever.
@@ -91,8 +94,11 @@ def run_stream(
         .trigger(availableNow=True)
     )
     try:
-        query = writer.start()  # which reads the checkpoint, too
-        query.awaitTermination()
+        with step_times.measure_step(step_times.STREAMING):
+            query = writer.start()  # which reads the checkpoint, too
+            if times is not None:
+                times.job_tags.append(query.runId)
+            query.awaitTermination()
     except Exception as error:
         cause = raised[-1] if raised else error
         why = _find_continuity_error(cause) or (None if raised else batches.find_checkpoint_damage(Path(checkpoint.path)))

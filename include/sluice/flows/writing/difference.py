@@ -23,6 +23,7 @@ from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
+from sluice.step_times import WRITING, measure_step
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -138,6 +139,7 @@ def _refuse_conflicts(rows: int, conflict: str) -> None:
         raise SluiceError(f"{conflict} {rows} rows are concerned. The table was not changed.")
 
 
+@measure_step(WRITING)
 def _merge_through_spark(
     session: SparkSession, path: str, operations: DataFrame, keys: Sequence[str], found: OperationSummary
 ) -> MergeCounts:

@@ -24,6 +24,7 @@ from sluice.lake.tables import TableShape, choose_statistics_columns
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import restricted, treatments
 from sluice.quality import quarantine
+from sluice.step_times import PREPARING, WRITING, measure_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,7 @@ _FINGERPRINT = "sluice.fingerprint"
 _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
 
 
+@measure_step(PREPARING)
 def prepare_target_table(
     workspace: Workspace, dataset: Dataset[Any], wanted: StructType, provenance: Sequence[str] = (), anew: str | None = None
 ) -> TableShape | None:
@@ -91,6 +93,7 @@ def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: Ta
     return None
 
 
+@measure_step(WRITING)
 def replace_target_table(rows: DataFrame, path: str, shape: TableShape) -> int:
     """Replace the table by these rows in one commit. Returns how many they are."""
     tables.replace_table(rows, path, shape)

@@ -24,7 +24,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.ingest.landing import cleaning
-from sluice.lake import log
+from sluice.lake import log, spark_counters
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
@@ -32,6 +32,7 @@ from sluice.record_tables import create_record_table
 from sluice.runs.execution import clones, table_rules
 from sluice.runs.execution.clones import Flow
 from sluice.runs.modes import find_concerned_tables
+from sluice.step_times import DISCOVERING, TABLES, StepTimes, collect_step_times, current_step_times, measure_step
 
 _SIDE_BY_SIDE = 3
 
@@ -144,6 +145,7 @@ def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     return reports
 
 
+@measure_step(DISCOVERING)
 def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[str, list[str]]) -> dict[str, SluiceError]:
     """Look at every source. Returns the errors of those that could not be looked at; raises where that is so of all.
 
@@ -224,6 +226,7 @@ def _group_independent_flows(graph: Graph, layer: str) -> list[list[Source | Dat
     return levels
 
 
+@measure_step(TABLES)
 def _run_flows_in_parallel(
     workspace: Workspace, stage: str, items: list[tuple[Source | Dataset[Any], Flow]], judged: bool
 ) -> list[FlowReport]:
@@ -234,6 +237,8 @@ def _run_flows_in_parallel(
         item, flow = items[position]
         # A session of its own: what marks a flow's commits is set on the session.
         mine = workspace.within(workspace.session.newSession())
+        if (times := current_step_times()) is not None:
+            times.job_tags.append(spark_counters.session_job_tag(mine.session))
         mine.note(item.name)
         try:
             flow(mine, reports[position])
@@ -252,10 +257,12 @@ def _run_flows_in_parallel(
 def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], None]) -> None:
     """Do a flow's work and note its seconds and the versions of its table before and after."""
     path = workspace.path(report.flow)
-    started = time.monotonic()
+    started, times = time.monotonic(), StepTimes()
     report.version_before = log.latest_table_version(path)
-    work()
+    with collect_step_times(times):
+        work()
     report.note_new_versions(path)
+    report.steps, report.job_tags = times.rounded_seconds(), tuple(times.job_tags)
     report.seconds = round(time.monotonic() - started, 2)
 
 

@@ -19,8 +19,10 @@ from sluice.lake.workspace import Workspace
 from sluice.quality import whole_table
 from sluice.quality.whole_table import WholeTable
 from sluice.runs import ledger
+from sluice.step_times import CHECKING, measure_step
 
 
+@measure_step(CHECKING)
 def judge_own_table_rules(workspace: Workspace, dataset: Dataset[Any], report: FlowReport) -> None:
     """Look at what a table's rules say of it alone, after its flow. Raises SluiceError where one that must be met is not."""
     _judge_table_rules(workspace, dataset, report, [rule for rule in dataset.table_expectations if rule.refers_to is None])

@@ -70,7 +70,7 @@ def test_inserts_updates_and_deletes_go_where_they_should_null_keys_included(spa
     )
     assert apply_merge_operations(spark, table, wanted, KEYS, BY) == MergeCounts(inserted=2, updated=2, deleted=1)
     assert held(spark, table) == {(1, DAY, None), (2, DAY, 20), (None, DAY, 31), (4, None, 40), (None, None, 50)}
-    assert log.latest_table_version(table) == before + 1 and log.find_version_writers(table, before) == way
+    assert log.latest_table_version(table) == before + 1 and log.summarize_new_versions(table, before).writers == way
 
 
 def test_only_changed_rows_are_in_the_change_feed(spark: SparkSession, table: str) -> None:

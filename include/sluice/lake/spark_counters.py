@@ -1,0 +1,136 @@
+"""What Spark counted of the jobs of each flow: from the numbers that it keeps in memory for its UI.
+
+Spark's event log would say the same, and with it the plans, whose literals are data. These numbers hold none, and nothing is written that
+an erasure would have to find.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TAG = "spark-session-"
+_TRIED_AGAIN = 50
+"""So many stages more are looked at than there are: one that is tried again stands there twice."""
+_FEW_TASKS = 4
+_SHORT_STAGE = 2_000
+"""Of fewer tasks, or of a stage of fewer milliseconds, it says nothing that one takes longer than the others."""
+
+
+def count_started_jobs(session: SparkSession) -> int:
+    """How many jobs Spark has started in this process; 0 where it is gone."""
+    try:
+        return int(_spark_context(session).dagScheduler().numTotalJobs())
+    except (Py4JError, OSError):
+        return 0
+
+
+def session_job_tag(session: SparkSession) -> str:
+    """By which the jobs of a session are known. Of the jobs of a stream's batches that is the id of the stream's run."""
+    return str(session._jsparkSession.sessionUUID())
+
+
+def count_jobs_by_flow(session: SparkSession, tags: Mapping[str, Sequence[str]], since: int) -> dict[str, dict[str, float]]:
+    """What was counted of each flow's jobs. tags: by flow, the sessions and runs of streams that its jobs are known by.
+
+    since: so many jobs of the process are not asked about, as `count_started_jobs` said. Nothing where Spark is gone: a run is recorded
+    all the same.
+
+    Counts: jobs, tasks, failed_tasks; task_seconds, of which gc_seconds, serialisation_seconds; input_bytes, shuffle_bytes, spilled_bytes;
+    skew: in the stage where it is worst, the longest task over the median one, and longest_task_seconds of that.
+    """
+    try:
+        jobs, stages = _read_jobs_and_stages(session, since)
+        flows = {tag: flow for flow, ours in tags.items() for tag in ours}
+        found: dict[str, list[_JobNumbers]] = {}
+        for job in jobs:
+            flow = next((flows[tag] for tag in job.tags if tag in flows), None)
+            if flow is not None:
+                found.setdefault(flow, []).append(job)
+        return {flow: _sum_job_counters(session, ours, stages) for flow, ours in found.items()}
+    except (Py4JError, OSError):
+        return {}
+
+
+@dataclass(frozen=True)
+class _JobNumbers:
+    tags: tuple[str, ...]
+    stages: tuple[int, ...]
+
+
+def _read_jobs_and_stages(session: SparkSession, since: int) -> tuple[list[_JobNumbers], dict[int, dict[str, Any]]]:
+    context = _spark_context(session)
+    context.listenerBus().waitUntilEmpty()
+    store, write = context.statusStore(), _json_writer(session)
+    new = int(context.dagScheduler().numTotalJobs()) - since
+    if new <= 0:
+        return [], {}
+    jobs = [
+        _JobNumbers(
+            tuple(tag for tag in [job["jobGroup"], *(one.removeprefix(_TAG) for one in job["jobTags"])] if tag),
+            tuple(job["stageIds"]),
+        )
+        for job in json.loads(write(store.jobsList(None).take(new)))  # the latest first
+    ]
+    wanted = {stage for job in jobs for stage in job.stages}
+    stages = store.stageList(None, False, False, getattr(store, "stageList$default$4")(), getattr(store, "stageList$default$5")())
+    latest = json.loads(write(stages.take(len(wanted) + _TRIED_AGAIN)))  # the latest first, too
+    return jobs, {stage["stageId"]: stage for stage in latest if stage["stageId"] in wanted and stage["numCompleteTasks"]}
+
+
+def _sum_job_counters(
+    session: SparkSession, jobs: Sequence[_JobNumbers], stages: Mapping[int, Mapping[str, Any]]
+) -> dict[str, float]:
+    ours = [stages[number] for number in sorted({stage for job in jobs for stage in job.stages}) if number in stages]
+
+    def total(*names: str) -> int:
+        return sum(int(stage[name]) for stage in ours for name in names)
+
+    found: dict[str, float] = {
+        "jobs": len(jobs),
+        "tasks": total("numCompleteTasks"),
+        "failed_tasks": total("numFailedTasks"),
+        "task_seconds": total("executorRunTime") / 1000,
+        "gc_seconds": total("jvmGcTime") / 1000,
+        "serialisation_seconds": total("executorDeserializeTime", "resultSerializationTime") / 1000,
+        "input_bytes": total("inputBytes"),
+        "shuffle_bytes": total("shuffleWriteBytes"),
+        "spilled_bytes": total("diskBytesSpilled"),
+        **_find_worst_skew(session, ours),
+    }
+    return {name: round(number, 2) for name, number in found.items() if number}
+
+
+def _find_worst_skew(session: SparkSession, stages: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    store, write = _spark_context(session).statusStore(), _json_writer(session)
+    worst = {"skew": 0.0, "longest_task_seconds": 0.0}
+    for stage in stages:
+        if stage["numCompleteTasks"] < _FEW_TASKS or stage["executorRunTime"] < _SHORT_STAGE:
+            continue
+        quantiles = session.sparkContext._gateway.new_array(session._jvm.double, 2)  # type: ignore[union-attr]
+        quantiles[0], quantiles[1] = 0.5, 1.0
+        summary = store.taskSummary(stage["stageId"], stage["attemptId"], quantiles)
+        if summary.isDefined():
+            median, longest = json.loads(write(summary.get()))["executorRunTime"]
+            if longest / max(median, 1) > worst["skew"]:
+                worst = {"skew": longest / max(median, 1), "longest_task_seconds": longest / 1000}
+    return worst
+
+
+def _spark_context(session: SparkSession) -> Any:
+    return session.sparkContext._jsc.sc()
+
+
+def _json_writer(session: SparkSession) -> Any:
+    """A function that writes an object of Spark's as JSON: one call instead of one a number."""
+    jvm: Any = session._jvm
+    mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+    mapper.registerModule(getattr(getattr(jvm.com.fasterxml.jackson.module.scala, "DefaultScalaModule$"), "MODULE$"))
+    return mapper.writeValueAsString

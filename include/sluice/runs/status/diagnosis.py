@@ -1,0 +1,282 @@
+"""Where the time of a run went, and what would help: worked out from the run ledger alone, without a JVM and without a cell's value.
+
+A thing that may be wrong with a run is a rule in `FINDING_RULES`: it looks at the run's rows and says what it found, with its number, and
+which declaration or setting helps. A new one is a function in that list, and its test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.runs.ledger import STAGE_STEPS, Row
+from sluice.step_times import FLOW_STEPS, PLANNING, STARTING, STREAMING, WAITING
+from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
+
+OTHER = "other"
+"""What no step accounts for."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of a table or stage, with its numbers, and what helps."""
+
+    rule: str
+    subject: str
+    found: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """A run, stage by stage and table by table.
+
+    stages: stage, state, seconds and its steps. tables: rows of the run ledger that took time, the longest first, with the steps.
+    """
+
+    run: str
+    rows: Sequence[Row]
+
+    @property
+    def stages(self) -> list[dict[str, Any]]:
+        """A row a stage, in the order in which they ran."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            found.setdefault(row["stage"], []).append(row)
+        return [_summarize_stage(stage, rows) for stage, rows in found.items()]
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        """A row a flow that took time, the longest first."""
+        timed = [row for row in self.rows if row["seconds"]]
+        return [_summarize_flow_times(row) for row in sorted(timed, key=lambda row: -float(row["seconds"]))]
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the first stage to the end of the last, with the start of its process."""
+        return round(sum(float(stage["seconds"]) for stage in self.stages), 1)
+
+    def find(self) -> list[Finding]:
+        """What stands out, by all rules."""
+        return [finding for rule in FINDING_RULES for finding in rule(self.rows)]
+
+
+def select_run_rows(rows: Sequence[Row], run: str | None = None) -> RunTimes | None:
+    """The rows of a run, or of the last one; None where there is none. rows: as `read_run_ledger` gives them.
+
+    Of a process that is kept running only the last round of each stage counts: it is one run for as long as it lives.
+    """
+    wanted = run or (rows[-1]["run"] if rows else None)
+    ours = [row for row in rows if row["run"] == wanted]
+    last = {row["stage"]: row["started_at"] for row in ours}
+    return RunTimes(str(wanted), [row for row in ours if row["started_at"] == last[row["stage"]]]) if ours else None
+
+
+def _summarize_stage(stage: str, rows: Sequence[Row]) -> dict[str, Any]:
+    steps: Mapping[str, float] = rows[0][STAGE_STEPS]
+    inside = (rows[0]["ended_at"] - rows[0]["started_at"]).total_seconds() if rows[0]["ended_at"] else 0.0
+    seconds = max(inside, sum(steps.values()))
+    return {
+        "stage": stage,
+        "state": "failed" if any(row["state"] == "failed" for row in rows) else "done",
+        "seconds": round(seconds, 1),
+        **_split_seconds(steps, STEPS_OF_STAGE, seconds),
+    }
+
+
+def _summarize_flow_times(row: Row) -> dict[str, Any]:
+    files, spark = row["table_files"], row["spark"]
+    return {
+        "table": row["flow"],
+        **{name: row[name] for name in ("stage", "state", "seconds", "rows_in", "rows_out", "written_by", "recomputed")},
+        **_split_seconds(row["steps"], FLOW_STEPS, float(row["seconds"])),
+        "files": f"+{files['added']} -{files['removed']} = {files['files']}" if files else None,
+        "jobs": spark.get("jobs"),
+        "table_files": files,
+        "spark": spark,
+    }
+
+
+def _split_seconds(steps: Mapping[str, float], names: Iterable[str], seconds: float) -> dict[str, float | None]:
+    """Seconds by step to the tenth, None for less; the rest under OTHER. Nothing where no step was measured."""
+    found = {name: round(steps[name], 1) or None for name in names if name in steps}
+    return {**found, OTHER: round(max(seconds - sum(steps.values()), 0.0), 1) or None} if steps else {}
+
+
+# ------------------------------------------------------------------------------------------------ the rules
+
+_TENTH_OF_MINUTE = 6.0
+"""Seconds below which nothing is worth a remedy."""
+
+
+def find_unbounded_changes(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Views that were made anew in full since no column bounds what a change of an input can touch."""
+    for row in rows:
+        why = str(row["recomputed"] or "")
+        if "can touch any row" in why:
+            yield Finding(
+                "unbounded change",
+                row["flow"],
+                f"made again in full ({why.removeprefix('full: ')}), {row['seconds']:.1f} s",
+                f"hand a column of that input on to the view, best one of its keys, or declare reach=; "
+                f"sluice check {row['pipeline']} --plans shows what bounds each input",
+            )
+
+
+def find_declared_full(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Views that are made anew in full as declared, and take long."""
+    for row in rows:
+        if row["recomputed"] == "full: as declared" and row["seconds"] >= _TENTH_OF_MINUTE:
+            yield Finding("declared full", row["flow"], f"made again in full, {row['seconds']:.1f} s", 'recompute="auto"')
+
+
+MOST_COPIED = 10
+"""So many rows may a merge copy for each that it changes. Source: docs/observe.md."""
+_FEW_COPIED = 100_000
+
+
+def find_copied_rows(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Merges that wrote many rows again to change few."""
+    for row in rows:
+        copied, changed = int(row["table_files"].get("rows_copied", 0)), max(int(row["rows_out"] or 0), 1)
+        if copied >= _FEW_COPIED and copied > MOST_COPIED * changed:
+            yield Finding(
+                "copied rows",
+                row["flow"],
+                f"{copied:,} rows were copied to change {changed:,}",
+                "zorder_by= (or partition_by=) the columns that changes come by, so that a change falls into few files",
+            )
+
+
+def find_start_up(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Runs whose processes took longer to start than to work."""
+    stages = RunTimes("", rows).stages
+    starts = [float(stage.get(STARTING) or 0.0) for stage in stages]
+    total = sum(float(stage["seconds"]) for stage in stages)
+    begun = [start for start in starts if start >= 1]
+    if len(begun) > 1 and sum(starts) > total / 2:
+        yield Finding(
+            "start-up",
+            "all stages",
+            f"{sum(starts):.0f} of {total:.0f} s went to the start of {len(begun)} processes",
+            'Pipeline(stages="together") runs the layers in one process; sluice run --keep-running keeps one',
+        )
+
+
+def find_lease_waits(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Stages that waited for another writer."""
+    for stage in RunTimes("", rows).stages:
+        if (stage.get(WAITING) or 0.0) >= _TENTH_OF_MINUTE:
+            yield Finding(
+                "lease",
+                stage["stage"],
+                f"waited {stage[WAITING]:.0f} s for the pipeline's lease",
+                "two runs of one pipeline overlap: let the schedule leave time, or max_active_runs=1",
+            )
+
+
+_MANY_FILES, _SMALL_FILE = 100, 3_000_000
+"""Source: DataFlint's rule on reading small files, as docs/observe.md says."""
+
+
+def find_small_files(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Tables of many small files."""
+    for row in rows:
+        files, size = int(row["table_files"].get("files", 0)), int(row["table_files"].get("bytes", 0))
+        if files > _MANY_FILES and size < files * _SMALL_FILE:
+            yield Finding(
+                "storage",
+                row["flow"],
+                f"{files:,} files of {size / files / 1e6:.1f} MB on average",
+                "the stage optimize joins them within a partition; partition_by= a coarser column, or none",
+            )
+
+
+_SEVERE_SKEW = 3.2
+"""The longest task over the median one, from which on Dr. Elephant calls it severe."""
+
+
+def find_skewed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Flows in which one task took much longer than the others."""
+    for row in rows:
+        skew, longest = row["spark"].get("skew", 0.0), row["spark"].get("longest_task_seconds", 0.0)
+        if skew >= _SEVERE_SKEW and longest >= _TENTH_OF_MINUTE:
+            yield Finding(
+                "skew",
+                row["flow"],
+                f"the longest task took {longest:.0f} s, {skew:.1f} times the median one",
+                "a key with very many rows: aggregate before the join, or let spark.sql.adaptive.skewJoin split it",
+            )
+
+
+_SHARES: tuple[tuple[str, float, str, str], ...] = (
+    ("gc_seconds", 0.10, "garbage collection", "more spark.driver.memory (or executor memory), by the environment's profile"),
+    ("serialisation_seconds", 0.25, "serialisation", "fewer and larger tasks, and no Python function where Spark has one"),
+)
+"""Parts of the tasks' time: the count, from which share on, what it is called, what helps. The first by Dr. Elephant ("moderate")."""
+
+
+def find_wasted_task_time(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Flows whose tasks spent much of their time on something else than rows."""
+    for row in rows:
+        spent = row["spark"].get("task_seconds", 0.0)
+        for count, most, name, remedy in _SHARES:
+            share = row["spark"].get(count, 0.0) / spent if spent >= _TENTH_OF_MINUTE else 0.0
+            if share >= most:
+                yield Finding(name, row["flow"], f"{share:.0%} of {spent:.0f} s of its tasks", remedy)
+
+
+_MUCH_SPILLED = 64 * 1024 * 1024
+_MUCH_SHUFFLED = 1024 * 1024 * 1024
+
+
+def find_spill_and_shuffle(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Flows that wrote rows to disk for want of memory, or moved many times what they read."""
+    for row in rows:
+        spilled, moved = row["spark"].get("spilled_bytes", 0.0), row["spark"].get("shuffle_bytes", 0.0)
+        if spilled >= _MUCH_SPILLED:
+            remedy = "more spark.driver.memory (or executor memory), or more spark.sql.shuffle.partitions"
+            yield Finding("spill", row["flow"], f"{spilled / 1e6:,.0f} MB were spilled to disk", remedy)
+        if moved >= _MUCH_SHUFFLED and moved > 3 * row["spark"].get("input_bytes", 0.0):
+            remedy = "filter and aggregate before joins; a small input can be broadcast"
+            yield Finding("shuffle", row["flow"], f"{moved / 1e6:,.0f} MB were shuffled, of less that was read", remedy)
+
+
+def find_failed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Flows of which tasks were tried again."""
+    for row in rows:
+        if failed := row["spark"].get("failed_tasks"):
+            remedy = "the Spark log of the run says why; SLUICE_DEBUG=1 shows more (and may show data)"
+            yield Finding("failed tasks", row["flow"], f"{failed:.0f} tasks failed and were tried again", remedy)
+
+
+_OVERHEADS = {
+    PLANNING: "a transform with very many columns or nested expressions: split it into two tables",
+    STREAMING: "much of it is listing what is new: larger and fewer deliveries, and vacuumed logs",
+}
+
+
+def find_overheads(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Flows that took long over something else than rows."""
+    for row in rows:
+        for step, remedy in _OVERHEADS.items():
+            took = float(row["steps"].get(step, 0.0))
+            if took >= _TENTH_OF_MINUTE and took > float(row["seconds"] or 0.0) / 2:
+                yield Finding(step, row["flow"], f"{took:.1f} of {row['seconds']:.1f} s", remedy)
+
+
+FINDING_RULES: tuple[Callable[[Sequence[Row]], Iterator[Finding]], ...] = (
+    find_unbounded_changes,
+    find_declared_full,
+    find_copied_rows,
+    find_start_up,
+    find_lease_waits,
+    find_small_files,
+    find_skewed_tasks,
+    find_wasted_task_time,
+    find_spill_and_shuffle,
+    find_failed_tasks,
+    find_overheads,
+)
+"""Everything that `sluice why` looks for, in the order in which it says it."""

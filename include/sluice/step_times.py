@@ -1,0 +1,91 @@
+"""Where the seconds of a flow or of a stage go, by step: `sluice why` shows them, the run ledger keeps them.
+
+Whoever begins a piece of work that is worth a line of its own says so with `measure_step`; whoever wants to know runs the work under
+`collect_step_times`. Without the latter nothing is measured. Of a step within a step the inner one alone has the seconds, so that the steps
+of a flow add up to at most its whole time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+STARTING = "starting Spark"
+WAITING = "waiting for the lease"
+DISCOVERING = "looking for deliveries"
+TABLES = "tables"
+STAGE_STEPS = (STARTING, WAITING, DISCOVERING, TABLES)
+"""The steps of a stage, in their order. STARTING: the process, its imports, and the JVM; the stage's own time begins after most of it.
+TABLES: from the first flow of the stage to the last, which run side by side."""
+
+LOOKING = "looking"
+PREPARING = "preparing"
+PLANNING = "planning"
+STREAMING = "streaming"
+COMPUTING = "computing"
+WRITING = "writing"
+CHECKING = "checking"
+FLOW_STEPS = (LOOKING, PREPARING, PLANNING, STREAMING, COMPUTING, WRITING, CHECKING)
+"""The steps of a flow. LOOKING: whether anything is new. PREPARING: its tables are made, or fitted to the declaration.
+PLANNING: its transform is analysed, and what a change of an input can reach. STREAMING: Spark's stream starts, lists what is
+new and keeps its checkpoint. COMPUTING: the rows are read, made, judged and compared. WRITING: commits. CHECKING: expectations
+on the whole table."""
+
+
+@dataclass(eq=False)
+class StepTimes:
+    """Seconds by step. job_tags: by which Spark knows the jobs of the work (`sluice.lake.spark_counters`)."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    job_tags: list[str] = field(default_factory=list)
+    _within: list[float] = field(default_factory=list)
+    """Of each step that goes on, from the outermost, the seconds of those within it that have ended."""
+
+    @contextmanager
+    def measure(self, step: str) -> Iterator[None]:
+        """Count the block's seconds under a step."""
+        began = time.monotonic()
+        self._within.append(0.0)
+        try:
+            yield
+        finally:
+            took = time.monotonic() - began
+            self.seconds[step] = self.seconds.get(step, 0.0) + took - self._within.pop()
+            if self._within:
+                self._within[-1] += took
+
+    def rounded_seconds(self) -> dict[str, float]:
+        """Seconds by step to the hundredth, without what took less."""
+        return {step: found for step, seconds in self.seconds.items() if (found := round(seconds, 2)) > 0}
+
+
+_CURRENT: ContextVar[StepTimes | None] = ContextVar("step times of this thread's work", default=None)
+
+
+@contextmanager
+def collect_step_times(times: StepTimes | None) -> Iterator[None]:
+    """Let the block's steps be counted there. In another thread that does a part of the same work, call it again with the same object."""
+    token = _CURRENT.set(times)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def current_step_times() -> StepTimes | None:
+    """What this thread's steps are counted in."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def measure_step(step: str) -> Iterator[None]:
+    """Count the block's seconds, or the decorated function's, under a step, if anybody wants to know."""
+    times = _CURRENT.get()
+    if times is None:
+        yield
+        return
+    with times.measure(step):
+        yield

@@ -1,0 +1,81 @@
+"""Where the time of a run goes is measured: steps of stages and flows, and what Spark counts of each flow's own jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Pipeline, Source, materialized_view, table
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.lake import spark_counters
+from sluice.runs import job, ledger
+from sluice.runs.execution import stages
+from sluice.runs.job import JobRequest
+from sluice.runs.status.diagnosis import select_run_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+sales = Source(name="sales", format="csv", path="sales", comment="Sales.", schema="id INT, city STRING, amount DOUBLE")
+
+
+@table(reads="sales", keys="id")
+def sale(sales: DataFrame) -> DataFrame:
+    """A sale."""
+    return sales.select("id", "city", "amount")
+
+
+@materialized_view(reads="sale", keys="city")
+def by_city(sale: DataFrame) -> DataFrame:
+    """Sales of a city."""
+    return sale.groupBy("city").agg(F.sum("amount").alias("amount"))
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
+    declared = [sales, replace(sale, declared_in="shop.silver"), replace(by_city, declared_in="shop.gold")]
+    pipeline = Pipeline(name="shop", description="s", owner="t", layers=("shop.bronze", "shop.silver", "shop.gold"))
+    return Lakehouse(settings, spark, build_declaration_graph(pipeline, declared))
+
+
+def run_recorded(lake: Lakehouse, run: str) -> None:
+    for stage in ("bronze", "silver", "gold"):
+        request = JobRequest("shop", stage, run=run)
+        job.run_under_lease(lake.settings, lake.graph, request, lambda found, name=stage: stages.run_pipeline_stage(found, name))
+
+
+def test_each_flow_and_stage_says_where_its_seconds_went(lake: Lakehouse) -> None:
+    lake.land("sales/1.csv", "id,city,amount\n" + "".join(f"{number},c{number % 7},1\n" for number in range(50)))
+    run_recorded(lake, "one")
+    lake.land("sales/2.csv", "id,city,amount\n99,c1,5\n")
+    run_recorded(lake, "two")
+    rows = {(row["run"], row["flow"]): row for row in ledger.read_run_ledger(lake.records)}
+    assert {flow for _, flow in rows} == {"sales", "sale", "by_city"}
+    for (run, flow), row in rows.items():
+        assert 0 < sum(row["steps"].values()) <= row["seconds"] + 0.1, (run, flow)
+        assert {"streaming", "computing", "writing"} <= row["steps"].keys(), (run, flow, row["steps"])
+        assert row["stage_steps"]["tables"] >= row["seconds"] - 0.1
+        assert row["spark"]["jobs"] >= 1 and row["spark"]["tasks"] >= 1, (run, flow)
+        assert row["table_files"]["files"] >= 1 and row["table_files"]["added"] >= 1
+    assert "planning" in rows["two", "by_city"]["steps"] and "preparing" in rows["one", "sale"]["steps"]
+    assert "looking for deliveries" in rows["one", "sales"]["stage_steps"]
+    run = select_run_rows(list(rows.values()))
+    assert run and [stage["stage"] for stage in run.stages] == ["bronze", "silver", "gold"]
+
+
+def test_jobs_of_flows_side_by_side_are_counted_apart(spark: SparkSession) -> None:
+    since = spark_counters.count_started_jobs(spark)
+    ours, theirs = spark.newSession(), spark.newSession()
+    for session, times in ((ours, 1), (theirs, 3)):
+        for _ in range(times):
+            session.range(100, numPartitions=2).selectExpr("sum(id)").collect()
+    tags = {"ours": [spark_counters.session_job_tag(ours)], "theirs": [spark_counters.session_job_tag(theirs)]}
+    found = spark_counters.count_jobs_by_flow(spark, tags, since)
+    assert 3 * found["ours"]["tasks"] == found["theirs"]["tasks"] > 0
+    assert found["theirs"]["jobs"] == 3 * found["ours"]["jobs"]
+    assert spark_counters.count_jobs_by_flow(spark, tags, spark_counters.count_started_jobs(spark)) == {}
