@@ -37,9 +37,9 @@ class Medians:
         other = self.median(measured, contestant)
         return self.median(measured, self.contestants[0]) / other if other else math.nan
 
-    def format(self) -> str:
-        """A line for each thing that was measured: medians, and the first contestant's ratio to each other one."""
-        first, *others = self.contestants
+    def format(self, ratios: bool = True) -> str:
+        """A line for each thing that was measured: medians, and the first contestant's ratio to each other one, if they are contestants."""
+        first, *others = self.contestants if ratios else self.contestants[:1]
         header = [self.what, *self.contestants, *(f"{first} / {other}" for other in others)]
         rows = [
             [

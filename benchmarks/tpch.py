@@ -137,7 +137,7 @@ def format_views(found: Found, bounds: dict[str, dict[str, list[str]]]) -> str:
             for query in wanted
         ]
         changes = [f"by changes of {name}" for name in CHANGED]
-        parts.append(f"{len(wanted)} views are {title}:\n\n{format_table(['view', 'rows', *changes, *steps], rows)}")
+        parts.append(f"Views that are {title}: {len(wanted)}.\n\n{format_table(['view', 'rows', *changes, *steps], rows)}")
     others = ", ".join(query.name for query in QUERIES if query not in touched)
     return "\n\n".join([*parts, f"Views that read none of them: {others}."])
 
@@ -181,11 +181,11 @@ def main() -> int:
         bounds = ask_for_bounds()
     said = f"Scale {asked.scale}, rounds: {asked.rounds}, recompute={asked.recompute}, {os.cpu_count()} cores."
     text = "\n\n".join([
-        "## TPC-H derived",
+        "## TPC-H derived (`tpch.py`)",
         said,
         *(table.format() for table in (found.cpu, found.wall)),
         "Sluice's flows, together:",
-        found.stages.format(),
+        found.stages.format(ratios=False),
         format_views(found, bounds),
         NOT_GIVEN,
     ])

@@ -117,6 +117,30 @@ def test_a_small_view_is_recomputed_in_full_and_only_its_differences_are_written
     assert lake.files("by_region") == before and lake.right()
 
 
+def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_rest(
+    settings: Settings, spark: SparkSession
+) -> None:
+    lake = Lake(settings, spark, replace(by_region, recompute="strict"), replace(share, recompute="strict"))
+    assert {name: report.recomputed for name, report in lake.run().items()} == dict.fromkeys(
+        ("by_region", "share"), "full: first run"
+    )
+    found = transforms.examine_transforms(spark.newSession(), settings, lake.workspace.graph)
+    assert {bound["view"]: bound["refused"] for bound in found.bounds} == {"by_region": False, "share": True}
+    before = lake.files("share")
+    lake.put([(1, FIRST, 5)])
+    for attempt in range(2):  # it is not forgotten, and not taken by trying again
+        with pytest.raises(stages.FlowsFailed) as failed:
+            stages.run_pipeline_stage(lake.workspace, LAYER)
+        assert list(failed.value.errors) == ["share"], attempt
+        assert 'recompute="strict"' in str(failed.value.errors["share"]) and "'days'" in str(failed.value.errors["share"])
+        followed = {one.flow: one.recomputed for one in failed.value.reports}["by_region"]
+        assert followed == (None if attempt else "keys: 1 of 80 rows")
+    assert lake.files("share") == before and not lake.right()
+    refreshing = replace(lake.workspace, mode="refresh")
+    stages.run_pipeline_stage(refreshing, LAYER, ["share"])
+    assert lake.right() and lake.run()["share"].recomputed is None
+
+
 @pytest.mark.slow
 def test_of_a_large_view_what_changes_touch_is_recomputed_until_that_is_most(
     settings: Settings, spark: SparkSession, large: None

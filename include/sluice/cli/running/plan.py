@@ -212,7 +212,7 @@ def _print_plan_bounds(plan: dict[str, Any]) -> None:
         {
             "view": bound["view"],
             "changes of": bound["input"],
-            "recompute": ", ".join(_describe_bound(bound["columns"], bound["reach"])),
+            "recompute": "refused" if bound["refused"] else ", ".join(_describe_bound(bound["columns"], bound["reach"])),
         }
         for bound in plan["bounds"]
     ]

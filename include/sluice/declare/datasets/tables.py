@@ -23,20 +23,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Names = str | tuple[str, ...]
-Recompute = Literal["auto", "keys", "full"]
+Recompute = Literal["auto", "keys", "strict", "full"]
 
 
 @dataclass(frozen=True)
 class RecomputeRule:
-    """How much of a view a change of its inputs makes anew: always_full: all of it; by_cost: all, where that is cheaper; else what it touches."""
+    """How much of a view a change of its inputs makes anew: always_full: all of it; by_cost: all, where that is cheaper; else what it touches.
+
+    bounded_only: a change that can touch any row is refused, instead of making all of the view anew.
+    """
 
     always_full: bool = False
     by_cost: bool = False
+    bounded_only: bool = False
 
 
 RECOMPUTE_RULES: Mapping[Recompute, RecomputeRule] = MappingProxyType({
     "auto": RecomputeRule(by_cost=True),
     "keys": RecomputeRule(),
+    "strict": RecomputeRule(bounded_only=True),
     "full": RecomputeRule(always_full=True),
 })
 """What each value of `recompute` means. The engine asks the rule, never the value."""
@@ -207,7 +212,7 @@ class MaterializedView(Dataset[P]):
 
     of_some: for a view that does not wait for inputs that are not there yet, the transform over the inputs that are, in the order of
     `reads`; None where they are too few. reach: by input, how far in time a change reaches. recompute: "keys" or "full"; with "auto" the
-    engine takes whichever is cheaper.
+    engine takes whichever is cheaper; with "strict" it follows keys, and a change that nothing bounds fails.
 
     at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import MaterializedView
+from sluice.errors import DeclarationError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.touched import ViewScope
@@ -197,6 +198,8 @@ class ViewBatch:
         changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
         found = touched.read_change_summary(changes, self.reach)
         anywhere = touched.find_unbounded_inputs(found, self.reach)
+        if anywhere and self.view.recompute_rule.bounded_only:
+            raise DeclarationError(describe_unbounded_change(self.view, self.workspace.pipeline, anywhere[0]))
         if anywhere:
             return (), f"a change of '{anywhere[0]}' can touch any row"
         scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach))
@@ -296,6 +299,16 @@ class ViewBatch:
 def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:
     """Puts few rows into one partition, so that nothing done to them needs a shuffle, each stage of which would be a job of its own."""
     return rows.coalesce(1) if choice.is_small_row_count(*counts) else rows
+
+
+def describe_unbounded_change(view: AnyView, pipeline: str, name: str) -> str:
+    """Why a change of an input cannot be followed by a view that is only to follow changes, and what would help."""
+    return (
+        f"View '{view.name}' is declared with recompute=\"strict\", and a change of '{name}' can touch any of its rows: no column of the view "
+        f"is a value of '{name}' by which its rows are grouped, joined or filtered. Let the view keep such a column (sluice check {pipeline} "
+        f"--plans shows those that it has), or declare reach={{'{name}': TimeReach(...)}}, or recompute=\"auto\". To take this change "
+        f"alone, make it anew: sluice run {pipeline} --mode refresh --table {view.name}. The table was not changed."
+    )
 
 
 def check_view_columns(view: MaterializedView[Any], rows: DataFrame) -> StructType:

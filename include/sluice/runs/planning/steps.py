@@ -23,9 +23,9 @@ from sluice.runs.status.lag import FlowLag
 NOTHING, FAIL = "nothing", "fail"
 INGEST, READ_AGAIN = "ingest", "read again"
 FOLD, FOLD_AGAIN, FOLD_ANEW = "fold", "fold again", "fold anew"
-FOLLOW, RECOMPUTE, START_OVER = "follow", "recompute in full", "start over"
+FOLLOW, RECOMPUTE, START_OVER, FAIL = "follow", "recompute in full", "start over", "fail"
 """What a run would do to a table. fold again: the keys of an interval; follow: recompute what changes of the inputs touch, or, of a
-stream, take what was added; start over: a stream, with its state."""
+stream, take what was added; start over: a stream, with its state; fail: a view that is only to follow changes, and cannot."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,8 @@ def plan_view_step(
     if flow.anew:
         does, why = RECOMPUTE, flow.anew
     elif open_ones:
-        does, why = RECOMPUTE, f"a change of '{open_ones[0]}' can touch any row"
+        does = FAIL if view.recompute_rule.bounded_only else RECOMPUTE
+        why = f"a change of '{open_ones[0]}' can touch any row"
     elif moved:
         does, why = FOLLOW, f"what changes of {', '.join(moved)} touch"
     else:

@@ -45,7 +45,7 @@ class TransformFindings:
     """What was found.
 
     mistakes: one a line. bounds: view, input, and by column of the view the expression over the input; reach: the one declared in
-    time; without both: full recompute.
+    time; without both: full recompute, or, refused, a change fails.
 
     notes: what could not be looked at, and why.
     """
@@ -145,7 +145,9 @@ def examine_view(examination: Examination, view: MaterializedView[Any]) -> Struc
     for name, reach in find_input_reaches(examination.session, view, inputs).items():
         declared = view.reach.get(name)
         in_time = vars(declared) if declared else None
-        examination.found.bounds.append({"view": view.name, "input": name, "columns": dict(reach.columns), "reach": in_time})
+        refused = view.recompute_rule.bounded_only and not (reach.columns or in_time)
+        bound = {"view": view.name, "input": name, "columns": dict(reach.columns), "reach": in_time, "refused": refused}
+        examination.found.bounds.append(bound)
     return stored
 
 
