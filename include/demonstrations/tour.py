@@ -28,6 +28,7 @@ from demonstrations.tour_report import (
     print_truth_verdicts,
 )
 from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password
+from sluice.cli.monitoring.report import write_report
 from sluice.cli.repair.quarantine import count_quarantined_by_reason
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare import Landed, Pipeline
@@ -37,6 +38,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
 from sluice.runs import ledger
+from sluice.runs.status.diagnosis import select_run_rows
 from sluice.settings import Settings
 
 Leg = tuple[str, dict[str, object] | None]
@@ -79,6 +81,7 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     _print_maker_rows(records, console, maker)
     differs = _print_truth_comparison(records, console, maker)
     print_recompute_verdicts(console, runs[-1].compared())
+    _print_sight(settings, console, name)
     _print_next_commands(settings, console, pipeline)
     for (title, landing), run in zip(legs, runs, strict=True):
         if landing is None and (changed := run.changed(*run.layers)):
@@ -203,6 +206,16 @@ def _print_maker_rows(records: PipelineRecords, console: Console, maker: ModuleT
         print_sample_rows(
             console, title, query_delta_table(ledger.find_table_path(records, table), text) if table in present else []
         )
+
+
+def _print_sight(settings: Settings, console: Console, name: str) -> None:
+    """Print where the time of the longest run went, and where the page is that shows all of it."""
+    rows = ledger.read_run_ledger(PipelineRecords(settings, name))
+    runs = [run for one in dict.fromkeys(row["run"] for row in rows) if (run := select_run_rows(rows, one)) is not None]
+    if runs:
+        longest = max(runs, key=lambda run: run.seconds)
+        console.print(f"\nWhere the time went: {longest.headline}", highlight=False, soft_wrap=True)
+    console.print(f"A page to look at: {write_report(settings, name)}", highlight=False, soft_wrap=True)
 
 
 def _print_next_commands(settings: Settings, console: Console, pipeline: Pipeline) -> None:

@@ -55,6 +55,7 @@ COMMANDS = (
     CommandEntry("sluice.cli.monitoring.records:ledger", "List deliveries, newest first."),
     CommandEntry("sluice.cli.monitoring.records:runs", "List what each run did, newest first."),
     CommandEntry("sluice.cli.monitoring.why:why", "Say where the time of a run went, and what would help."),
+    CommandEntry("sluice.cli.monitoring.report:report", "Write a page that shows a pipeline: tables, runs, rules."),
     CommandEntry("sluice.cli.setup.machine:doctor", "Say whether this machine can run Sluice."),
     CommandEntry("sluice.cli.setup.machine:tour", "Run the DAG through a real Airflow."),
     CommandEntry("sluice.cli.setup.machine:demo_erasure", "Erase a member of a made-up gym, and show the proof."),

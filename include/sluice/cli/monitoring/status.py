@@ -35,7 +35,7 @@ def status(
 ) -> None:
     """Say what there is, what waits and what ran last. Also whether every record that came is accounted for, and who writes now."""
     settings = Settings.current()
-    found = [_compute_status(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline)]
+    found = [compute_status(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline)]
     if as_json:
         print_json({"lake": settings.lake, "pipelines": found})
     else:
@@ -46,7 +46,8 @@ def status(
         raise typer.Exit(1)
 
 
-def _compute_status(records: PipelineRecords) -> dict[str, Any]:
+def compute_status(records: PipelineRecords) -> dict[str, Any]:
+    """What there is, what waits and what ran last of a pipeline, as a plain object."""
     writing = holder.find_lease_holder(records)
     deliveries = ledger.read_delivery_ledger(records, replacing=find_replacing_sources(records))
     return {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.pipeline_stages import OPTIMIZE
 from sluice.runs.ledger import STAGE_STEPS, Row
 from sluice.step_times import FLOW_STEPS, PLANNING, STARTING, STREAMING, WAITING
 from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
@@ -56,6 +57,20 @@ class RunTimes:
     def seconds(self) -> float:
         """From the start of the first stage to the end of the last, with the start of its process."""
         return round(sum(float(stage["seconds"]) for stage in self.stages), 1)
+
+    @property
+    def headline(self) -> str:
+        """The run in a line: its seconds, its longest stage, and the longest table with its longest step."""
+        said = f"run {self.run} took {self.seconds:.0f} s"
+        stages = sorted(self.stages, key=lambda stage: -float(stage["seconds"]))
+        if stages and self.seconds:
+            said += f", {stages[0]['stage']} {stages[0]['seconds']:.0f} of them"
+        for table in self.tables[:1]:
+            steps = {name: table.get(name) or 0.0 for name in (*FLOW_STEPS, OTHER)}
+            longest = max(steps, key=lambda name: steps[name])
+            said += f"; {table['table']} took longest, {table['seconds']:.1f} s"
+            said += f", {steps[longest]:.1f} of them {longest}" if steps[longest] else ""
+        return said
 
     def find(self) -> list[Finding]:
         """What stands out, by all rules."""
@@ -189,7 +204,7 @@ def find_small_files(rows: Sequence[Row]) -> Iterator[Finding]:
                 "storage",
                 row["flow"],
                 f"{files:,} files of {size / files / 1e6:.1f} MB on average",
-                "the stage optimize joins them within a partition; partition_by= a coarser column, or none",
+                f"the stage {OPTIMIZE.name} joins them within a partition; partition_by= a coarser column, or none",
             )
 
 

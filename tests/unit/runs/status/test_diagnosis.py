@@ -108,6 +108,12 @@ def test_the_last_run_is_chosen_and_of_one_that_is_kept_running_the_last_round()
     assert select_run_rows(rows, "r0") is not None and select_run_rows(rows, "r9") is None and select_run_rows([]) is None
 
 
+def test_a_run_is_said_in_a_line() -> None:
+    rows = [row("a", seconds=1.0), row("b", stage="silver", seconds=9.0, steps={"computing": 2.0, "writing": 5.0})]
+    assert RunTimes("r1", rows).headline == ("run r1 took 40 s, gold 20 of them; b took longest, 9.0 s, 5.0 of them writing")
+    assert RunTimes("r1", []).headline == "run r1 took 0 s"
+
+
 def test_what_takes_longest_comes_first() -> None:
     rows = [row("a", seconds=1.0), row("b", seconds=9.0), row("c", seconds=0.0), row("d", seconds=4.0)]
     assert [one["table"] for one in RunTimes("r1", rows).tables] == ["b", "d", "a"]

@@ -1,0 +1,82 @@
+"""Which table is made of which, as a picture: nodes with places, and edges between them. Without a lake: declarations are enough."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sluice.declare.assembly.graph import Graph
+
+WIDTH, HEIGHT = 190, 46
+"""Of a node, in units of the picture."""
+_ACROSS, _DOWN = 250, 62
+"""From one node to the next one of the next column, and to the one below."""
+
+
+@dataclass(frozen=True)
+class LineageNode:
+    """A declared source, table, stream, view or computed view. x, y: its upper left corner."""
+
+    name: str
+    kind: str
+    layer: str
+    x: int
+    y: int
+
+
+@dataclass(frozen=True)
+class LineagePicture:
+    """nodes: by name. edges: pairs of names, from what is read to what reads it."""
+
+    nodes: Mapping[str, LineageNode]
+    edges: Sequence[tuple[str, str]]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return (
+            max((node.x for node in self.nodes.values()), default=0) + WIDTH + 10,
+            max((node.y for node in self.nodes.values()), default=0) + HEIGHT + 10,
+        )
+
+    def curve(self, edge: tuple[str, str]) -> str:
+        """An edge as the path of an SVG."""
+        start, end = (self.nodes[name] for name in edge)
+        from_x, from_y, to_x, to_y = start.x + WIDTH, start.y + HEIGHT // 2, end.x, end.y + HEIGHT // 2
+        middle = (from_x + to_x) // 2
+        return f"M{from_x},{from_y} C{middle},{from_y} {middle},{to_y} {to_x},{to_y}"
+
+
+def draw_lineage(graph: Graph) -> LineagePicture:
+    """A pipeline's lineage: what is read stands left of what reads it, and in a column near the middle of what it is made of."""
+    declared = [(one.name, one.kind.label, graph.layer(one), one.reads) for one in graph]
+    declared += [(view.name, "@view", "", view.reads) for view in graph.computed.values()]
+    edges = [(read, name) for name, _, _, reads in declared for read in reads]
+    columns: dict[str, int] = {}
+    for name, _, _, reads in declared:  # inputs come before their readers
+        columns[name] = max((columns[read] + 1 for read in reads), default=0)
+    rows = _order_columns(columns, edges)
+    nodes = {
+        name: LineageNode(name, kind, layer, 10 + columns[name] * _ACROSS, 10 + rows[name] * _DOWN)
+        for name, kind, layer, _ in declared
+    }
+    return LineagePicture(nodes, edges)
+
+
+def _order_columns(columns: Mapping[str, int], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """By name, its place in its column: by the mean place of what it reads, so that few edges cross."""
+    reads: dict[str, list[str]] = defaultdict(list)
+    for read, name in edges:
+        reads[name].append(read)
+    placed: dict[str, int] = {}
+    for column in range(max(columns.values(), default=-1) + 1):
+        names = [name for name, place in columns.items() if place == column]
+
+        def mean(name: str) -> float:
+            places = [placed[read] for read in reads[name]]
+            return sum(places) / len(places) if places else 0.0
+
+        for place, name in enumerate(sorted(names, key=mean)):
+            placed[name] = place
+    return placed
