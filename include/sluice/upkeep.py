@@ -1,7 +1,7 @@
 """How tables are laid out on disk (OPTIMIZE), and when files that no version needs any more are removed (VACUUM).
 
-A table or a partition is laid out anew once as many bytes came as the last time left, with ZORDER where it is declared. VACUUM goes by a
-table's own retention property: one given with the command would be ignored by Delta, unless it is 0.
+What is laid out anew `sluice.lake.layout` decides. VACUUM goes by a table's own retention property: one given with the command would be
+ignored by Delta, unless it is 0.
 
 Files that hold instants as INT96, as Spark writes them unless told otherwise, are written anew, once a table: every reader
 then understands them. INT96 counts nanoseconds from a day. Spark reads every instant of it; other engines make nanoseconds
@@ -24,6 +24,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
 from sluice.lake import commit_marks, log, small_writes, table_frames, tables
+from sluice.lake.layout import decide_layout
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.tables import read_table_retention
@@ -34,30 +35,25 @@ from sluice.table_properties import INSTANTS, MICROSECONDS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LARGE_FILE = 512 * 1024 * 1024
-"""Half of the size that OPTIMIZE makes files of: what is as large is left as it is."""
-_WORTH_OPENING = 16 * 1024 * 1024
-"""A file of so many bytes is as good as a larger one, where no order of rows is declared: reading it takes longer than opening it."""
 
-_CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
+def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demanded: bool = False) -> FlowReport:
+    """Lay out the files of one table, or of those of its partitions that have need of it, as `sluice.lake.layout` decides.
 
-
-def optimize_table(workspace: Workspace, declared: Source | Dataset[Any]) -> FlowReport:
-    """Lay out the files of one table, or of those of its partitions that have grown enough since they were laid out."""
+    demanded: whatever has come since the last time.
+    """
     path = workspace.path(declared.name)
     with report_table_change(declared.name, workspace.graph.layer(declared), path) as report:
-        partitions = log.list_partition_file_sizes(path) if _has_new_data(path) else []
-        good = _LARGE_FILE if declared.zorder_by else _WORTH_OPENING
-        grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes, good)]
-        if grown:
+        zorder = declared.zorder_by
+        decision = decide_layout(path, zorder, demanded)
+        report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
+        if decision.needed:
             workspace.note(OPTIMIZE.name)
-            where = _partitions_clause(grown) if len(grown) < len(partitions) else ""
-            zorder = declared.zorder_by
+            where = _partitions_clause(decision.partitions) if len(decision.partitions) < decision.of else ""
             if not where and small_writes.is_laid_out_by_delta_rs(path, zorder):
                 note = commit_marks.read_session_mark(workspace.session)
-                before, after = small_writes.lay_out_small_table(path, zorder, note)
+                before, after = small_writes.lay_out_small_table(path, zorder, note, decision.join_below)
             else:
-                before, after = _lay_out_through_spark(workspace.session, path, where, zorder)
+                before, after = _lay_out_through_spark(workspace.session, path, where, zorder, decision.join_below)
             report.notes.append(f"{before} files > {after}" + (f" by {', '.join(zorder)}" if zorder else ""))
     return report
 
@@ -74,34 +70,24 @@ def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
     return report
 
 
-def _lay_out_through_spark(session: SparkSession, path: str, where: str, zorder: Sequence[str]) -> tuple[int, int]:
+_JOINED_BELOW = "spark.databricks.delta.optimize.minFileSize"
+_MADE_OF = "spark.databricks.delta.optimize.maxFileSize"
+
+
+def _lay_out_through_spark(
+    session: SparkSession, path: str, where: str, zorder: Sequence[str], join_below: int | None
+) -> tuple[int, int]:
     by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
-    statement = f"OPTIMIZE delta.`{path}`{where}{by}"
-    metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+    conf = {} if join_below is None else dict.fromkeys((_JOINED_BELOW, _MADE_OF), str(join_below))
+    for name, value in conf.items():
+        session.conf.set(name, value)
+    try:
+        statement = f"OPTIMIZE delta.`{path}`{where}{by}"
+        metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+    finally:
+        for name in conf:
+            session.conf.unset(name)
     return (metrics[0], metrics[1]) if metrics else (0, 0)
-
-
-def _has_new_data(path: str) -> bool:
-    """Whether data came since the last OPTIMIZE, or since the table was made."""
-    if log.latest_table_version(path) is None:
-        return False
-    for commit in log.read_commit_history(path):
-        if commit["operation"] == "OPTIMIZE":
-            return False
-        if str(commit["operation"]).startswith(_CHANGES_DATA):
-            return True
-    return False
-
-
-def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = _LARGE_FILE) -> bool:
-    """Whether the bytes that came since the last rewrite have reached the size of what it left. good: the size of a file that may stay.
-
-    So each byte is rewritten a few times in a table's life, however often little is added. A rewrite leaves one file, or as many large
-    ones as there is data for; what else is there came since. A MERGE leaves such a file as well, when it copies what it does not change.
-    """
-    large = sum(size for size in file_sizes if size >= good)
-    laid_out = max(large, *file_sizes)
-    return len(file_sizes) > 1 and sum(file_sizes) - laid_out >= laid_out
 
 
 def _partitions_clause(partitions: Sequence[PartitionFiles]) -> str:

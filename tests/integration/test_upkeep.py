@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable as RustTable
 from tests.conftest import Lakehouse
 
 from sluice import record_tables
@@ -24,7 +25,8 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import log
+from sluice.lake import layout, log
+from sluice.runs.execution import upkeep
 from sluice.table_properties import RETENTION
 
 if TYPE_CHECKING:
@@ -112,6 +114,53 @@ def test_optimize_keeps_to_partitions_with_new_files_and_vacuum_to_files_that_ar
     assert 0 < gone == len(files) - len(lake.files(["silver"]))
     assert lake.rows("sale", "id") == [(1,), (2,), (3,), (4,), (5,)]
     assert lake.run("vacuum")["sale"].committed is False
+
+
+def test_small_files_of_a_partition_are_joined_through_spark_and_the_others_stay(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As through delta-rs, which joins those of a whole table: `unit/test_upkeep.py`."""
+    monkeypatch.setattr(layout, "MANY_SMALL_FILES", 3)
+    plain = replace(sale, zorder_by=())
+    path, target = (
+        lake.workspace().path("sale"),
+        build_declaration_graph(
+            lake.graph.pipeline, [sales, replace(plain, declared_in="shop.silver"), replace(by_city, declared_in="shop.gold")]
+        ),
+    )
+    unordered = Lakehouse(lake.settings, lake.spark, target)
+    lots = "".join(f"{number},a,{number % 7}\n" for number in range(20_000))
+    unordered.land("sales/0.csv", f"id,city,amount\n{lots}90000,b,1\n")
+    unordered.run("bronze", "silver")
+    large = {file for file in RustTable(path).file_uris() if "city=a" in file}
+    for day in (1, 2):
+        unordered.land(f"sales/{day}.csv", f"id,city,amount\n{90000 + day},a,1\n{91000 + day},b,1\n")
+        unordered.run("bronze", "silver")
+    rows = unordered.rows("sale")
+    # Of `a` a large file and two small ones, of `b` three small ones, each as large as the first: those alone have grown.
+    report = unordered.run("optimize")["sale"]
+    assert report.committed and report.decision and report.decision.startswith("yes: 3 files")
+    monkeypatch.setattr(layout, "has_grown_since_rewrite", lambda sizes, good: False)
+    for day in (3, 4):
+        unordered.land(f"sales/{day}.csv", f"id,city,amount\n{90000 + day},a,1\n")
+        unordered.run("bronze", "silver")
+    before = set(RustTable(path).file_uris())
+    report = unordered.run("optimize")["sale"]
+    after = set(RustTable(path).file_uris())
+    assert report.decision and report.decision.startswith("yes: 4 small files"), report.decision
+    assert large < after and len(before - after) == 4 and len(after - before) == 1
+    assert len(unordered.rows("sale")) == len(rows) + 2 and set(rows) < set(unordered.rows("sale"))
+    again = unordered.run("optimize")["sale"]
+    assert not again.committed and again.decision == "no: no data came since the last rewrite"
+
+
+def test_a_table_is_laid_out_on_demand(lake: Lakehouse) -> None:
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n2,a,1\n3,b,1\n")
+    lake.run()
+    lake.run("optimize")
+    rows = lake.rows("sale")
+    (report,) = upkeep.optimize_demanded_tables(lake.workspace(), ["sale"])
+    assert report.committed and report.decision == "yes: demanded" and lake.rows("sale") == rows
 
 
 def test_a_stream_whose_change_files_were_removed_recomputes_by_itself(lake: Lakehouse) -> None:

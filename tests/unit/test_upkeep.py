@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
-from sluice.upkeep import has_grown_since_rewrite
+from sluice.delta_log import open_table_snapshot
+from sluice.lake import small_writes
+from sluice.lake.layout import decide_layout, find_small_files_of_one_size, has_grown_since_rewrite
 
 MIB = 1024 * 1024
 
@@ -51,3 +57,75 @@ def test_without_an_order_of_rows_a_file_of_a_good_size_stays() -> None:
     assert has_grown_since_rewrite(files)
     assert not has_grown_since_rewrite(files, good=16 * MIB)
     assert has_grown_since_rewrite([*files, *[7 * MIB] * 10], good=16 * MIB), "small ones are joined once they are as much"
+
+
+@pytest.mark.parametrize(
+    ("file_sizes", "joined"),
+    [
+        ([MIB] * 49, 0),
+        ([MIB] * 50, 50),
+        ([20 * MIB] * 80, 0),
+        ([*[MIB // 100] * 50, *[MIB // 2] * 7], 50),
+        ([*[MIB // 100] * 20, *[MIB] * 40], 0),
+        ([], 0),
+    ],
+    ids=["nearly many", "many", "large enough", "joined ones stay", "of two sizes, few of each", "no file"],
+)
+def test_many_small_files_of_one_size_are_joined_and_no_other(file_sizes: list[int], joined: int) -> None:
+    assert len(find_small_files_of_one_size(file_sizes)) == joined
+
+
+@pytest.mark.parametrize("most", [MIB // 50, MIB, 12 * MIB], ids=["tiny", "small", "not so small"])
+def test_in_a_year_of_daily_files_each_byte_is_joined_about_once_and_files_stay_few(most: int) -> None:
+    """Only by the second rule: what it costs by itself, and that it alone keeps files few."""
+    chance = random.Random(11)
+    files: list[int] = []
+    came = rewritten = 0
+    for _ in range(365):
+        files.append(chance.randint(most // 4, most))
+        came += files[-1]
+        if group := find_small_files_of_one_size(files):
+            rewritten += sum(group)
+            for size in group:
+                files.remove(size)
+            files.append(sum(group))
+    assert len(files) < 60 and 0.8 * came < rewritten <= came
+
+
+def read_rows(path: str) -> list[str]:
+    return sorted(map(str, open_table_snapshot(path).query_rows("SELECT * FROM t").to_pylist()))
+
+
+def append_rows(path: str, number: int) -> None:
+    write_deltalake(path, pa.table({"id": [number], "text": ["x" * 200]}), mode="append")
+
+
+def test_what_is_joined_is_one_file_and_what_was_good_stays(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, pa.table({"id": list(range(60_000)), "text": [f"{n * 7919 % 60_013}" for n in range(60_000)]}))
+    good = set(DeltaTable(path).file_uris())
+    for number in range(49):
+        append_rows(path, number)
+    assert not decide_layout(path, ()).needed
+    append_rows(path, 49)
+    decision = decide_layout(path, ())
+    assert decision.needed and decision.join_below and "50 small files" in decision.why
+    before = read_rows(path)
+    assert small_writes.lay_out_small_table(path, (), None, decision.join_below) == (50, 1)
+    after = DeltaTable(path)
+    assert good < set(after.file_uris()) and len(after.file_uris()) == 2
+    assert read_rows(path) == before
+    again = decide_layout(path, ())
+    assert not again.needed and again.why == "no data came since the last rewrite", "a second run has nothing to do"
+
+
+def test_a_decision_says_its_numbers_also_where_it_is_no(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, pa.table({"id": list(range(60_000)), "text": [f"{n * 7919 % 60_013}" for n in range(60_000)]}))
+    append_rows(path, 1)
+    decision = decide_layout(path, ())
+    assert not decision.needed and re.fullmatch(r"2 files; [\d.]+ k?B came since the last rewrite left [\d.]+ kB", decision.why)
+    demanded = decide_layout(path, (), demanded=True)
+    assert demanded.needed and demanded.join_below is None
+    small_writes.lay_out_small_table(path, (), None)
+    assert decide_layout(path, (), demanded=True).why == "demanded, but there is nothing to join"

@@ -41,6 +41,7 @@ class FlowReport(FlowCounts):
     verified_part: which part of the table was found to be as it should, or not, as "3/8"; None: nothing could be said.
     steps: the seconds of its steps, job_tags: what Spark knows its jobs by (`sluice.step_times`). table_files: of a table with a new version,
     how many files were added and removed, how many rows were copied, how many files and bytes are there now.
+    decision: of the stage that lays tables out, whether and why it did, or why not.
     spark: what Spark counted of its jobs (`sluice.lake.spark_counters`).
     """
 
@@ -55,6 +56,7 @@ class FlowReport(FlowCounts):
     quarantine_reasons: Counter[str] = field(default_factory=Counter)
     recomputed: str | None = None
     written_by: str | None = None
+    decision: str | None = None
     verified_part: str | None = None
     steps: dict[str, float] = field(default_factory=dict)
     job_tags: Sequence[str] = ()

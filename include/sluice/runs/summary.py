@@ -33,6 +33,7 @@ def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
         "seconds",
         "recomputed",
         "written_by",
+        "decision",
         "verified_part",
         "steps",
         "table_files",

@@ -21,6 +21,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import prevention
 from sluice.errors import SluiceError, UsageError
+from sluice.lake.layout import LayoutDecision
 from sluice.runs.planning import plan as plans
 from sluice.runs.planning.plan import RunPlan, Staleness
 from sluice.runs.planning.steps import PlannedStep
@@ -55,6 +56,7 @@ def plan(
     _print_plan_steps(pipeline, found)
     print_stale_dates(pipeline, found.stale, afterwards=chosen != "increment")
     print_schedule_gaps(pipeline, open_ones)
+    _print_layouts(found)
     notes = [*found.notes, *([f"Erasure requests that it would carry out: {requests}."] if requests else [])]
     for note in notes:
         escaping_console().print(f"\n{note}", soft_wrap=True)
@@ -112,8 +114,21 @@ def _plan_as_json(pipeline: str, found: RunPlan, open_ones: list[Gap], requests:
         "stale": [stale_as_json(one) for one in found.stale],
         "gaps": [gap_as_json(pipeline, gap) for gap in open_ones],
         "erasure_requests": requests,
+        "layouts": [_layout_as_row(name, decision) for name, decision in found.layouts.items()],
         "notes": found.notes,
     }
+
+
+def _print_layouts(found: RunPlan) -> None:
+    """The tables whose files the stage `optimize` would write anew."""
+    rows = [_layout_as_row(name, decision) for name, decision in found.layouts.items() if decision.needed]
+    if rows:
+        print_rows(rows, ("table", "partitions", "why"), title="Files that would be written anew")
+
+
+def _layout_as_row(name: str, decision: LayoutDecision) -> dict[str, Any]:
+    partitions = f"{len(decision.partitions)} of {decision.of}"
+    return {"table": name, "needed": decision.needed, "partitions": partitions, "why": decision.why}
 
 
 def _print_plan_steps(pipeline: str, found: RunPlan) -> None:

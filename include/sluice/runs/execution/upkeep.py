@@ -5,7 +5,7 @@ With these go the bytes of erased people whose time has come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from sluice import record_tables, upkeep
@@ -78,3 +78,12 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
             reports.append(report)
     records = [report for name in RECORD_TABLES if (report := upkeep.join_record_files(workspace, name)) is not None]
     return [*reports, *rewritten.values(), *records]
+
+
+def optimize_demanded_tables(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:
+    """Lay out these tables, whether or not they need it. Raises StopRequested between two tables."""
+    reports = []
+    for name in names:
+        streams.stop_if_requested(workspace)
+        reports.append(upkeep.optimize_table(workspace, workspace.graph[name], demanded=True))
+    return reports

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
-from sluice.lake import versions
+from sluice.lake import log, versions
+from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
 from sluice.runs import modes
 from sluice.runs.planning import steps
@@ -44,6 +45,8 @@ class RunPlan:
     steps: list[PlannedStep]
     stale: list[Staleness]
     notes: list[str]
+    layouts: Mapping[str, LayoutDecision]
+    """By table that is there, whether its files would be written anew as they are now, before the run adds to them."""
 
     @property
     def recomputed(self) -> list[PlannedStep]:
@@ -68,7 +71,17 @@ def plan_run(
         *_list_replay_notes(graph, interval, chosen),
         *(describe_restored_table(books, *one) for one in find_restored_tables(books).items()),
     ]
-    return RunPlan(mode, interval, found, _find_staleness(books, found, interval, chosen), notes)
+    return RunPlan(mode, interval, found, _find_staleness(books, found, interval, chosen), notes, decide_table_layouts(books))
+
+
+def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
+    """By table that is there, whether its files are worth writing anew."""
+    tables = {one.name: one for one in books.graph if books.graph.table_of(one.name) == one.name}
+    return {
+        name: decide_layout(books.path(name), declared.zorder_by)
+        for name, declared in tables.items()
+        if log.is_delta_table(books.path(name))
+    }
 
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:

@@ -1,0 +1,192 @@
+"""`sluice metrics`: numbers of pipelines in Prometheus' text format, from the lake's own records, without a JVM.
+
+For the text-file collector of Prometheus' node exporter, or for whatever scrapes a file: write it after each run, or by a timer. Labels
+are names of pipelines, tables, stages and states; no value of a cell, no file, nobody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.monitoring.status import compute_status
+from sluice.cli.places import select_pipelines
+from sluice.durable_files import write_text_durably
+from sluice.flow_counts import ALERT_COUNTS
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs import due, ledger
+from sluice.runs.due import RequestStanding
+from sluice.runs.ledger import Row
+from sluice.settings import Settings
+
+Sample = tuple[Mapping[str, str], float]
+"""Labels beside the pipeline's, and a number."""
+
+
+@dataclass(frozen=True)
+class PipelineNumbers:
+    """What is known of a pipeline. state: as `sluice status --json` has it."""
+
+    pipeline: str
+    state: Mapping[str, Any]
+    runs: Sequence[Row]
+    requests: Sequence[RequestStanding]
+    now: datetime
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric: its name without `sluice_`, what it is, whether it only grows, and its samples of one pipeline."""
+
+    name: str
+    about: str
+    samples: Callable[[PipelineNumbers], Iterable[Sample]]
+    kind: str = "gauge"
+
+
+def _of_tables(number: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
+    def samples(found: PipelineNumbers) -> Iterator[Sample]:
+        for table in found.state["tables"]:
+            if table[number] is not None:
+                yield {"layer": table["layer"], "table": ledger.sql_name(table)}, table[number]
+
+    return samples
+
+
+def _of_flows(number: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
+    def samples(found: PipelineNumbers) -> Iterator[Sample]:
+        for flow in found.state["flows"]:
+            yield {"layer": flow["layer"], "table": flow["table"]}, flow[number] or 0
+
+    return samples
+
+
+def _age_of_data(found: PipelineNumbers) -> Iterator[Sample]:
+    for table in found.state["freshness"]:
+        if table["age_seconds"] is not None:
+            yield {"table": table["table"]}, table["age_seconds"]
+
+
+def _late_tables(found: PipelineNumbers) -> Iterator[Sample]:
+    for table in found.state["freshness"]:
+        yield {"table": table["table"]}, int(bool(table["late"]))
+
+
+def _rows_apart(found: PipelineNumbers) -> Iterator[Sample]:
+    counted: Counter[tuple[str, str]] = Counter()
+    for row in found.runs:
+        for name in (*ALERT_COUNTS, "late"):
+            counted[row["flow"], name] += row[name] or 0
+    for (table, name), number in sorted(counted.items()):
+        if number:
+            yield {"table": table, "what": name}, number
+
+
+def _last_rows_by_stage(found: PipelineNumbers) -> dict[str, Row]:
+    return {row["stage"]: row for row in found.runs}
+
+
+def _stage_seconds(found: PipelineNumbers) -> Iterator[Sample]:
+    for stage, row in _last_rows_by_stage(found).items():
+        yield {"stage": stage}, (row["ended_at"] - row["started_at"]).total_seconds()
+
+
+def _stage_ends(found: PipelineNumbers) -> Iterator[Sample]:
+    for stage, row in _last_rows_by_stage(found).items():
+        yield {"stage": stage}, row["ended_at"].timestamp()
+
+
+def _failed_stages(found: PipelineNumbers) -> Iterator[Sample]:
+    for run in found.state["runs"]:
+        yield {"stage": run["stage"]}, int(run["state"] == "failed")
+
+
+def _task_seconds(found: PipelineNumbers) -> Iterator[Sample]:
+    counted: Counter[str] = Counter()
+    for row in found.runs:
+        counted[row["flow"]] += row["spark"].get("task_seconds", 0)
+    for table, number in sorted(counted.items()):
+        if number:
+            yield {"table": table}, round(number, 2)
+
+
+def _requests_by_state(found: PipelineNumbers) -> Iterator[Sample]:
+    for state, number in sorted(Counter(one.state for one in found.requests).items()):
+        yield {"state": state}, number
+
+
+def _certificate_age(found: PipelineNumbers) -> Iterator[Sample]:
+    issued = [at for one in found.requests for at in one.certified]
+    if issued:
+        yield {}, (found.now - max(issued)).total_seconds()
+
+
+METRICS = (
+    Metric("table_rows", "Rows of a table.", _of_tables("rows")),
+    Metric("table_files", "Files of a table's latest version.", _of_tables("files")),
+    Metric("table_bytes", "Bytes of these files.", _of_tables("bytes")),
+    Metric("table_version", "A table's latest version.", _of_tables("version")),
+    Metric("lag_deliveries", "Deliveries that a flow has not taken yet.", _of_flows("deliveries")),
+    Metric("lag_versions", "Versions of its inputs that a flow has not taken yet.", _of_flows("versions")),
+    Metric("lag_seconds", "For how long the oldest of these has waited.", _of_flows("seconds_behind")),
+    Metric("data_age_seconds", "Age of a published table's latest data.", _age_of_data),
+    Metric("table_late", "1 where that is more than its target.", _late_tables),
+    Metric("rows_apart_total", "Rows that were quarantined, dropped, suppressed, rescued or late.", _rows_apart, "counter"),
+    Metric("stage_seconds", "How long a stage took the last time.", _stage_seconds),
+    Metric("stage_end_timestamp_seconds", "When a stage ended the last time.", _stage_ends),
+    Metric("stage_failed", "1 where a stage failed the last time.", _failed_stages),
+    Metric("task_seconds_total", "Seconds of Spark's tasks for a table.", _task_seconds, "counter"),
+    Metric("files_missed", "Delivered files that could not be read.", lambda found: [({}, len(found.state["missed"]))]),
+    Metric("records_add_up", "1 where every record that came is accounted for.", lambda found: [({}, int(found.state["adds_up"]))]),
+    Metric("erasure_requests", "Requests to erase people, by state.", _requests_by_state),
+    Metric("certificate_age_seconds", "Age of the last certificate of an erasure.", _certificate_age),
+)  # fmt: skip
+"""Every metric, in the order in which they are written. A new one is an entry here."""
+
+
+def metrics(
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="The file to write, whole or not at all; otherwise standard output.")
+    ] = None,
+) -> None:
+    """Write numbers of lag, freshness, rows, durations and erasures in Prometheus' text format."""
+    settings = Settings.current()
+    found = [_collect_numbers(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline)]
+    text = format_metrics(found)
+    if to is None:
+        print(text, end="", flush=True)
+    else:
+        write_text_durably(to, text)
+
+
+def format_metrics(found: Sequence[PipelineNumbers]) -> str:
+    """All metrics of some pipelines in Prometheus' text format, version 0.0.4: those that have no sample are left out."""
+    lines = []
+    for metric in METRICS:
+        samples = [({"pipeline": one.pipeline, **labels}, number) for one in found for labels, number in metric.samples(one)]
+        if samples:
+            lines += [f"# HELP sluice_{metric.name} {metric.about}", f"# TYPE sluice_{metric.name} {metric.kind}"]
+            lines += [f"sluice_{metric.name}{{{_format_labels(labels)}}} {number}" for labels, number in samples]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _collect_numbers(records: PipelineRecords) -> PipelineNumbers:
+    standings = due.read_request_standings(records)
+    return PipelineNumbers(
+        records.pipeline, compute_status(records), ledger.read_run_ledger(records), standings, datetime.now(UTC)
+    )
+
+
+def _format_labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escape_label(value)}"' for name, value in labels.items())
+
+
+def _escape_label(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,58 @@
+"""`sluice optimize`: whether the files of tables are worth writing anew, and doing it on demand."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sluice.cli.printing import AsJson, print_json, print_rows
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import UsageError
+from sluice.lake import log
+from sluice.pipeline_stages import OPTIMIZE
+from sluice.runs.planning.plan import decide_table_layouts
+from sluice.runs.status.books import PipelineBooks
+from sluice.settings import Settings, require_known_pipeline
+
+
+def optimize(
+    name: Annotated[str, typer.Argument(metavar="PIPELINE[.TABLE]", help="A table, or a pipeline: all its tables.")],
+    now: Annotated[bool, typer.Option("--now", help="Write the table's files anew, whether or not it needs it.")] = False,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether tables' files are worth writing anew, and why. With --now, do it for one table. Every run does it where it is."""
+    settings = Settings.current()
+    pipeline, _, table = name.partition(".")
+    require_known_pipeline(settings, pipeline)
+    graph = load_declaration_graph(settings, pipeline)
+    if table:
+        graph[table]  # raises where there is none
+    if not now:
+        decisions = decide_table_layouts(PipelineBooks(settings, graph))
+        rows = [
+            {"table": one, "needed": "yes" if decision.needed else "no", "why": decision.why}
+            for one, decision in decisions.items()
+            if table in ("", one)
+        ]
+        if as_json:
+            print_json({"pipeline": pipeline, "tables": rows})
+        else:
+            print_rows(rows, ("table", "needed", "why"))
+        return
+    if not table:
+        raise UsageError(f"--now is for one table: sluice optimize {pipeline}.TABLE --now")
+    if graph.table_of(table) != table or not log.is_delta_table(graph.location(settings, table)):
+        raise UsageError(f"'{name}' has no table of its own yet.")
+    # Spark's modules only now: a wrong name is answered at once.
+    from sluice.runs import job, summary
+    from sluice.runs.execution import clones, upkeep
+
+    clones.check_stage_in_clone(settings, graph, OPTIMIZE.name)
+    request = job.JobRequest(pipeline, OPTIMIZE.name, wait=wait)
+    report = job.run_under_lease(settings, graph, request, lambda workspace: upkeep.optimize_demanded_tables(workspace, [table]))
+    if as_json:
+        print_json(report)
+    else:
+        print(summary.format_run_summary(report), flush=True)

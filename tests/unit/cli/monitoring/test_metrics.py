@@ -1,0 +1,102 @@
+"""`sluice metrics`: Prometheus' text format, every metric once, no label that names a file or a person."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import PLACES
+
+from sluice.cli import main
+from sluice.cli.monitoring.metrics import METRICS, PipelineNumbers, format_metrics
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs import ledger
+from sluice.runs.due import RequestStanding
+from sluice.settings import Settings
+
+AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
+LINE = re.compile(r'sluice_([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\} (-?[0-9.]+(?:e[+-]?[0-9]+)?)')
+
+
+def row(flow: str, stage: str, **said: Any) -> dict[str, Any]:
+    names = ("quarantined", "dropped", "suppressed", "rescued", "late")
+    times = {"started_at": AT, "ended_at": AT + timedelta(seconds=30)}
+    return {**dict.fromkeys(names), "flow": flow, "stage": stage, "spark": {}, **times, **said}
+
+
+NUMBERS = PipelineNumbers(
+    "gym",
+    {
+        "tables": [{"layer": "silver", "table": "bpm", "rows": 29, "files": 2, "bytes": 4100, "version": 3}],
+        "flows": [{"layer": "silver", "table": "bpm", "deliveries": 2, "versions": None, "seconds_behind": 60}],
+        "freshness": [{"table": "bpm", "age_seconds": 3600, "late": True}],
+        "runs": [{"stage": "silver", "state": "failed"}],
+        "missed": [{"file": "ada-lovelace.json"}],
+        "adds_up": True,
+    },
+    [row("bpm", "silver", quarantined=2), row("bpm", "silver", quarantined=1, late=4, spark={"task_seconds": 1.5})],
+    [RequestStanding("r1", "certified", certified=(AT,)), RequestStanding("r2", "received")],
+    AT + timedelta(hours=1),
+)
+
+
+def parse(text: str) -> dict[str, dict[str, float]]:
+    """By metric, numbers by labels. Raises AssertionError where a line is none of the format."""
+    found: dict[str, dict[str, float]] = {}
+    described: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            described += [line.split()[2].removeprefix("sluice_")] if line.startswith("# TYPE") else []
+            continue
+        match = LINE.fullmatch(line)
+        assert match and match[1] == described[-1], line
+        assert match[2] not in found.setdefault(match[1], {}), "a series comes once"
+        found[match[1]][match[2]] = float(match[3])
+    assert len(described) == len(set(described)), "a metric is described once"
+    return found
+
+
+def test_every_metric_has_its_numbers() -> None:
+    found = parse(format_metrics([NUMBERS]))
+    assert found.keys() == {metric.name for metric in METRICS}
+    assert found["table_rows"] == {'pipeline="gym",layer="silver",table="bpm"': 29}
+    assert found["lag_seconds"] == {'pipeline="gym",layer="silver",table="bpm"': 60}
+    assert found["rows_apart_total"] == {
+        'pipeline="gym",table="bpm",what="quarantined"': 3,
+        'pipeline="gym",table="bpm",what="late"': 4,
+    }
+    assert found["stage_seconds"] == {'pipeline="gym",stage="silver"': 30}
+    assert found["stage_failed"] == {'pipeline="gym",stage="silver"': 1}
+    assert found["certificate_age_seconds"] == {'pipeline="gym"': 3600}
+    assert found["erasure_requests"] == {'pipeline="gym",state="certified"': 1, 'pipeline="gym",state="received"': 1}
+    assert found["files_missed"] == {'pipeline="gym"': 1} and "lovelace" not in format_metrics([NUMBERS])
+
+
+def test_two_pipelines_share_a_metric_and_a_strange_name_is_escaped() -> None:
+    strange = replace(NUMBERS, pipeline='a"b\\c\nd')
+    found = parse(format_metrics([NUMBERS, strange]))
+    assert set(found["records_add_up"]) == {'pipeline="gym"', 'pipeline="a\\"b\\\\c\\nd"'}
+
+
+def test_a_lake_without_anything_has_numbers_too_and_a_file_is_written_whole(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in PLACES:
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    objects = {name: json.dumps({}) for name in (*ledger.FLOW_OBJECTS, ledger.STAGE_STEPS)}
+    done = {**objects, "run": "one", "pipeline": "gym", "stage": "gold", "flow": "device_day", "state": "done"}
+    ledger.append_run_rows(PipelineRecords(settings, "gym"), [{**done, "started_at": AT, "ended_at": AT, "mode": "increment"}])
+    with pytest.raises(SystemExit) as ended:
+        main(["metrics"])
+    assert ended.value.code == 0
+    shown = parse(capsys.readouterr().out)
+    assert {'pipeline="gym"', 'pipeline="italy"'} <= set(shown["records_add_up"])
+    assert shown["stage_end_timestamp_seconds"] == {'pipeline="gym",stage="gold"': AT.timestamp()}
+    with pytest.raises(SystemExit) as ended:
+        main(["metrics", "gym", "--to", str(tmp_path / "gym.prom")])
+    assert ended.value.code == 0 and 'pipeline="italy"' not in (tmp_path / "gym.prom").read_text()
