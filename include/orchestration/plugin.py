@@ -1,9 +1,12 @@
-"""What Sluice adds to Airflow: a page of tables for whoever may see their DAG, one writer at a time on SQLite, no identifier for the audit log."""
+"""What Sluice adds to Airflow: pages for whoever may see a DAG, one writer at a time on SQLite, no identifier for the audit log."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from functools import cache
+from html import escape
 from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
@@ -12,7 +15,33 @@ from orchestration.erasure.ids import RequestIdsOnly
 from orchestration.line import airflow_line
 from orchestration.server import sqlite
 from orchestration.ui import PAGES, render_history_page, stage_task_links
-from sluice.settings import Settings
+from sluice.settings import Settings, list_pipeline_names
+
+_REPORT_SECONDS = 120
+
+
+def render_report_page(settings: Settings, pipeline: str) -> str | None:
+    """What `sluice report` writes, as HTML; None where there is no such pipeline.
+
+    Made by a process of its own, which loads what Airflow does not. Where it cannot be made, the page says why.
+    """
+    # Only now: every process of Airflow loads its plugins, and the hook's provider with it would cost each a second.
+    from orchestration.spark_submit.hook import job_environment
+
+    if pipeline not in list_pipeline_names(settings):
+        return None
+    done = subprocess.run(
+        [sys.executable, "-m", "sluice.cli", "report", pipeline, "--to", "-"],
+        env=job_environment(settings),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_REPORT_SECONDS,
+    )
+    if done.returncode == 0:
+        return done.stdout
+    return f"<!doctype html><title>{escape(pipeline)}</title><p>There is no report: {escape(done.stderr.strip()[-500:])}</p>"
 
 
 @cache
@@ -25,12 +54,20 @@ def _make_history_application() -> Any:
     application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
     # Airflow lets anybody in to an application of a plugin that does not ask for itself.
-    @application.get("/{dag_id}/history", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))])
-    def history(dag_id: str, stage: str = "") -> HTMLResponse:
-        page = render_history_page(Settings.current(), dag_id, stage)
+    allowed = [Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))]
+
+    def answer(page: str | None) -> HTMLResponse:
         if page is None:
             raise HTTPException(404, "There is no such pipeline.")
         return HTMLResponse(page, headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"})
+
+    @application.get("/{dag_id}/history", dependencies=allowed)
+    def history(dag_id: str, stage: str = "") -> HTMLResponse:
+        return answer(render_history_page(Settings.current(), dag_id, stage))
+
+    @application.get("/{dag_id}/report", dependencies=allowed)
+    def report(dag_id: str) -> HTMLResponse:
+        return answer(render_report_page(Settings.current(), dag_id))
 
     return application
 
@@ -55,6 +92,11 @@ def _make_history_blueprint() -> Any:
     @has_access_dag("GET")  # type: ignore[untyped-decorator]
     def history(dag_id: str) -> Any:
         return render_history_page(Settings.current(), dag_id, request.args.get("stage", "")) or abort(404)
+
+    @blueprint.get("/<dag_id>/report")
+    @has_access_dag("GET")  # type: ignore[untyped-decorator]
+    def report(dag_id: str) -> Any:
+        return render_report_page(Settings.current(), dag_id) or abort(404)
 
     return blueprint
 

@@ -1,4 +1,4 @@
-"""What Sluice shows in Airflow's UI: a page with what became of a stage's tables, and a task's links, to it and to the log of its Spark driver.
+"""What Sluice shows in Airflow's UI: a page with what became of a stage's tables, and a task's links, to its pages and to its Spark driver's log.
 
 The page has the tables' latest commits and runs, read without a JVM.
 """
@@ -41,6 +41,16 @@ class TableHistory(BaseOperatorLink):
         return f"{_airflow_ui_address()}{PAGES}/{ti_key.dag_id}/history?stage={ti_key.task_id}"
 
 
+class PipelineReport(BaseOperatorLink):
+    """To the page that shows the whole pipeline."""
+
+    name = "Pipeline report"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The page's address."""
+        return f"{_airflow_ui_address()}{PAGES}/{ti_key.dag_id}/report"
+
+
 class SparkLog(BaseOperatorLink):
     """To the log of this attempt: spark-submit runs the driver beside the task, so the task's log is the driver's."""
 
@@ -56,7 +66,7 @@ class SparkLog(BaseOperatorLink):
 
 def stage_task_links() -> tuple[BaseOperatorLink, ...]:
     """The links of a stage's task."""
-    return (TableHistory(), SparkLog())
+    return (TableHistory(), PipelineReport(), SparkLog())
 
 
 def _airflow_ui_address() -> str:

@@ -107,6 +107,14 @@ def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
     assert "<script>" not in (render_history_page(checkout.settings, "gym", "<script>") or "")
 
 
+def test_the_report_of_a_pipeline_is_made_by_a_process_that_loads_what_airflow_does_not(checkout: Checkout, table: str) -> None:
+    from orchestration import plugin
+
+    page = plugin.render_report_page(checkout.settings, "gym") or ""
+    assert "device_day" in page and "2 rows" in page and "<svg" in page and "<script" not in page
+    assert plugin.render_report_page(checkout.settings, "../gym") is None
+
+
 def test_the_page_of_a_pipeline_without_tables(checkout: Checkout) -> None:
     from orchestration.ui import render_history_page
 

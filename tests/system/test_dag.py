@@ -187,10 +187,15 @@ def test_a_task_links_to_its_tables_and_its_log(here: Place, client: Client) -> 
     status, page = fetched(history, mine)
     assert status == 200
     assert "<h2>device_day</h2>" in page and "WRITE" in page
+    report = links["Pipeline report"]
+    status, page = fetched(report, mine)
+    assert status == 200 and "<svg" in page and "device_day" in page
+    assert "<svg" not in fetched(report, stranger())[1]
     status, page = fetched(history, stranger())
     assert status == (401 if airflow_line() == 3 else 200), "Airflow 2 shows its login"
     assert "<h2>" not in page
-    assert fetched(f"{client.address}/sluice/nothing/history", mine)[0] in (403, 404)
+    for name in ("history", "report"):
+        assert fetched(f"{client.address}/sluice/nothing/{name}", mine)[0] in (403, 404)
 
 
 @pytest.mark.crash

@@ -43,7 +43,10 @@ _MODE = 0o600
 def report(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="The file to write, of one pipeline; otherwise .sluice/reports/PIPELINE.html.")
+        Path | None,
+        typer.Option(
+            "--to", help="The file to write, of one pipeline, - for standard output; otherwise .sluice/reports/PIPELINE.html."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -52,6 +55,9 @@ def report(
     names = select_pipelines(settings, pipeline)
     if to is not None and len(names) > 1:
         raise typer.BadParameter("--to is for one pipeline; name it.")
+    if str(to) == "-":
+        print(render_report(settings, load_declaration_graph(settings, names[0])), flush=True)
+        return
     written = [write_report(settings, name, to) for name in names]
     if as_json:
         print_json({"files": [str(path) for path in written]})
