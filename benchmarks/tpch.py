@@ -164,7 +164,7 @@ def main() -> int:
     parser.add_argument("--scale", default="0.01", help="1 are about 1 GB as text")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--refreshes", type=int, default=3, choices=range(1, MOST_REFRESHES + 1))
-    parser.add_argument("--recompute", default="auto", choices=("auto", "keys", "full"), help="of all views")
+    parser.add_argument("--recompute", default="auto", choices=("auto", "keys", "strict", "full"), help="of all views")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this file, as a section")
     asked = parser.parse_args()
     adopt_orphans()

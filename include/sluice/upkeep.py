@@ -24,7 +24,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
 from sluice.lake import commit_marks, log, small_writes, table_frames, tables
-from sluice.lake.layout import decide_layout
+from sluice.lake.layout import JoinedSizes, decide_layout
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.tables import read_table_retention
@@ -49,11 +49,11 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demand
         if decision.needed:
             workspace.note(OPTIMIZE.name)
             where = _partitions_clause(decision.partitions) if len(decision.partitions) < decision.of else ""
-            if not where and small_writes.is_laid_out_by_delta_rs(path, zorder):
+            if not (where or decision.join) and small_writes.is_laid_out_by_delta_rs(path, zorder):
                 note = commit_marks.read_session_mark(workspace.session)
-                before, after = small_writes.lay_out_small_table(path, zorder, note, decision.join_below)
+                before, after = small_writes.lay_out_small_table(path, zorder, note)
             else:
-                before, after = _lay_out_through_spark(workspace.session, path, where, zorder, decision.join_below)
+                before, after = _lay_out_through_spark(workspace.session, path, where, zorder, decision.join)
             report.notes.append(f"{before} files > {after}" + (f" by {', '.join(zorder)}" if zorder else ""))
     return report
 
@@ -75,18 +75,22 @@ _MADE_OF = "spark.databricks.delta.optimize.maxFileSize"
 
 
 def _lay_out_through_spark(
-    session: SparkSession, path: str, where: str, zorder: Sequence[str], join_below: int | None
+    session: SparkSession, path: str, where: str, zorder: Sequence[str], join: JoinedSizes | None
 ) -> tuple[int, int]:
+    """join: only through Spark: delta-rs knows one size, and would join what is good to what is small."""
     by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
-    conf = {} if join_below is None else dict.fromkeys((_JOINED_BELOW, _MADE_OF), str(join_below))
+    conf = {} if join is None else {_JOINED_BELOW: str(join.below), _MADE_OF: str(join.into)}
+    before = {name: session.conf.get(name, None) for name in conf}
     for name, value in conf.items():
         session.conf.set(name, value)
     try:
         statement = f"OPTIMIZE delta.`{path}`{where}{by}"
         metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
     finally:
-        for name in conf:
+        for name, given in before.items():
             session.conf.unset(name)
+            if given is not None:
+                session.conf.set(name, given)
     return (metrics[0], metrics[1]) if metrics else (0, 0)
 
 

@@ -68,6 +68,21 @@ def test_each_flow_and_stage_says_where_its_seconds_went(lake: Lakehouse) -> Non
     assert run and [stage["stage"] for stage in run.stages] == ["bronze", "silver", "gold"]
 
 
+def test_counts_that_cannot_be_read_are_left_out_and_the_run_is_recorded(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(session: object) -> object:
+        raise TypeError("'JavaPackage' object is not callable")
+
+    monkeypatch.setattr(spark_counters, "_json_writer", fail)
+    monkeypatch.setattr(spark_counters, "_spark_context", fail)
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
+    run_recorded(lake, "one")
+    rows = ledger.read_run_ledger(lake.records)
+    assert {row["flow"]: row["spark"] for row in rows} == {"sales": {}, "sale": {}, "by_city": {}}
+    assert all(row["steps"] for row in rows)
+
+
 def test_jobs_of_flows_side_by_side_are_counted_apart(spark: SparkSession) -> None:
     since = spark_counters.count_started_jobs(spark)
     ours, theirs = spark.newSession(), spark.newSession()

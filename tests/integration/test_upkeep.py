@@ -116,42 +116,34 @@ def test_optimize_keeps_to_partitions_with_new_files_and_vacuum_to_files_that_ar
     assert lake.run("vacuum")["sale"].committed is False
 
 
-def test_small_files_of_a_partition_are_joined_through_spark_and_the_others_stay(
-    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As through delta-rs, which joins those of a whole table: `unit/test_upkeep.py`."""
-    monkeypatch.setattr(layout, "MANY_SMALL_FILES", 3)
-    plain = replace(sale, zorder_by=())
-    path, target = (
-        lake.workspace().path("sale"),
-        build_declaration_graph(
-            lake.graph.pipeline, [sales, replace(plain, declared_in="shop.silver"), replace(by_city, declared_in="shop.gold")]
-        ),
-    )
-    unordered = Lakehouse(lake.settings, lake.spark, target)
-    lots = "".join(f"{number},a,{number % 7}\n" for number in range(20_000))
+def test_small_files_are_joined_and_what_is_good_stays_as_it_is(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is smaller than all of them together."""
+    monkeypatch.setattr(layout, "MANY_SMALL_FILES", 8)
+    monkeypatch.setattr(layout, "has_grown_since_rewrite", lambda sizes, good: False)
+    declared = [sales, replace(sale, zorder_by=(), declared_in="shop.silver"), replace(by_city, declared_in="shop.gold")]
+    unordered = Lakehouse(lake.settings, lake.spark, build_declaration_graph(lake.graph.pipeline, declared))
+    lots = "".join(f"{number},a,{number % 7}\n" for number in range(1_000))
     unordered.land("sales/0.csv", f"id,city,amount\n{lots}90000,b,1\n")
     unordered.run("bronze", "silver")
-    large = {file for file in RustTable(path).file_uris() if "city=a" in file}
-    for day in (1, 2):
-        unordered.land(f"sales/{day}.csv", f"id,city,amount\n{90000 + day},a,1\n{91000 + day},b,1\n")
-        unordered.run("bronze", "silver")
-    rows = unordered.rows("sale")
-    # Of `a` a large file and two small ones, of `b` three small ones, each as large as the first: those alone have grown.
-    report = unordered.run("optimize")["sale"]
-    assert report.committed and report.decision and report.decision.startswith("yes: 3 files")
-    monkeypatch.setattr(layout, "has_grown_since_rewrite", lambda sizes, good: False)
-    for day in (3, 4):
+    path = unordered.workspace().path("sale")
+    good = {file for file in RustTable(path).file_uris() if "city=a" in file}
+    for day in range(1, 9):
+        assert unordered.run("optimize")["sale"].committed is False
         unordered.land(f"sales/{day}.csv", f"id,city,amount\n{90000 + day},a,1\n")
         unordered.run("bronze", "silver")
-    before = set(RustTable(path).file_uris())
+    (sizes,) = (one.file_sizes for one in log.list_partition_file_sizes(path) if one.values["city"] == "a")
+    large, small = max(sizes), sorted(sizes)[:-1]
+    assert 4 * max(small) < large < sum(small), "what the test is about"
+    before, rows = set(RustTable(path).file_uris()), unordered.rows("sale")
     report = unordered.run("optimize")["sale"]
     after = set(RustTable(path).file_uris())
-    assert report.decision and report.decision.startswith("yes: 4 small files"), report.decision
-    assert large < after and len(before - after) == 4 and len(after - before) == 1
-    assert len(unordered.rows("sale")) == len(rows) + 2 and set(rows) < set(unordered.rows("sale"))
+    assert report.decision and report.decision.startswith("yes: 8 small files"), report.decision
+    assert good < after and len(before - after) == 8 and len(after - before) == 1
+    assert unordered.rows("sale") == rows
     again = unordered.run("optimize")["sale"]
     assert not again.committed and again.decision == "no: no data came since the last rewrite"
+    conf = "spark.databricks.delta.optimize.minFileSize"
+    assert lake.spark.conf.get(conf, None) is None, "what was set for one table is not left for the next"
 
 
 def test_a_table_is_laid_out_on_demand(lake: Lakehouse) -> None:

@@ -136,6 +136,12 @@ def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_res
         followed = {one.flow: one.recomputed for one in failed.value.reports}["by_region"]
         assert followed == (None if attempt else "keys: 1 of 80 rows")
     assert lake.files("share") == before and not lake.right()
+    # Whoever is erased leaves every table, whatever a declaration would rather have.
+    (found_again,) = [one for one in stages.run_layers_above_bronze(lake.workspace) if one.flow == "share"]
+    assert found_again.recomputed == "full: a change of 'days' can touch any row" and lake.right()
+    lake.put([(1, FIRST, 7)])
+    with pytest.raises(stages.FlowsFailed):
+        stages.run_pipeline_stage(lake.workspace, LAYER)
     refreshing = replace(lake.workspace, mode="refresh")
     stages.run_pipeline_stage(refreshing, LAYER, ["share"])
     assert lake.right() and lake.run()["share"].recomputed is None

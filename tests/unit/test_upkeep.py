@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from sluice.delta_log import open_table_snapshot
-from sluice.lake import small_writes
+from sluice.lake import layout, log, small_writes
 from sluice.lake.layout import decide_layout, find_small_files_of_one_size, has_grown_since_rewrite
+from sluice.lake.log import PartitionFiles
 
 MIB = 1024 * 1024
 
@@ -67,9 +67,20 @@ def test_without_an_order_of_rows_a_file_of_a_good_size_stays() -> None:
         ([20 * MIB] * 80, 0),
         ([*[MIB // 100] * 50, *[MIB // 2] * 7], 50),
         ([*[MIB // 100] * 20, *[MIB] * 40], 0),
+        ([100, *[MIB // 100] * 500], 500),
+        ([100] * 5 + [MIB] * 1000, 1000),
         ([], 0),
     ],
-    ids=["nearly many", "many", "large enough", "joined ones stay", "of two sizes, few of each", "no file"],
+    ids=[
+        "nearly many",
+        "many",
+        "large enough",
+        "joined ones stay",
+        "of two sizes, few of each",
+        "a tiny one is no obstacle",
+        "nor are a few",
+        "no file",
+    ],
 )
 def test_many_small_files_of_one_size_are_joined_and_no_other(file_sizes: list[int], joined: int) -> None:
     assert len(find_small_files_of_one_size(file_sizes)) == joined
@@ -92,29 +103,34 @@ def test_in_a_year_of_daily_files_each_byte_is_joined_about_once_and_files_stay_
     assert len(files) < 60 and 0.8 * came < rewritten <= came
 
 
-def read_rows(path: str) -> list[str]:
-    return sorted(map(str, open_table_snapshot(path).query_rows("SELECT * FROM t").to_pylist()))
-
-
 def append_rows(path: str, number: int) -> None:
     write_deltalake(path, pa.table({"id": [number], "text": ["x" * 200]}), mode="append")
 
 
-def test_what_is_joined_is_one_file_and_what_was_good_stays(tmp_path: Path) -> None:
+def test_what_is_good_is_neither_read_nor_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through Spark, `integration/test_upkeep.py`; here, by the sizes: only files below the largest of the small ones are taken."""
+    partitions = [
+        PartitionFiles({"city": "a"}, [100 * MIB] * 100 + [10 * MIB] * 60),
+        PartitionFiles({"city": "b"}, [400 * MIB, *[MIB] * 50]),
+    ]
+    monkeypatch.setattr(log, "list_partition_file_sizes", lambda path: partitions)
+    monkeypatch.setattr(layout, "_has_new_data", lambda path: True)
+    decision = decide_layout("somewhere", ())
+    assert decision.join and 10 * MIB < decision.join.below <= 16 * MIB
+    assert decision.join.into <= 1024 * MIB, "as large as OPTIMIZE makes files, and no larger"
+    assert decision.partitions == partitions and "60 small files" in decision.why
+
+
+def test_many_small_files_are_a_reason_and_after_a_rewrite_there_is_none(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, pa.table({"id": list(range(60_000)), "text": [f"{n * 7919 % 60_013}" for n in range(60_000)]}))
-    good = set(DeltaTable(path).file_uris())
     for number in range(49):
         append_rows(path, number)
     assert not decide_layout(path, ()).needed
     append_rows(path, 49)
     decision = decide_layout(path, ())
-    assert decision.needed and decision.join_below and "50 small files" in decision.why
-    before = read_rows(path)
-    assert small_writes.lay_out_small_table(path, (), None, decision.join_below) == (50, 1)
-    after = DeltaTable(path)
-    assert good < set(after.file_uris()) and len(after.file_uris()) == 2
-    assert read_rows(path) == before
+    assert decision.needed and decision.join and "50 small files" in decision.why
+    DeltaTable(path).optimize.compact()
     again = decide_layout(path, ())
     assert not again.needed and again.why == "no data came since the last rewrite", "a second run has nothing to do"
 
@@ -126,6 +142,6 @@ def test_a_decision_says_its_numbers_also_where_it_is_no(tmp_path: Path) -> None
     decision = decide_layout(path, ())
     assert not decision.needed and re.fullmatch(r"2 files; [\d.]+ k?B came since the last rewrite left [\d.]+ kB", decision.why)
     demanded = decide_layout(path, (), demanded=True)
-    assert demanded.needed and demanded.join_below is None
+    assert demanded.needed and demanded.join is None
     small_writes.lay_out_small_table(path, (), None)
     assert decide_layout(path, (), demanded=True).why == "demanded, but there is nothing to join"

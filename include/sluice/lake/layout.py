@@ -24,20 +24,31 @@ MANY_SMALL_FILES = 50
 _SAME_SIZE = 4
 """A file of at most so many times the mean of those that are smaller is of about their size."""
 
+_FIRST_LOOK = 50
+"""So many commits are looked at first: what is asked for is nearly always among them."""
+
 _CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
+
+
+@dataclass(frozen=True)
+class JoinedSizes:
+    """Only files of fewer bytes than `below` are joined, to files of at most `into` bytes."""
+
+    below: int
+    into: int
 
 
 @dataclass(frozen=True)
 class LayoutDecision:
     """Which partitions are to be written anew, of how many, and why, or why not.
 
-    join_below: only files of fewer bytes are joined, to files of at most as many; None: all files of these partitions are written anew.
+    join: only small files are joined; None: all files of these partitions are written anew.
     """
 
     partitions: Sequence[PartitionFiles]
     of: int
     why: str
-    join_below: int | None = None
+    join: JoinedSizes | None = None
 
     @property
     def needed(self) -> bool:
@@ -61,7 +72,8 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
     if groups:
         sizes = max(groups.values(), key=len)
         why = f"{len(sizes)} small files of about the same size, {_format_bytes(sum(sizes))} together"
-        return LayoutDecision([partitions[place] for place in groups], len(partitions), why, 1 + max(map(sum, groups.values())))
+        join = JoinedSizes(1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), 2 * LARGE_FILE))
+        return LayoutDecision([partitions[place] for place in groups], len(partitions), why, join)
     why = _describe_growth(_most_grown(partitions, good), good) if partitions else "it has no file"
     return LayoutDecision((), len(partitions), why)
 
@@ -77,11 +89,13 @@ def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = LARGE_FILE) -
 
 
 def find_small_files_of_one_size(file_sizes: Sequence[int]) -> list[int]:
-    """The sizes of the small files that are of about the same size, where there are many of them; else none."""
+    """The sizes of the smallest files that are of about the same size, of which there are many; none where there are no such."""
     found: list[int] = []
-    for size in sorted(file_sizes):
-        if size >= WORTH_OPENING or (found and size > _SAME_SIZE * sum(found) / len(found)):
-            break
+    for size in sorted(size for size in file_sizes if size < WORTH_OPENING):
+        if found and size > _SAME_SIZE * sum(found) / len(found):
+            if len(found) >= MANY_SMALL_FILES:
+                break
+            found = []  # a few that are smaller do not keep the many from being joined
         found.append(size)
     return found if len(found) >= MANY_SMALL_FILES else []
 
@@ -122,6 +136,11 @@ def _has_new_data(path: str) -> bool:
     """Whether data came since the last OPTIMIZE, or since the table was made."""
     if log.latest_table_version(path) is None:
         return False
-    operations = (str(commit["operation"]) for commit in log.read_commit_history(path))
-    since = itertools.takewhile(lambda operation: operation != "OPTIMIZE", operations)
-    return any(operation.startswith(_CHANGES_DATA) for operation in since)
+    for most in (_FIRST_LOOK, None):
+        operations = [str(commit["operation"]) for commit in log.read_commit_history(path, most)]
+        since = list(itertools.takewhile(lambda operation: operation != "OPTIMIZE", operations))
+        if any(operation.startswith(_CHANGES_DATA) for operation in since):
+            return True
+        if len(since) < len(operations):
+            return False
+    return False

@@ -175,16 +175,14 @@ def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
     return None not in rows and sum(rows) <= MOST_SORTED_ROWS
 
 
-def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None, join_below: int | None = None) -> tuple[int, int]:
+def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> tuple[int, int]:
     """OPTIMIZE a table, in one commit. zorder: the columns by which rows that are near each other lie together. Returns files before, after.
-
-    join_below: without such columns, only files of fewer bytes are joined, to files of at most as many.
 
     `is_laid_out_by_delta_rs` has said yes. Raises SluiceError where somebody else writes meanwhile; SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     options: dict[str, Any] = {
-        "target_size": join_below or _ONE_FILE,
+        "target_size": _ONE_FILE,
         "writer_properties": _choose_file_statistics(table),
         "commit_properties": _mark_commit(note),
         "post_commithook_properties": _NO_HOOKS,

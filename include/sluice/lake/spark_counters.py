@@ -2,6 +2,9 @@
 
 Spark's event log would say the same, and with it the plans, whose literals are data. These numbers hold none, and nothing is written that
 an erasure would have to find.
+
+They are not needed for anything: whatever keeps them from being read, a Spark that is gone or one of another make, is no reason for a run to
+fail. So every exception is caught here, and the counts are left out.
 """
 
 from __future__ import annotations
@@ -10,8 +13,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-
-from py4j.protocol import Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,13 +29,16 @@ def count_started_jobs(session: SparkSession) -> int:
     """How many jobs Spark has started in this process; 0 where it is gone."""
     try:
         return int(_spark_context(session).dagScheduler().numTotalJobs())
-    except (Py4JError, OSError):
+    except Exception:
         return 0
 
 
 def session_job_tag(session: SparkSession) -> str:
-    """By which the jobs of a session are known. Of the jobs of a stream's batches that is the id of the stream's run."""
-    return str(session._jsparkSession.sessionUUID())
+    """By which the jobs of a session are known; those of a stream's batches are by the id of its run. "" where Spark is gone."""
+    try:
+        return str(session._jsparkSession.sessionUUID())
+    except Exception:
+        return ""
 
 
 def count_jobs_by_flow(session: SparkSession, tags: Mapping[str, Sequence[str]], since: int) -> dict[str, dict[str, float]]:
@@ -55,7 +59,7 @@ def count_jobs_by_flow(session: SparkSession, tags: Mapping[str, Sequence[str]],
             if flow is not None:
                 found.setdefault(flow, []).append(job)
         return {flow: _sum_job_counters(session, ours, stages) for flow, ours in found.items()}
-    except (Py4JError, OSError):
+    except Exception:
         return {}
 
 

@@ -29,6 +29,7 @@ class Workspace:
     """session: the session to read and write with. Inside foreachBatch that is the batch's own: use `within`.
 
     interval: what a run in mode replay takes again; None in every other mode. elsewhere: the places of what belongs to no pipeline.
+    follows_deletion: rows of people were taken out, and every flow has to follow, whatever it would refuse otherwise.
     """
 
     settings: Settings
@@ -38,6 +39,7 @@ class Workspace:
     mode: str = "increment"
     interval: Interval | None = None
     elsewhere: Places | None = None
+    follows_deletion: bool = False
 
     @property
     def places(self) -> Places:

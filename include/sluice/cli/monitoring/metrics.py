@@ -6,6 +6,7 @@ are names of pipelines, tables, stages and states; no value of a cell, no file, 
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ import typer
 from sluice.cli.monitoring.status import compute_status
 from sluice.cli.places import select_pipelines
 from sluice.durable_files import write_text_durably
+from sluice.errors import SluiceError
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.pipeline_records import PipelineRecords
+from sluice.printable import escape_keeping_lines
 from sluice.runs import due, ledger
 from sluice.runs.due import RequestStanding
 from sluice.runs.ledger import Row
@@ -52,9 +55,11 @@ class Metric:
 
 def _of_tables(number: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
     def samples(found: PipelineNumbers) -> Iterator[Sample]:
-        for table in found.state["tables"]:
-            if table[number] is not None:
-                yield {"layer": table["layer"], "table": ledger.sql_name(table)}, table[number]
+        # A table that moved between the lake and the restricted root is there twice, and a series may come once.
+        tables = {(table["layer"], ledger.sql_name(table)): table[number] for table in found.state["tables"]}
+        for (layer, name), amount in tables.items():
+            if amount is not None:
+                yield {"layer": layer, "table": name}, amount
 
     return samples
 
@@ -158,17 +163,31 @@ def metrics(
 ) -> None:
     """Write numbers of lag, freshness, rows, durations and erasures in Prometheus' text format."""
     settings = Settings.current()
-    found = [_collect_numbers(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline)]
-    text = format_metrics(found)
+    found, unreadable = [], []
+    for name in select_pipelines(settings, pipeline):
+        try:
+            found.append(_collect_numbers(PipelineRecords(settings, name)))
+        except SluiceError as error:
+            unreadable.append(name)
+            print(escape_keeping_lines(f"sluice: {name}: {error}"), file=sys.stderr, flush=True)
+    text = format_metrics(found, unreadable)
     if to is None:
         print(text, end="", flush=True)
     else:
         write_text_durably(to, text)
 
 
-def format_metrics(found: Sequence[PipelineNumbers]) -> str:
-    """All metrics of some pipelines in Prometheus' text format, version 0.0.4: those that have no sample are left out."""
-    lines = []
+def format_metrics(found: Sequence[PipelineNumbers], unreadable: Sequence[str] = ()) -> str:
+    """All metrics of some pipelines in Prometheus' text format, version 0.0.4: those that have no sample are left out.
+
+    unreadable: the pipelines whose records could not be read, of which that alone is said.
+    """
+    lines = [
+        "# HELP sluice_pipeline_readable 1 where a pipeline's records could be read.",
+        "# TYPE sluice_pipeline_readable gauge",
+    ]
+    readable = {**{one.pipeline: 1 for one in found}, **dict.fromkeys(unreadable, 0)}
+    lines += [f"sluice_pipeline_readable{{{_format_labels({'pipeline': name})}}} {number}" for name, number in readable.items()]
     for metric in METRICS:
         samples = [({"pipeline": one.pipeline, **labels}, number) for one in found for labels, number in metric.samples(one)]
         if samples:

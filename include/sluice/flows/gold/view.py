@@ -198,7 +198,7 @@ class ViewBatch:
         changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
         found = touched.read_change_summary(changes, self.reach)
         anywhere = touched.find_unbounded_inputs(found, self.reach)
-        if anywhere and self.view.recompute_rule.bounded_only:
+        if anywhere and self.view.recompute_rule.bounded_only and not self.workspace.follows_deletion:
             raise DeclarationError(describe_unbounded_change(self.view, self.workspace.pipeline, anywhere[0]))
         if anywhere:
             return (), f"a change of '{anywhere[0]}' can touch any row"

@@ -6,7 +6,7 @@ import importlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
@@ -132,6 +132,7 @@ def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
+    workspace = replace(workspace, follows_deletion=True)
     for layer in workspace.graph.pipeline.layer_names[1:]:
         for level in _group_independent_flows(workspace.graph, layer):
             flows = [(item, flow) for item in level if (flow := _choose_flow(workspace, item, set()))]

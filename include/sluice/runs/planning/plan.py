@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
+from sluice.delta_log import DamagedLog
 from sluice.lake import log, versions
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
@@ -75,13 +77,14 @@ def plan_run(
 
 
 def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
-    """By table that is there, whether its files are worth writing anew."""
-    tables = {one.name: one for one in books.graph if books.graph.table_of(one.name) == one.name}
-    return {
-        name: decide_layout(books.path(name), declared.zorder_by)
-        for name, declared in tables.items()
-        if log.is_delta_table(books.path(name))
-    }
+    """By table that is there, whether its files are worth writing anew. Not of one whose log is damaged: whoever reads it says so."""
+    found = {}
+    for declared in books.graph:
+        path = books.path(declared.name)
+        if books.graph.table_of(declared.name) == declared.name and log.is_delta_table(path):
+            with contextlib.suppress(DamagedLog):
+                found[declared.name] = decide_layout(path, declared.zorder_by)
+    return found
 
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:

@@ -143,7 +143,8 @@ def find_declared_full(rows: Sequence[Row]) -> Iterator[Finding]:
     """Views that are made anew in full as declared, and take long."""
     for row in rows:
         if row["recomputed"] == "full: as declared" and row["seconds"] >= _TENTH_OF_MINUTE:
-            yield Finding("declared full", row["flow"], f"made again in full, {row['seconds']:.1f} s", 'recompute="auto"')
+            remedy = 'recompute="auto", unless its transform asks for rows while it is called, or most of it changes each time'
+            yield Finding("declared full", row["flow"], f"made again in full, {row['seconds']:.1f} s", remedy)
 
 
 MOST_COPIED = 10
@@ -155,7 +156,8 @@ def find_copied_rows(rows: Sequence[Row]) -> Iterator[Finding]:
     """Merges that wrote many rows again to change few."""
     for row in rows:
         copied, changed = int(row["table_files"].get("rows_copied", 0)), max(int(row["rows_out"] or 0), 1)
-        if copied >= _FEW_COPIED and copied > MOST_COPIED * changed:
+        several = int(row["table_files"].get("files", 0)) > 1  # of one file a merge copies all, however it lies
+        if several and row["seconds"] >= _TENTH_OF_MINUTE and copied >= _FEW_COPIED and copied > MOST_COPIED * changed:
             yield Finding(
                 "copied rows",
                 row["flow"],
@@ -196,8 +198,8 @@ _MANY_FILES, _SMALL_FILE = 100, 3_000_000
 
 
 def find_small_files(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Tables of many small files."""
-    for row in rows:
+    """Tables of many small files, at the end of the run."""
+    for row in {row["flow"]: row for row in rows if row["table_files"]}.values():
         files, size = int(row["table_files"].get("files", 0)), int(row["table_files"].get("bytes", 0))
         if files > _MANY_FILES and size < files * _SMALL_FILE:
             yield Finding(
@@ -261,7 +263,7 @@ def find_spill_and_shuffle(rows: Sequence[Row]) -> Iterator[Finding]:
 def find_failed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
     """Flows of which tasks were tried again."""
     for row in rows:
-        if failed := row["spark"].get("failed_tasks"):
+        if row["state"] == "done" and (failed := row["spark"].get("failed_tasks")):
             remedy = "the Spark log of the run says why; SLUICE_DEBUG=1 shows more (and may show data)"
             yield Finding("failed tasks", row["flow"], f"{failed:.0f} tasks failed and were tried again", remedy)
 

@@ -13,7 +13,9 @@ import pytest
 from tests.conftest import PLACES
 
 from sluice.cli import main
+from sluice.cli.monitoring import metrics
 from sluice.cli.monitoring.metrics import METRICS, PipelineNumbers, format_metrics
+from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.due import RequestStanding
@@ -63,7 +65,7 @@ def parse(text: str) -> dict[str, dict[str, float]]:
 
 def test_every_metric_has_its_numbers() -> None:
     found = parse(format_metrics([NUMBERS]))
-    assert found.keys() == {metric.name for metric in METRICS}
+    assert found.keys() == {metric.name for metric in METRICS} | {"pipeline_readable"}
     assert found["table_rows"] == {'pipeline="gym",layer="silver",table="bpm"': 29}
     assert found["lag_seconds"] == {'pipeline="gym",layer="silver",table="bpm"': 60}
     assert found["rows_apart_total"] == {
@@ -75,6 +77,35 @@ def test_every_metric_has_its_numbers() -> None:
     assert found["certificate_age_seconds"] == {'pipeline="gym"': 3600}
     assert found["erasure_requests"] == {'pipeline="gym",state="certified"': 1, 'pipeline="gym",state="received"': 1}
     assert found["files_missed"] == {'pipeline="gym"': 1} and "lovelace" not in format_metrics([NUMBERS])
+
+
+def test_a_table_that_is_there_twice_is_one_series() -> None:
+    """One that moved to the restricted root, and whose old files are still in the lake."""
+    twice = [*NUMBERS.state["tables"], {**NUMBERS.state["tables"][0], "rows": 30}]
+    found = parse(format_metrics([replace(NUMBERS, state={**NUMBERS.state, "tables": twice})]))
+    assert list(found["table_rows"].values()) == [30]
+
+
+def test_a_pipeline_that_cannot_be_read_does_not_keep_the_others_from_being_written(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in PLACES:
+        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    real = metrics.compute_status
+
+    def damaged(records: PipelineRecords) -> dict[str, Any]:
+        if records.pipeline == "gym":
+            raise SluiceError("its log is damaged")
+        return real(records)
+
+    monkeypatch.setattr(metrics, "compute_status", damaged)
+    with pytest.raises(SystemExit) as ended:
+        main(["metrics"])
+    said = capsys.readouterr()
+    assert ended.value.code == 0 and "gym: its log is damaged" in said.err
+    shown = parse(said.out)
+    assert shown["pipeline_readable"]['pipeline="gym"'] == 0 and shown["pipeline_readable"]['pipeline="italy"'] == 1
+    assert 'pipeline="gym"' not in shown["records_add_up"]
 
 
 def test_two_pipelines_share_a_metric_and_a_strange_name_is_escaped() -> None:

@@ -51,6 +51,15 @@ def test_a_plan_says_which_files_would_be_written_anew(capsys: pytest.CaptureFix
     assert found == {"heart_rate": True, "device_day": False}
 
 
+def test_a_damaged_log_of_one_table_does_not_keep_the_others_from_being_told(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = load_declaration_graph(settings, "gym")
+    (Path(graph.location(settings, "heart_rate")) / "_delta_log" / "00000000000000000000.json").write_text("cut")
+    found = json.loads(ask(capsys, "optimize", "gym", "--json"))["tables"]
+    assert [one["table"] for one in found] == ["device_day"]
+
+
 def test_what_cannot_be_laid_out_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sluice optimize gym.TABLE --now" in ask(capsys, "optimize", "gym", "--now", code=2)
     assert "no table of its own yet" in ask(capsys, "optimize", "gym.visits", "--now", code=2)

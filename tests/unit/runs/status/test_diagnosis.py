@@ -36,7 +36,12 @@ FOUND: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], str]] = {
     ),
     "find_copied_rows": (
         [row(table_files={"rows_copied": 594_000, "files": 9}, rows_out=20)],
-        [row(table_files={"rows_copied": 90_000}, rows_out=20), row(table_files={"rows_copied": 594_000}, rows_out=60_000)],
+        [
+            row(table_files={"rows_copied": 90_000, "files": 9}, rows_out=20),
+            row(table_files={"rows_copied": 594_000, "files": 9}, rows_out=60_000),
+            row(table_files={"rows_copied": 594_000, "files": 1}, rows_out=20),
+            row(table_files={"rows_copied": 594_000, "files": 9}, rows_out=20, seconds=0.4),
+        ],
         "594,000 rows were copied to change 20",
     ),
     "find_start_up": (
@@ -69,7 +74,11 @@ FOUND: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], str]] = {
         [row(spark={"spilled_bytes": 1_000, "shuffle_bytes": 2_000_000_000, "input_bytes": 2_000_000_000})],
         "900 MB were spilled",
     ),
-    "find_failed_tasks": ([row(spark={"failed_tasks": 2})], [row()], "2 tasks failed"),
+    "find_failed_tasks": (
+        [row(spark={"failed_tasks": 2})],
+        [row(), row(spark={"failed_tasks": 2}, state="failed")],
+        "2 tasks failed",
+    ),
     "find_overheads": (
         [row(steps={"planning": 7.0})],
         [row(steps={"planning": 4.0}), row(steps={"planning": 7.0}, seconds=60.0), row(steps={"computing": 9.0})],
@@ -106,6 +115,11 @@ def test_the_last_run_is_chosen_and_of_one_that_is_kept_running_the_last_round()
     assert chosen and chosen.run == "r1" and [one["seconds"] for one in chosen.rows] == [3.0, None]
     assert [one["table"] for one in chosen.tables] == ["visits"]
     assert select_run_rows(rows, "r0") is not None and select_run_rows(rows, "r9") is None and select_run_rows([]) is None
+
+
+def test_small_files_that_the_run_has_joined_are_none() -> None:
+    before, after = ({"files": 400, "bytes": 400_000_000}, {"files": 1, "bytes": 400_000_000})
+    assert RunTimes("r1", [row(table_files=before), row(stage="optimize", table_files=after)]).find() == []
 
 
 def test_a_run_is_said_in_a_line() -> None:
