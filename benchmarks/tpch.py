@@ -113,7 +113,8 @@ def ask_for_bounds() -> dict[str, dict[str, list[str]]]:
     told: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     found: dict[str, dict[str, list[str]]] = {}
     for bound in told["plans"][0]["bounds"]:
-        found.setdefault(bound["view"], {})[bound["input"]] = sorted(bound["columns"])
+        by_join = [f"{column} (by a join)" for column in bound["joined"]]
+        found.setdefault(bound["view"], {})[bound["input"]] = [*sorted(bound["columns"]), *by_join]
     return found
 
 

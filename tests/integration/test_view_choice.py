@@ -400,6 +400,6 @@ def test_a_reach_that_does_not_fit_is_a_mistake_before_and_in_the_run(settings: 
 def test_check_tells_the_reach(settings: Settings, spark: SparkSession) -> None:
     lake = Lake(settings, spark, three_days, share)
     found = transforms.examine_transforms(spark, settings, lake.workspace.graph)
-    told = {bound["view"]: _describe_bound(bound["columns"], bound["reach"]) for bound in found.bounds}
+    told = {bound["view"]: _describe_bound(bound["columns"], bound["joined"], bound["reach"]) for bound in found.bounds}
     assert told == {"three_days": ["d from d to d + 2 days"], "share": ["full recompute"]}
     assert found.mistakes == []

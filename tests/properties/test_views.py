@@ -125,6 +125,20 @@ def with_age(readings, trackers, members):
     return joined.select("device", "t", "who", "bpm", "age", "d")
 
 
+@materialized_view(reads=("readings", "members", "regions"), keys=("device", "t"))
+def of_two_dimensions(readings, members, regions):
+    """Neither a member nor a region knows a reading but by a join."""
+    per_day = regions.groupBy(F.col("d").alias("day")).agg(F.sum("n").alias("total"))
+    joined = readings.join(members, F.col("bpm") == F.col("who"), "left").join(per_day, F.col("d") == F.col("day"), "left")
+    return joined.select("device", "t", "age", "total")
+
+
+@materialized_view(reads=("trackers", "readings", "left_out"), keys="device")
+def worn_by_the_left_out(trackers, readings, left_out):
+    """Whoever is left out knows a device by who wore it, and only decides which rows there are."""
+    return readings.join(left_out.join(trackers, "who"), "device", "left_anti").groupBy("device").agg(F.max("bpm").alias("bpm"))
+
+
 @materialized_view(reads="regions", keys=("name", "half"))
 def derived_keys(regions):
     name = F.concat(F.lit("region "), F.coalesce(F.col("region").cast("string"), F.lit("unknown")))
@@ -252,6 +266,8 @@ TELLING = [
     moving_sum,
     top_two,
     per_member_and_day,
+    of_two_dimensions,
+    worn_by_the_left_out,
     not_left_out,
     worn_by,
     tumbling,

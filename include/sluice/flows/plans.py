@@ -85,8 +85,13 @@ def analyzed_plan(frame: DataFrame) -> Any:
 
 def optimized_plan(frame: DataFrame) -> Any:
     """The optimised plan, of a stream as well, for which a query execution refuses it."""
-    session: Any = frame.sparkSession._jsparkSession
-    return session.sessionState().optimizer().execute(analyzed_plan(frame))
+    return optimize_plan(frame.sparkSession, analyzed_plan(frame))
+
+
+def optimize_plan(session: SparkSession, plan: Any) -> Any:
+    """What the optimiser makes of an analysed plan."""
+    inner: Any = session._jsparkSession
+    return inner.sessionState().optimizer().execute(plan)
 
 
 def select_plan_columns(session: SparkSession, plan: Any, wanted: Mapping[str, int]) -> DataFrame:

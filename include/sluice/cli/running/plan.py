@@ -227,7 +227,9 @@ def _print_plan_bounds(plan: dict[str, Any]) -> None:
         {
             "view": bound["view"],
             "changes of": bound["input"],
-            "recompute": "refused" if bound["refused"] else ", ".join(_describe_bound(bound["columns"], bound["reach"])),
+            "recompute": "refused"
+            if bound["refused"]
+            else ", ".join(_describe_bound(bound["columns"], bound["joined"], bound["reach"])),
         }
         for bound in plan["bounds"]
     ]
@@ -237,9 +239,10 @@ def _print_plan_bounds(plan: dict[str, Any]) -> None:
         escaping_console().print(f"{plan['pipeline']}: {note}")
 
 
-def _describe_bound(columns: dict[str, str], reach: dict[str, str] | None) -> list[str]:
+def _describe_bound(columns: dict[str, str], joined: list[str], reach: dict[str, str] | None) -> list[str]:
     same = {column: expression.strip("`") == column for column, expression in columns.items()}
     found = [column if same[column] else f"{column} = {columns[column]}" for column in columns]
+    found += [f"{column} by a join" for column in joined]
     return [*found, *([_describe_time_reach(**reach)] if reach else [])] or ["full recompute"]
 
 

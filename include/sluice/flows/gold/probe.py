@@ -8,15 +8,14 @@ row, the values of the view's column that it can touch. A column's name proves n
 The filter `pmod(hash(c), M) = 42` is met by NULL, whose hash is 42. With a plain comparison the optimiser could first turn an outer join
 into an inner one, and so call columns bounding that are not.
 
-An expression that can fail is no bound. A bound is evaluated on all changed rows and on all rows of an input, before the transform filters
-out any of them; a cast of a text that is no number would then fail the query on a row that the transform leaves out. The common expressions
-that cannot fail are known. Any other is assumed to fail, which costs time and no rows.
+Where no expression over an input does, its changed rows can still be joined with the other inputs to find the values that they touch
+(`through_joins.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -29,6 +28,8 @@ from sluice.errors import DeclarationError
 from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
 from sluice.flows.gold.inputs import count_input_reads, find_used_columns, input_read_by_node, refuse_unfollowed_reads
+from sluice.flows.gold.through_joins import JoinedColumns, find_joined_columns
+from sluice.flows.gold.total_expressions import is_total_expression
 from sluice.flows.writing.ranges import parse_truncation
 from sluice.step_times import PLANNING, measure_step
 
@@ -46,13 +47,25 @@ _UNHASHED = ("map", "variant", "array", "struct")
 class InputReach:
     """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
 
-    time: how far its changes reach in time, where the view declares a reach. Without both, a change can touch every row of the view. used:
-    the columns of the input that the view needs, with their types; if these change, the whole view may change.
+    time: how far its changes reach in time, where the view declares a reach. joined: the columns whose touched values a join with the other
+    inputs gives, where there is neither. Without all three, a change can touch every row of the view. used: the columns of the input that
+    the view needs, with their types; if these change, the whole view may change.
     """
 
     columns: Mapping[str, str]
     time: InTime | None = None
     used: tuple[str, ...] = ()
+    joined: JoinedColumns | None = None
+
+    @property
+    def bounding(self) -> tuple[str, ...]:
+        """The columns of the view whose touched values are found, in order."""
+        return self.joined.columns if self.joined else tuple(sorted(self.columns))
+
+    @property
+    def streamed(self) -> Mapping[str, str]:
+        """What is taken of a changed row: by name, the SQL expression over the input."""
+        return {name: f"`{name}`" for name in self.joined.asked} if self.joined else self.columns
 
 
 @measure_step(PLANNING)
@@ -82,10 +95,11 @@ def find_input_reaches(
         find_used_columns(optimised, names),
     )
     times = resolve_time_reaches(view, leaves, result.schema, bounding)
-    return {
-        name: InputReach(_prefer_key_columns(view, columns), times.get(name), needed.get(name, ()))
-        for name, columns in bounding.items()
-    }
+    columns = {name: _prefer_key_columns(view, found) for name, found in bounding.items()}
+    unbounded = [name for name in columns if not columns[name] and name not in times]
+    wanted = _order_column_sets(view, columns.values())
+    joined = {name: find_joined_columns(result, _recognise_input(names, name), wanted) for name in unbounded}
+    return {name: InputReach(one, times.get(name), needed.get(name, ()), joined.get(name)) for name, one in columns.items()}
 
 
 def _call_view_on_placeholders(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:
@@ -119,6 +133,21 @@ def _find_bounding_expressions(
             if expression is not None and _is_writable_over_input(leaves[name], expression):
                 found[name][field.name] = expression
     return found
+
+
+def _recognise_input(names: Mapping[int, str], name: str) -> Callable[[Any], bool]:
+    """Whether a node is this input."""
+    return lambda node: input_read_by_node(node, names) == name
+
+
+def _order_column_sets(view: MaterializedView[Any], bounding: Collection[Mapping[str, str]]) -> list[tuple[str, ...]]:
+    """The sets of columns that bound an input: first keys, then those by which most inputs are read in part, then those of fewer values."""
+
+    def rank(columns: tuple[str, ...]) -> tuple[object, ...]:
+        narrowed = sum(not one.keys().isdisjoint(columns) for one in bounding)
+        return set(columns).isdisjoint(view.keys), -narrowed, len(columns), columns
+
+    return sorted({tuple(sorted(one)) for one in bounding if one}, key=rank)
 
 
 def _prefer_key_columns(view: MaterializedView[Any], columns: dict[str, str]) -> dict[str, str]:
@@ -242,32 +271,3 @@ def _is_writable_over_input(leaf: DataFrame, expression: str) -> bool:
     except PySparkException:
         return False
     return True
-
-
-_TOTAL = frozenset({
-    *("AttributeReference", "Literal", "KnownNullable", "KnownNotNull", "GetStructField", "NormalizeNaNAndZero"),
-    *("KnownFloatingPointNormalized", "Coalesce", "If", "CaseWhen", "IsNull", "IsNotNull", "And", "Or", "Not", "In", "InSet"),
-    *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
-    *("TruncTimestamp", "TruncDate", "Year", "YearOfWeek", "Quarter", "Month", "WeekOfYear", "DayOfYear", "DayOfMonth"),
-    *("DayOfWeek", "WeekDay", "Hour", "Minute", "Second", "LastDay", "DateAdd", "DateSub", "UnixDate", "UnixMicros"),
-    *("UnixMillis", "UnixSeconds"),
-    *("Upper", "Lower", "StringTrim", "StringTrimLeft", "StringTrimRight", "Concat", "Substring", "Length", "StringReplace"),
-    *("StartsWith", "EndsWith", "Contains", "Murmur3Hash", "XxHash64"),
-})
-
-
-def is_total_expression(expression: Any) -> bool:
-    """Whether a JVM expression gives a value or NULL whatever its columns hold, and so cannot fail."""
-    kind = expression.getClass().getSimpleName()
-    if not (_is_safe_cast(expression) if kind == "Cast" else kind in _TOTAL):
-        return False
-    return all(is_total_expression(child) for child in plans.plan_children(expression))
-
-
-def _is_safe_cast(cast: Any) -> bool:
-    """Whether a cast cannot fail: to a wider type, from an instant to its day, or one that gives NULL instead."""
-    known = plans.spark_jvm()
-    given, wanted = cast.child().dataType(), cast.dataType()
-    if str(cast.evalMode()) == "TRY" or (given.simpleString(), wanted.simpleString()) == ("timestamp", "date"):
-        return True
-    return bool(known.org.apache.spark.sql.catalyst.expressions.Cast.canUpCast(given, wanted))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import in_time
 from sluice.flows.gold.in_time import Spans
 from sluice.flows.gold.probe import InputReach
+from sluice.flows.gold.through_joins import find_touched_values
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
@@ -100,13 +101,13 @@ News = Mapping[str, Spans | None]
 
 
 def select_touched_names(feeds: Mapping[str, DataFrame], reach: Mapping[str, InputReach]) -> DataFrame:
-    """The names that changes of the inputs touch: _input, and by input a struct of the bounding values and the time.
+    """The names that changes of the inputs touch: _input, and by input a struct of what finds the values that are touched, and the time.
 
     feeds: by input, its changes.
     """
     frames = []
     for name in sorted(reach):
-        columns = [F.expr(expression).alias(column) for column, expression in reach[name].columns.items()]
+        columns = [F.expr(expression).alias(column) for column, expression in reach[name].streamed.items()]
         columns += [time.tick.alias(_TICK)] if (time := reach[name].time) else []
         values = [F.struct(*columns).alias(name)] if columns else []
         frames.append(feeds[name].select(F.lit(name).alias(INPUT), *values))
@@ -135,40 +136,61 @@ def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> 
     return result
 
 
-def find_unbounded_inputs(found: News, reach: Mapping[str, InputReach]) -> list[str]:
-    """The inputs whose changes can touch every row of the view."""
-    return [name for name in sorted(found) if not reach[name].columns and found[name] is None]
+def reason_for_no_bound(found: News, reach: Mapping[str, InputReach], unfollowed: Collection[str]) -> str | None:
+    """Why these changes can touch every row of the view; None where they are bounded. unfollowed: inputs with changes of later batches.
+
+    Rows that are joined with the changed ones are read as they are now. Where two inputs are followed by a join and both have changed, a
+    pair of old rows is found from neither.
+    """
+    unbounded = [name for name in sorted(found) if not reach[name].bounding and found[name] is None]
+    if unbounded:
+        return f"a change of '{unbounded[0]}' can touch any row"
+    joined = [name for name, one in sorted(reach.items()) if one.joined and (name in found or name in unfollowed)]
+    if len(joined) > 1 and not found.keys().isdisjoint(joined):
+        return f"changes of '{joined[0]}' and '{joined[1]}', which are each followed by a join, came at once"
+    return None
+
+
+Inputs = Mapping[str, "DataFrame"]
+"""A view's inputs as they are now, by name."""
 
 
 @contextmanager
 def open_view_scopes(
-    view: MaterializedView[Any], changes: DataFrame, found: News, reach: Mapping[str, InputReach]
+    view: MaterializedView[Any],
+    changes: DataFrame,
+    found: News,
+    reach: Mapping[str, InputReach],
+    read_inputs: Callable[[], Inputs],
 ) -> Iterator[list[ViewScope]]:
     """What the changes touch. Inputs that are bounded by the same columns share a scope."""
     passes: dict[tuple[tuple[str, ...], bool], list[str]] = defaultdict(list)
     for name in sorted(found):
-        passes[tuple(sorted(reach[name].columns)), found[name] is not None].append(name)
+        passes[reach[name].bounding, found[name] is not None].append(name)
+
+    def find_values(name: str) -> DataFrame:
+        changed, joined = changes.where(F.col(INPUT) == name), reach[name].joined
+        rows = changed.select(*(F.col(f"{name}.`{column}`").alias(column) for column in reach[name].streamed))
+        return rows if joined is None else find_touched_values(view, name, joined, rows, read_inputs())
+
     with ExitStack() as stack:
-        yield [_build_view_scope(stack, view, changes, names, found, reach) for names in passes.values()]
+        yield [_build_view_scope(stack, view, find_values, names, found, reach) for names in passes.values()]
 
 
 def _build_view_scope(
     stack: ExitStack,
     view: MaterializedView[Any],
-    changes: DataFrame,
+    find_values: Callable[[str], DataFrame],
     names: Sequence[str],
     found: News,
     reach: Mapping[str, InputReach],
 ) -> ViewScope:
     spans = [one for name in names if (one := found[name]) is not None]
     time = in_time.union_time_spans(spans) if spans else None
-    columns = sorted(reach[names[0]].columns)
+    columns = reach[names[0]].bounding
     if not columns:
         return ViewScope(reach, None, {}, time)
-    of_each = [
-        changes.where(F.col(INPUT) == name).select(*(F.col(f"{name}.`{column}`").alias(column) for column in columns))
-        for name in names
-    ]
+    of_each = [find_values(name).select(*(F.col(f"`{column}`") for column in columns)) for name in names]
     values = stack.enter_context(persist_frame(functools.reduce(lambda a, b: a.unionByName(b), of_each).distinct()))
     bounding = targets.choose_bounding_columns(view, values.schema, columns)
     # Asked even where no column has ranges: values that are there already, and counted, are few enough to be sent to every worker.

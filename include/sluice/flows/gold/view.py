@@ -9,7 +9,7 @@ difference is merged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -121,7 +121,7 @@ def _stream_view_changes(
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         known = choice.read_table_states(inside, view)
         evaluation.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
-        part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), known, recomputed)
+        part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_unfollowed(number), known, recomputed)
         inside.note(flow, inputs=part.versions)
         if why is not None and number == 0:
             part.replace_table(shape) if shape else part.recompute_whole_view()
@@ -164,12 +164,16 @@ class RecomputeReport:
 
 @dataclass(frozen=True)
 class ViewBatch:
-    """One batch of a view's flow. versions: at which to read its inputs. known: what the logs say about the view and its inputs."""
+    """One batch of a view's flow. versions: at which to read its inputs. unfollowed: those of which a later batch has changes.
+
+    known: what the logs say about the view and its inputs.
+    """
 
     workspace: Workspace
     view: MaterializedView[Any]
     reach: Mapping[str, InputReach]
     versions: Versions
+    unfollowed: Collection[str]
     known: choice.States
     recomputed: RecomputeReport
 
@@ -197,12 +201,14 @@ class ViewBatch:
         evaluation.choose_evaluation_settings(session, (), rows=changed)
         changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
         found = touched.read_change_summary(changes, self.reach)
-        anywhere = touched.find_unbounded_inputs(found, self.reach)
-        if anywhere and self.view.recompute_rule.bounded_only and not self.workspace.follows_deletion:
-            raise DeclarationError(describe_unbounded_change(self.view, self.workspace.pipeline, anywhere[0]))
-        if anywhere:
-            return (), f"a change of '{anywhere[0]}' can touch any row"
-        scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach))
+        why = touched.reason_for_no_bound(found, self.reach, self.unfollowed)
+        if why and self.view.recompute_rule.bounded_only and not self.workspace.follows_deletion:
+            raise DeclarationError(describe_unbounded_change(self.view, self.workspace.pipeline, why))
+        if why:
+            return (), why
+        if any(self.reach[name].joined for name in found):
+            evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
+        scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach, self._read_inputs))
         if choice.is_most_of_view_touched(self.workspace, self.view, self.known, scopes):
             return (), "most rows touched"
         return scopes, None
@@ -301,13 +307,13 @@ def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:
     return rows.coalesce(1) if choice.is_small_row_count(*counts) else rows
 
 
-def describe_unbounded_change(view: AnyView, pipeline: str, name: str) -> str:
-    """Why a change of an input cannot be followed by a view that is only to follow changes, and what would help."""
+def describe_unbounded_change(view: AnyView, pipeline: str, why: str) -> str:
+    """What is wrong where a view is only to follow changes and cannot follow one, and what would help. why: as the run ledger has it."""
     return (
-        f"View '{view.name}' is declared with recompute=\"strict\", and a change of '{name}' can touch any of its rows: no column of the view "
-        f"is a value of '{name}' by which its rows are grouped, joined or filtered. Let the view keep such a column (sluice check {pipeline} "
-        f"--plans shows those that it has), or declare reach={{'{name}': TimeReach(...)}}, or recompute=\"auto\". To take this change "
-        f"alone, make it anew: sluice run {pipeline} --mode refresh --table {view.name}. The table was not changed."
+        f"View '{view.name}' is declared with recompute=\"strict\", and {why}. Let the view keep a column by which rows of that input are "
+        f"grouped, joined or filtered (sluice check {pipeline} --plans shows what bounds each input), or declare "
+        'reach={input: TimeReach(...)}, or recompute="auto". To take this change alone, make it anew: '
+        f"sluice run {pipeline} --mode refresh --table {view.name}. The table was not changed."
     )
 
 

@@ -193,6 +193,11 @@ class PinnedVersions:
             if place != before.get(name)
         }
 
+    def find_unfollowed(self, batch: int) -> list[str]:
+        """The inputs that are read as they were after changes which no batch up to this one has."""
+        ends = self.ends_of(batch)
+        return [name for name, version in self._versions.items() if version > ends[name]]
+
     def ends_of(self, batch: int) -> dict[str, int]:
         """By input, the last version that the batch's changes are of."""
         return dict.fromkeys(self._paths, 0) | read_batch_end_versions(self._checkpoint, batch, self._identities)

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 class TransformFindings:
     """What was found.
 
-    mistakes: one a line. bounds: view, input, and by column of the view the expression over the input; reach: the one declared in
-    time; without both: full recompute, or, refused, a change fails.
+    mistakes: one a line. bounds: view, input, and by column of the view the expression over the input; joined: columns whose values a join
+    with the other inputs finds; reach: the one declared in time; without all three: full recompute, or, refused, a change fails.
 
     notes: what could not be looked at, and why.
     """
@@ -145,8 +145,16 @@ def examine_view(examination: Examination, view: MaterializedView[Any]) -> Struc
     for name, reach in find_input_reaches(examination.session, view, inputs).items():
         declared = view.reach.get(name)
         in_time = vars(declared) if declared else None
-        refused = view.recompute_rule.bounded_only and not (reach.columns or in_time)
-        bound = {"view": view.name, "input": name, "columns": dict(reach.columns), "reach": in_time, "refused": refused}
+        refused = view.recompute_rule.bounded_only and not (reach.bounding or in_time)
+        joined = list(reach.joined.columns) if reach.joined else []
+        bound = {
+            "view": view.name,
+            "input": name,
+            "columns": dict(reach.columns),
+            "joined": joined,
+            "reach": in_time,
+            "refused": refused,
+        }
         examination.found.bounds.append(bound)
     return stored
 

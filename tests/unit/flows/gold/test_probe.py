@@ -355,3 +355,76 @@ def test_columns_that_a_view_needs_are_told_from_those_it_does_not(spark: SparkS
     assert used(("readings",), lambda r: r.select("device", F.expr(nulls).alias("nulls"))) == {"readings": everything}
     joined = used(("readings", "trackers"), lambda r, t: r.join(t, "device").select("device", "bpm"))
     assert joined == {"readings": ["bpm", "device"], "trackers": ["device"]}
+
+
+def joined_columns(spark: SparkSession, keys: tuple[str, ...], reads: tuple[str, ...], function: object) -> dict[str, object]:
+    """By input that a join follows, the columns of the view, and those of the input that the join takes."""
+    view = MaterializedView(name="view", function=function, reads=reads, keys=keys)
+    found = find_input_reaches(spark, view, {name: parse_ddl_schema(INPUTS[name]) for name in reads})
+    return {name: (reach.joined.columns, reach.joined.asked) for name, reach in found.items() if reach.joined}
+
+
+def test_a_member_is_followed_to_the_readings_of_the_members_trackers(spark: SparkSession) -> None:
+    def with_age(readings: DataFrame, trackers: DataFrame, members: DataFrame) -> DataFrame:
+        return readings.join(trackers, "device").join(members, "who", "left").select("device", "t", "bpm", "age")
+
+    found = joined_columns(spark, ("device", "t"), ("readings", "trackers", "members"), with_age)
+    assert found == {"members": (("device",), ("who",))}
+
+
+def test_a_tracker_whose_reading_may_have_no_partner_is_followed_to_its_days(spark: SparkSession) -> None:
+    def per_member(readings: DataFrame, trackers: DataFrame) -> DataFrame:
+        return readings.join(trackers, "device", "left").groupBy("who", "d").agg(F.sum("bpm").alias("b"))
+
+    found = joined_columns(spark, ("who", "d"), ("readings", "trackers"), per_member)
+    assert found == {"trackers": (("d",), ("device",))}
+
+
+def test_what_has_null_where_no_partner_is_there_is_not_followed(spark: SparkSession) -> None:
+    """Whoever comes takes the row away that stood for nobody, which no join of the newcomer finds."""
+
+    def per_member(readings: DataFrame, trackers: DataFrame, members: DataFrame) -> DataFrame:
+        worn = readings.join(trackers, "device", "left").groupBy("who").agg(F.sum("bpm").alias("b"))
+        return worn.join(members, "who")
+
+    assert "trackers" not in joined_columns(spark, ("who",), ("readings", "trackers", "members"), per_member)
+
+
+@pytest.mark.parametrize("how", ["left_semi", "left_anti"])
+def test_a_row_that_only_decides_is_followed_to_the_rows_that_it_decides(spark: SparkSession, how: str) -> None:
+    def of_the_left_out(trackers: DataFrame, readings: DataFrame, left_out: DataFrame) -> DataFrame:
+        gone = readings.join(left_out.join(trackers, "who"), "device", how)
+        return gone.groupBy("device").agg(F.max("bpm").alias("b"))
+
+    found = joined_columns(spark, ("device",), ("trackers", "readings", "left_out"), of_the_left_out)
+    assert found == {"left_out": (("device",), ("who",))}
+
+
+def test_what_is_compared_by_an_order_is_not_followed(spark: SparkSession) -> None:
+    def older(members: DataFrame, readings: DataFrame) -> DataFrame:
+        return readings.join(members, F.col("bpm") < F.col("age")).groupBy("device").agg(F.count("*").alias("n"))
+
+    assert joined_columns(spark, ("device",), ("members", "readings"), older) == {}
+
+
+def test_what_is_read_twice_or_counted_is_not_followed(spark: SparkSession) -> None:
+    def twice(members: DataFrame, trackers: DataFrame, readings: DataFrame) -> DataFrame:
+        old, all_of = members.where("age > 50").select("who"), members.groupBy().agg(F.count("*").alias("n"))
+        return readings.join(trackers, "device").join(old, "who").crossJoin(all_of).select("device", "t", "n")
+
+    def ranked(members: DataFrame, trackers: DataFrame, readings: DataFrame) -> DataFrame:
+        by_age = members.withColumn("rank", F.row_number().over(Window.partitionBy("age").orderBy("who")))
+        return readings.join(trackers, "device").join(by_age, "who").select("device", "t", "rank")
+
+    reads = ("members", "trackers", "readings")
+    assert joined_columns(spark, ("device", "t"), reads, twice) == {}
+    assert joined_columns(spark, ("device", "t"), reads, ranked) == {}
+
+
+def test_a_condition_that_could_fail_on_a_row_that_is_left_out_is_not_asked(spark: SparkSession) -> None:
+    def quotient(members: DataFrame, trackers: DataFrame, readings: DataFrame) -> DataFrame:
+        old = members.where("age <> 0").where("100 / age < 2").select("who")
+        return readings.join(trackers, "device").join(old, "who").select("device", "t", "bpm")
+
+    reads = ("members", "trackers", "readings")
+    assert joined_columns(spark, ("device", "t"), reads, quotient) == {"members": (("device",), ("age", "who"))}

@@ -1,0 +1,299 @@
+"""Which rows of a view a change can touch that knows them only by a join: a customer's change touches the rows of the customer's orders.
+
+No value of the customer says which orders these are. The view's own plan does: put the changed rows in the place of the input, leave out what
+computes values, and what is left gives the values of the view's columns that come of these rows. It is a query over the changed rows
+and the other inputs as they are now.
+
+The plan is followed from the input upwards, and only through operators for which this is known to be right; above any other one, no column
+is followed. Each is right if the query gives, for every row of the view that has an old or a new row of the input in it, the values of the
+columns that are asked for. Other inputs may have changed meanwhile: what comes of their changed rows is found by their own bounds, so that
+two inputs that are both followed by a join must not have changed at once (`ViewBatch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from sluice.declare.datasets.tables import MaterializedView
+from sluice.errors import SluiceError
+from sluice.flows import plans
+from sluice.flows.gold.total_expressions import is_total_expression
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_CHANGED = "_changed_rows"
+"""What the changed rows are called in the view's plan."""
+
+Columns = frozenset[int]
+"""Columns of a plan, by their identities."""
+
+
+@dataclass(frozen=True)
+class FollowedRows:
+    """A part of a plan in which the input is read. columns: those that are followed from its changed rows. select: the plan that gives some."""
+
+    columns: Columns
+    select: Callable[[Columns], Any]
+
+
+@dataclass(frozen=True)
+class JoinedColumns:
+    """columns: of the view, whose touched values a join gives, in order. asked: the columns of the input that the join takes, in order."""
+
+    columns: tuple[str, ...]
+    asked: tuple[str, ...]
+
+
+def find_joined_columns(
+    result: DataFrame, is_input: Callable[[Any], bool], wanted: Sequence[tuple[str, ...]]
+) -> JoinedColumns | None:
+    """The first of these sets of columns of the view that are followed from an input; None where none is. Reads no data.
+
+    result: the view's frame over placeholders. is_input: whether a node of its plan is the input.
+    """
+    plan = plans.analyzed_plan(result)
+    rows = follow_input(plan, is_input)
+    for names in wanted if rows is not None else ():
+        columns = _identify_columns(plan, names)
+        if rows is None or not columns <= rows.columns:
+            continue
+        found = rows.select(columns)
+        leaf = next(node for node in plans.walk_plan_nodes(found) if node.nodeName() == "Project" and is_input(node.child()))
+        asked = tuple(sorted(str(one.name()) for one in plans.plan_output(leaf)))
+        if asked and is_followed_by_equality(plans.optimize_plan(result.sparkSession, found), is_input):
+            return JoinedColumns(names, asked)
+    return None
+
+
+def find_touched_values(
+    view: MaterializedView[Any], name: str, joined: JoinedColumns, changed: DataFrame, inputs: Mapping[str, DataFrame]
+) -> DataFrame:
+    """The values of the joined columns that changed rows of an input touch.
+
+    changed: old and new rows, with the columns that were asked for. inputs: all inputs as they are now, by name.
+    """
+    asked = set(joined.asked)
+    columns = [
+        F.col(f"`{field.name}`") if field.name in asked else F.lit(None).cast(field.dataType).alias(field.name)
+        for field in inputs[name].schema
+    ]
+    placed = {**inputs, name: changed.select(*columns).alias(_CHANGED)}
+    result = view(*(placed[one] for one in view.reads))
+    plan = plans.analyzed_plan(result)
+    rows = follow_input(plan, lambda node: node.nodeName() == "SubqueryAlias" and node.alias() == _CHANGED)
+    if rows is None:
+        raise SluiceError(f"View '{view.name}': its transform reads '{name}' in another way when it is called again.")
+    found = rows.select(_identify_columns(plan, joined.columns))
+    wanted = {column: plans.expression_id(plans.find_output_column(plan, column)) for column in joined.columns}
+    return plans.select_plan_columns(result.sparkSession, found, wanted)
+
+
+def _identify_columns(plan: Any, names: Iterable[str]) -> Columns:
+    found = (plans.find_output_column(plan, name) for name in names)
+    return frozenset(plans.expression_id(one) for one in found if one is not None)
+
+
+def follow_input(plan: Any, is_input: Callable[[Any], bool]) -> FollowedRows | None:
+    """What of an analysed plan can be followed from the changed rows of an input; None where it is not read, or not once.
+
+    is_input: whether a node is the input.
+    """
+    read = [node for node in plans.walk_plan_with_subqueries(plan) if is_input(node)]
+    return _follow_node(plan, is_input) if len(read) == 1 else None
+
+
+def is_followed_by_equality(plan: Any, is_input: Callable[[Any], bool]) -> bool:
+    """Whether an optimised plan finds what belongs to the changed rows by equal values. Otherwise each would be compared with every row."""
+    keys = plans.spark_jvm().org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
+    return all(
+        keys.unapply(node).isDefined()
+        for node in plans.walk_plan_nodes(plan)
+        if node.nodeName() == "Join" and _reads_input(node, is_input)
+    )
+
+
+def _follow_node(node: Any, is_input: Callable[[Any], bool]) -> FollowedRows | None:
+    if is_input(node):
+        return FollowedRows(_identities(plans.plan_output(node)), lambda wanted: _project(plans.plan_output(node), wanted, node))
+    reading = [child for child in plans.plan_children(node) if _reads_input(child, is_input)]
+    follow = _OPERATORS.get(str(node.nodeName()))
+    below = _follow_node(reading[0], is_input) if follow is not None and reading else None
+    return follow(node, reading[0], below) if follow is not None and below is not None else None
+
+
+def _reads_input(node: Any, is_input: Callable[[Any], bool]) -> bool:
+    return any(is_input(one) for one in plans.walk_plan_nodes(node))
+
+
+def _follow_unchanged(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
+    """An operator that passes on each row, or leaves some out: without it there are more."""
+    return below
+
+
+def _follow_project(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
+    return _follow_entries(plans.scala_to_list(node.projectList()), below)
+
+
+def _follow_aggregate(node: Any, child: Any, below: FollowedRows) -> FollowedRows | None:
+    """The groups that a row is in. An aggregate is no total expression; what else an entry holds is what is grouped by."""
+    if node.groupingExpressions().isEmpty():
+        return None
+    return _follow_entries(plans.scala_to_list(node.aggregateExpressions()), below)
+
+
+def _follow_entries(entries: Sequence[Any], below: FollowedRows) -> FollowedRows:
+    needed = {
+        plans.expression_id(entry): _identities(plans.scala_to_list(entry.references().toSeq()))
+        for entry in entries
+        if is_total_expression(entry.child() if entry.nodeName() == "Alias" else entry)
+    }
+    followed = frozenset(column for column, columns in needed.items() if columns <= below.columns)
+    return FollowedRows(
+        followed, lambda wanted: _project(entries, wanted, below.select(_union(needed[column] for column in wanted)))
+    )
+
+
+def _follow_filter(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
+    """What cannot be asked of the rows below is left out, and so is what could fail on a row that the transform leaves out before."""
+    kept = [part for part in _conjuncts(node.condition()) if is_total_expression(part) and _references(part) <= below.columns]
+    if not kept:
+        return below
+    condition = kept[0]
+    for part in kept[1:]:
+        condition = plans.spark_jvm().org.apache.spark.sql.catalyst.expressions.And(condition, part)
+    asked = _union(map(_references, kept))
+    return FollowedRows(below.columns, lambda wanted: _logical().Filter(condition, below.select(wanted | asked)))
+
+
+@dataclass(frozen=True)
+class _JoinRule:
+    """How a join is made over the changed rows of one of its sides, which stands left then.
+
+    own, other: whether columns of that side, and of the other, are followed. Where a row without a partner has NULL in place of a side's
+    columns, the change that takes the partner away touches NULL, which no partner gives.
+    """
+
+    kind: str
+    own: bool = True
+    other: bool = True
+
+
+_JOINS: Mapping[tuple[str, bool], _JoinRule] = {
+    ("INNER", True): _JoinRule("inner"),
+    ("INNER", False): _JoinRule("inner"),
+    ("CROSS", True): _JoinRule("inner"),
+    ("CROSS", False): _JoinRule("inner"),
+    ("LEFT OUTER", True): _JoinRule("leftouter"),
+    ("LEFT OUTER", False): _JoinRule("inner", own=False),
+    ("RIGHT OUTER", True): _JoinRule("inner", own=False),
+    ("RIGHT OUTER", False): _JoinRule("leftouter"),
+    ("FULL OUTER", True): _JoinRule("leftouter", own=False),
+    ("FULL OUTER", False): _JoinRule("leftouter", own=False),
+    ("LEFT SEMI", True): _JoinRule("leftsemi", other=False),
+    ("LEFT SEMI", False): _JoinRule("inner", own=False),
+    ("LEFT ANTI", True): _JoinRule("leftanti", other=False),
+    ("LEFT ANTI", False): _JoinRule("inner", own=False),
+}
+"""By the kind of join, and whether the input is read on its left side."""
+
+
+def _follow_join(node: Any, child: Any, below: FollowedRows) -> FollowedRows | None:
+    left = bool(node.left().equals(child))
+    rule = _JOINS.get((str(node.joinType().sql()), left))
+    other = node.right() if left else node.left()
+    condition = node.condition()
+    if rule is None or (condition.isDefined() and not is_total_expression(condition.get())):
+        return None
+    own, others = _identities(plans.plan_output(child)), _identities(plans.plan_output(other))
+    asked = _references(condition.get()) & own if condition.isDefined() else frozenset()
+    if not asked <= below.columns:
+        return None
+    kind = plans.spark_jvm().org.apache.spark.sql.catalyst.plans.JoinType.apply(rule.kind)
+    followed = (below.columns if rule.own else frozenset()) | (others if rule.other else frozenset())
+    return FollowedRows(
+        followed, lambda wanted: _logical().Join(below.select((wanted & own) | asked), other, kind, condition, node.hint())
+    )
+
+
+def _follow_window(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
+    """The partitions that a row is in. Other rows of a partition are touched as well, and only what they are partitioned by is the same."""
+    partitioned = [one for one in plans.scala_to_list(node.partitionSpec()) if one.nodeName() == "AttributeReference"]
+    return FollowedRows(below.columns & _identities(partitioned), below.select)
+
+
+def _follow_deduplicate(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
+    """The keys that a row has. Which row of a key is taken may be another one."""
+    return FollowedRows(below.columns & _identities(plans.scala_to_list(node.keys())), below.select)
+
+
+def _follow_union(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
+    """The branch that reads the input; the union's columns are known by the identities of those of its first branch."""
+    given = dict(zip(map(plans.expression_id, plans.plan_output(node)), plans.plan_output(child), strict=True))
+    outputs = {plans.expression_id(one): one for one in plans.plan_output(node)}
+    source = {column: plans.expression_id(one) for column, one in given.items()}
+
+    def select(wanted: Columns) -> Any:
+        renamed = [_rename(given[column], outputs[column]) for column in sorted(wanted)]
+        rows = below.select(frozenset(source[column] for column in wanted))
+        return _logical().Project(plans.list_to_scala(node.output(), renamed), rows)
+
+    return FollowedRows(frozenset(column for column, one in source.items() if one in below.columns), select)
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any, FollowedRows], FollowedRows | None]] = {
+    "Project": _follow_project,
+    "Filter": _follow_filter,
+    "Join": _follow_join,
+    "Aggregate": _follow_aggregate,
+    "Window": _follow_window,
+    "Distinct": _follow_unchanged,
+    "Deduplicate": _follow_deduplicate,
+    "Union": _follow_union,
+    "SubqueryAlias": _follow_unchanged,
+    "View": _follow_unchanged,
+    "Sort": _follow_unchanged,
+    "ResolvedHint": _follow_unchanged,
+}
+"""The operators that are followed. Any other one ends it."""
+
+
+def _project(entries: Sequence[Any], wanted: Columns, below: Any) -> Any:
+    kept = [entry for entry in entries if plans.expression_id(entry) in wanted]
+    return _logical().Project(plans.list_to_scala(below.output(), kept), below)
+
+
+def _rename(column: Any, named: Any) -> Any:
+    """A column under the name and the identity of another."""
+    jvm = plans.spark_jvm()
+    nothing = jvm.scala.Option.empty()
+    names = named.qualifier()
+    return jvm.org.apache.spark.sql.catalyst.expressions.Alias(
+        column, named.name(), named.exprId(), names, nothing, names.take(0)
+    )
+
+
+def _conjuncts(condition: Any) -> list[Any]:
+    if condition.nodeName() != "And":
+        return [condition]
+    return [part for child in plans.plan_children(condition) for part in _conjuncts(child)]
+
+
+def _references(expression: Any) -> Columns:
+    return _identities(plans.scala_to_list(expression.references().toSeq()))
+
+
+def _identities(columns: Iterable[Any]) -> Columns:
+    return frozenset(map(plans.expression_id, columns))
+
+
+def _union(columns: Iterable[Columns]) -> Columns:
+    return frozenset().union(*columns)
+
+
+def _logical() -> Any:
+    return plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical
