@@ -218,12 +218,13 @@ def test_records_are_the_same_wherever_they_are_read(
     shop: Callable[..., Lakehouse], monkeypatch: pytest.MonkeyPatch, here: bool, part: int | None
 ) -> None:
     """Also in parts of files: they are numbered through, and of names that differ in letter case the first becomes the column."""
-    from sluice.ingest.reading import records, workers
+    from sluice.ingest.files import opening
+    from sluice.ingest.reading import records
 
     if not here:
         monkeypatch.setattr(records, "HERE", -1)
     if part:
-        monkeypatch.setattr(workers, "A_PART", part)
+        monkeypatch.setattr(opening, "A_PART", part)
     lake = shop(Source(name="clicks", schema_hints="at TIMESTAMP, who BIGINT", subject="who"))
     lake.land("clicks/day=2026-11-20/1.json", '{"who": 1, "at": "2026-11-20T10:00:00Z"}\nno object\n{"who": 2, "n": {"x": 1}}\n')
     lake.land("clicks/day=2026-11-21/2.json.gz", gzip.compress(b'{"who": "x", "n": {"y": [1.5]}}\n'))

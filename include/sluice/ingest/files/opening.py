@@ -97,6 +97,16 @@ class FileSpan:
     end: int | None
 
 
+A_PART = 32_000_000
+"""A file of more is read in parts of about so many bytes of text at most."""
+
+
+def divide_file(on_disk: int, text_bytes: int) -> list[int]:
+    """Where the parts of a file begin, the first at 0, as if it could be cut anywhere. on_disk, text_bytes: the bytes of it and of its text."""
+    parts = max(1, -(-text_bytes // A_PART))
+    return [on_disk * part // parts for part in range(parts)]
+
+
 def is_cut_anywhere(source: Source, path: Path) -> bool:
     """Whether a line of the file's text ends where its bytes have a line end, whatever comes before it."""
     return path.suffix.lower() not in decompression.SUFFIXES and codecs.lookup(source.encoding).name in _PLAIN
@@ -108,10 +118,11 @@ def read_line_blocks(source: Source, path: Path, span: FileSpan | None = None) -
     A line that is longer is a block of its own. span: of a file that `is_cut_anywhere`, these lines of it. Raises as `read_file_chunks`,
     also where a line has more than `LONGEST` bytes.
     """
-    return cut_at_line_ends(read_text_pieces(source, path) if span is None else _read_span_pieces(source, path, span))
+    return cut_at_line_ends(read_text_pieces(source, path) if span is None else read_span_pieces(source, path, span))
 
 
-def _read_span_pieces(source: Source, path: Path, span: FileSpan) -> Iterator[bytes]:
+def read_span_pieces(source: Source, path: Path, span: FileSpan) -> Iterator[bytes]:
+    """As `read_text_pieces`, the lines of a span, of a file that `is_cut_anywhere`."""
     decoder = codecs.getincrementaldecoder(source.encoding)()
     with open_regular_file(path) as file:
         at, stop = (_find_line_start(file, position) for position in (span.start, span.end))

@@ -51,12 +51,14 @@ class ParsedBlock:
 class ExaminedContent:
     """What a look at a whole file has shown. empty: there is no record in it. header: the names in its first row, as delivered.
 
-    text_bytes: how large it is when it is decompressed, of Parquet in memory.
+    text_bytes: how large it is when it is decompressed, of Parquet in memory. cuts: of a large file that only the look at it shows where to
+    cut, the bytes at which records begin and its parts after the first do.
     """
 
     empty: bool
     text_bytes: int
     header: tuple[str, ...] = ()
+    cuts: tuple[int, ...] = ()
 
 
 def read_file_records(
@@ -65,7 +67,7 @@ def read_file_records(
     """The records of a file, some 1 to 4 MB at a time.
 
     schema: the bronze table's columns without Sluice's own. path_values: from the path, such as {"date": "2026-11-20"}; they count as
-    fields of each record, as text, and a record's own field goes first. span: of a file that `is_read_in_spans`, this much of it.
+    fields of each record, as text, and a record's own field goes first. span: of a file that `is_read_in_spans` or has `cuts`, this much of it.
     Raises opening.Unreadable, possibly after some blocks, and OSError.
     """
     read = _load_format_module(source).read_format_records
@@ -75,7 +77,7 @@ def read_file_records(
 
 
 def is_read_in_spans(source: Source, path: Path) -> bool:
-    """Whether several readers can share a file, each of whom reads what begins in his span of it."""
+    """Whether several readers can share a file that nobody has looked at, each of whom reads what begins in his span of it."""
     return FILE_FORMATS[source.format].is_divisible and not source.multi_line and opening.is_cut_anywhere(source, path)
 
 
@@ -109,7 +111,7 @@ class _FormatModule(Protocol):
 
 
 class _SpanReader(Protocol):
-    """What reads records of a format that `is_divisible`."""
+    """What reads records of a format whose files are read in spans."""
 
     def __call__(
         self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan

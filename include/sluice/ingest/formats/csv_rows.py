@@ -151,6 +151,22 @@ def find_clean_rows_end(dialect: CsvDialect, data: bytes, last: bool) -> tuple[i
     return (int(outside[-1]) + 1 if len(outside) else 0), odd
 
 
+def find_rows_end(dialect: CsvDialect, text: str, last: bool, give_up: bool) -> int:
+    """How many characters the rows have whose ends are known, as `parse_csv_row` finds them; it is asked only for odd ones.
+
+    last: whether the text ends there. give_up: whether the first row is too long to wait for its end.
+    """
+    at, limit = 0, len(text) if last else text.rfind("\n") + 1
+    while at < limit:
+        right = _right_rows_pattern(dialect.delimiter, dialect.quote).match(text, at, limit)
+        at = right.end() if right else at
+        _, end = parse_csv_row(dialect, text, at, last or (give_up and at == 0))
+        if end is None or end > limit:
+            return at
+        at = max(at, end)
+    return at
+
+
 def build_arrow_parse_options(dialect: CsvDialect, note_odd: Callable[[csv.InvalidRow], str]) -> csv.ParseOptions:
     """How Arrow reads clean rows. note_odd: is given a row of another width."""
     return csv.ParseOptions(
@@ -163,6 +179,14 @@ def _csv_field_patterns(delimiter: str, quote: str) -> tuple[re.Pattern[str], re
     """The patterns of a quoted field and of a bare one."""
     d, q = re.escape(delimiter), re.escape(quote)
     return re.compile(f"{q}((?:[^{q}]++|{q}{q})*+){q}"), re.compile(f"[^{d}\r\n]*")
+
+
+@cache
+def _right_rows_pattern(delimiter: str, quote: str) -> re.Pattern[str]:
+    """The pattern of rows, each with its line end, whose quotes are right."""
+    d, q = re.escape(delimiter), re.escape(quote)
+    cell = f"(?:{q}(?:[^{q}]++|{q}{q})*+{q}|(?!{q})[^{d}\r\n]*+)"
+    return re.compile(f"(?:{cell}(?:{d}{cell})*+(?:\r\n|[\r\n]))*+")
 
 
 def decode_whole_characters(data: bytes) -> str:

@@ -8,9 +8,10 @@ its text, reading continues with the next line, and no other row is lost.
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
 
@@ -21,8 +22,9 @@ from pyarrow import csv
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
-from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
+from sluice.ingest.formats.csv_blocks import CsvCutFinder, CsvSplitter
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows
 from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
@@ -34,7 +36,9 @@ HEADER_LIMIT = 1 << 20
 _LONGEST_NAME = 1 << 17
 
 
-def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(
+    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     texts = opening.read_text_pieces(source, path)
     start = _read_file_start(texts)
@@ -46,15 +50,26 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
         names = match_table_spelling(column_names([name or "" for name in first]), schema.names)
     else:
         names = _default_field_names(source, schema, path_values, len(first))
-    for rows in parse_csv_rows(dialect, _prepend_text(start[rows_at:], texts), len(names)):
-        if rows.count:
-            yield _build_csv_block(source, schema, path_values, names, rows)
+    if span is None:
+        texts = _prepend_text(start[rows_at:], texts)
+    else:
+        texts = opening.read_span_pieces(source, path, span)
+        texts = texts if span.start else _drop_start(texts, rows_at)
+    for rows in parse_csv_rows(dialect, texts, len(names)):
+        yield _build_csv_block(source, schema, path_values, names, rows)
 
 
 def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
-    text = examine_text(source, path, seen, keep=HEADER_LIMIT)
-    return text.as_content(read_csv_header(source, text.start) if source.header and not text.is_blank else ())
+    on_disk = path.stat().st_size
+    starts = opening.divide_file(on_disk, on_disk)[1:] if opening.is_cut_anywhere(source, path) else []
+    finder = CsvCutFinder(source.dialect, starts)
+    text = examine_text(source, path, seen, keep=HEADER_LIMIT, follow=finder.follow_text)
+    if text.is_blank:
+        return text.as_content()
+    header = read_csv_header(source, text.start) if source.header else ()
+    cuts = finder.list_cuts(_read_first_row(source.dialect, text.start)[1], on_disk - text.size) if starts else ()
+    return replace(text.as_content(header), cuts=cuts)
 
 
 def write_remaining_records(
@@ -137,6 +152,13 @@ def _prepend_text(start: bytes, texts: Iterator[bytes]) -> Iterator[bytes]:
     yield from texts
 
 
+def _drop_start(texts: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """The same text without so many bytes at its start."""
+    for text in texts:
+        yield text[count:]
+        count = max(0, count - len(text))
+
+
 def _default_field_names(source: Source, schema: pa.Schema, path_values: Mapping[str, str], count: int) -> list[str]:
     """The names of fields in a file that names none: those of the declared schema in order, else _c0, _c1, ..."""
     if source.ddl:
@@ -156,27 +178,12 @@ class CsvRows:
 
 def parse_csv_rows(dialect: CsvDialect, texts: Iterator[bytes], width: int) -> Iterator[CsvRows]:
     """The rows of UTF-8 text that comes in pieces. width: how many fields a row has. Raises Unreadable, and what `texts` raises."""
-    waiting: list[bytes] = []
-    seen = 0
+    splitter = CsvSplitter(dialect)
     for text, last in opening.mark_last_text(texts):
-        waiting.append(text)
-        # Looked at again when there is twice as much: a long quoted field costs no more than its length.
-        if sum(map(len, waiting)) < 2 * seen and not last:
-            continue
-        data = b"".join(waiting)
-        end, odd = csv_rows.find_clean_rows_end(dialect, data, last)
-        if end:
-            yield _parse_clean_rows(dialect, data[:end], width)
-        rest, too_long = data[end:], len(data) - end > opening.LONGEST
-        while odd or too_long:
-            found, done = _parse_rows_singly(dialect, csv_rows.decode_whole_characters(rest), width, last, too_long)
+        for block in splitter.add_text(text, last):
+            found = (_parse_clean_rows if block.is_clean else _parse_rows_singly)(dialect, block.data, width)
             if found.count:
                 yield found
-            if too_long and not done:
-                raise UnreadableFile(opening.long_line_reason())
-            rest = rest[done:]
-            odd, too_long = False, len(rest) > opening.LONGEST
-        waiting, seen = [rest], len(rest)
 
 
 def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
@@ -187,6 +194,8 @@ def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
         odd.append(row)
         return "skip"
 
+    # Arrow drops a byte order mark from the start of what it reads. Here one is part of the first row.
+    data = codecs.BOM_UTF8 + data if data.startswith(codecs.BOM_UTF8) else data
     names = [str(number) for number in range(width)]
     table = csv.read_csv(
         pa.BufferReader(data),
@@ -225,16 +234,15 @@ def _count_blank_rows_before(ragged: list[tuple[int, str]]) -> Iterator[tuple[in
         blank += not text.strip()
 
 
-def _parse_rows_singly(dialect: CsvDialect, text: str, width: int, last: bool, give_up: bool) -> tuple[CsvRows, int]:
-    """Rows one by one, whatever their quotes, and how many bytes they have. give_up: whether the first is too long to wait for its end."""
+def _parse_rows_singly(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
+    """Rows one by one, whatever their quotes."""
+    text = data.decode()
     rows: list[list[str | None]] = []
     problems: dict[int, tuple[str, str]] = {}
-    limit = len(text) if last else text.rfind("\n") + 1
     at = 0
-    while at < limit:
-        cells, end = csv_rows.parse_csv_row(dialect, text, at, last or (give_up and at == 0))
-        if end is None or end > limit:
-            break
+    while at < len(text):
+        cells, end = csv_rows.parse_csv_row(dialect, text, at, True)
+        assert end is not None  # nothing comes after the text
         line, at = text[at:end].rstrip("\r\n"), end
         if not csv_rows.is_csv_record(cells, line, width):
             continue
@@ -244,4 +252,4 @@ def _parse_rows_singly(dialect: CsvDialect, text: str, width: int, last: bool, g
             problems[len(rows)] = (BROKEN_QUOTES if cells is None else RAGGED, line)
             rows.append([None] * width)
     columns = [pa.array([row[number] for row in rows], pa.string()) for number in range(width)]
-    return CsvRows(columns, len(rows), problems), len(text[:at].encode())
+    return CsvRows(columns, len(rows), problems)

@@ -40,14 +40,20 @@ class ExaminedText:
 
 
 def examine_text(
-    source: Source, path: Path, seen: Callable[[bytes], object], *, in_lines: bool = True, keep: int = 0
+    source: Source,
+    path: Path,
+    seen: Callable[[bytes], object],
+    *,
+    in_lines: bool = True,
+    keep: int = 0,
+    follow: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
 ) -> ExaminedText:
     """Look at all text of a file. in_lines: whether a line is held whole, so that it has a limit. keep: how much of the start is needed.
 
-    seen: is given the file as it lies there. Raises Unreadable and OSError.
+    seen: is given the file as it lies there. follow: is given the pieces of its text, and gives them on. Raises Unreadable and OSError.
     """
     size, blank, start, line = 0, True, b"", 0
-    for text in opening.read_text_pieces(source, path, seen):
+    for text in follow(opening.read_text_pieces(source, path, seen)):
         size += len(text)
         if blank:
             blank = not text.replace(codecs.BOM_UTF8, b"").strip(_BLANKS)

@@ -92,7 +92,9 @@ def _examine_content(source: Source, delivery: Delivery) -> ExaminedDelivery:
         return ExaminedDelivery(delivery, QUARANTINED, str(reason))
     if delivery.sha256 is not None and digest.hexdigest() != delivery.sha256:
         return ExaminedDelivery(delivery, MISSED, CHANGED)
-    return ExaminedDelivery(delivery, INGESTED, header=found.header, empty=found.empty, text_bytes=found.text_bytes)
+    return ExaminedDelivery(
+        delivery, INGESTED, header=found.header, empty=found.empty, text_bytes=found.text_bytes, cuts=found.cuts
+    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ class ExaminedDelivery:
     """What the look said. state: as in outcomes; empty: there is no record in it. header: of a CSV file, as delivered.
 
     text_bytes: how large the file is when it is decompressed, of Parquet in memory; 0 where it was not read to its end.
+    cuts: as `ExaminedContent` has them.
     """
 
     delivery: Delivery
@@ -122,3 +125,4 @@ class ExaminedDelivery:
     header: tuple[str, ...] = ()
     empty: bool = field(default=False)
     text_bytes: int = 0
+    cuts: tuple[int, ...] = ()

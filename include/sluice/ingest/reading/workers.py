@@ -18,16 +18,15 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.ingest import formats
 from sluice.ingest.deliveries.dates import find_date_folders
+from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ParsedBlock
 
 if TYPE_CHECKING:
     from sluice.ingest.reading.examination import ExaminedDelivery
 
-A_TASK = 64_000_000
-"""About so many bytes of text a task reads."""
-A_PART = 32_000_000
-"""A file of more is read in parts of at most so many bytes: half a task, so that tasks come out alike."""
+A_TASK = 2 * opening.A_PART
+"""About so many bytes of text a task reads: some parts, so that tasks come out alike."""
 _TECHNICAL = pa.schema([
     pa.field("_problem", pa.string()),
     pa.field("_record", pa.string()),
@@ -106,16 +105,21 @@ def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> lis
 def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[DeliveryPlace, int]]:
     """A delivery as it is read, and its bytes; a large file that can be shared, in parts of about `A_PART` bytes of text at most."""
     whole, size = locate_delivery(item), item.text_bytes
-    parts = -(-size // A_PART)
-    if parts <= 1 or not (source.kind.in_files and formats.is_read_in_spans(source, item.delivery.path)):
+    starts = _find_part_starts(source, item)
+    if len(starts) == 1:
         return [(whole, size)]
-    try:
-        on_disk = item.delivery.path.stat().st_size
-    except OSError:  # reading says what is the matter
-        return [(whole, size)]
-    starts = [on_disk * part // parts for part in range(parts)]
     spans = [FileSpan(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
-    return [(replace(whole, span=span, part=part), size // parts) for part, span in enumerate(spans)]
+    return [(replace(whole, span=span, part=part), size // len(spans)) for part, span in enumerate(spans)]
+
+
+def _find_part_starts(source: Source, item: ExaminedDelivery) -> list[int]:
+    """Where the parts of a delivery begin: where the look at it has found records to begin, else about evenly, if its format allows that."""
+    if item.cuts or not (source.kind.in_files and formats.is_read_in_spans(source, item.delivery.path)):
+        return [0, *item.cuts]
+    try:
+        return opening.divide_file(item.delivery.path.stat().st_size, item.text_bytes)
+    except OSError:  # reading says what is the matter
+        return [0]
 
 
 def locate_delivery(item: ExaminedDelivery) -> DeliveryPlace:

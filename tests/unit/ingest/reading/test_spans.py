@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -47,16 +49,17 @@ def examine(path: Path) -> ExaminedDelivery:
 
 
 def read_rows(source: Source, path: Path) -> list[dict[str, Any]]:
+    """As `list_rows`, of a file that can be cut anywhere."""
+    return list_rows(source, examine(path), pa.schema([("value", pa.string())]) if source is TEXT else SCHEMA)
+
+
+def list_rows(source: Source, item: ExaminedDelivery, columns: pa.Schema) -> list[dict[str, Any]]:
     """The rows that all parts of a file have, in the order of the parts, each numbered on from the part before."""
-    places = sorted(
-        (p for one in workers.balance_worker_bins(source, [examine(path)]) for p in one), key=lambda place: place.part
-    )
+    places = sorted((p for one in workers.balance_worker_bins(source, [item]) for p in one), key=lambda place: place.part)
     rows: list[dict[str, Any]] = []
     for place in places:
         before = len(rows)
-        for block in workers.read_delivery_blocks(
-            source, place, pa.schema([("value", pa.string())]) if source is TEXT else SCHEMA
-        ):
+        for block in workers.read_delivery_blocks(source, place, columns):
             rows += [{**row, "_row": row["_row"] + before} for row in block.rows.to_pylist()]
     return rows
 
@@ -69,17 +72,101 @@ def test_parts_have_the_rows_of_the_whole(
     path = tmp_path_factory.mktemp("spans") / "a.jsonl"
     path.write_bytes((codecs.BOM_UTF8 if marked else b"") + "".join(pieces).encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "A_PART", 1 << 30)
+        patch.setattr(opening, "A_PART", 1 << 30)
         whole = read_rows(source, path)
-        patch.setattr(workers, "A_PART", part)
+        patch.setattr(opening, "A_PART", part)
         assert read_rows(source, path) == whole
         assert [row["_row"] for row in whole] == list(range(len(whole)))
+
+
+CSV_PIECES = [
+    "a,b\n",
+    "\n",
+    "\r\n",
+    "\r",
+    "1,x\n",
+    '2,"x"\r\n',
+    '3,"one\nline\r\n"\n',
+    '4,"say ""so"""\n',
+    '5,"é🙂"\n',
+    '6,5" pipe\n',
+    '7,"never closed\n',
+    '8,"closed"and on\n',
+    "9\n",
+    "10,x,y\n",
+    " \n",
+    '"',
+    ",",
+    '""\n',
+    "x" * 30,
+    "\ufeff",
+]
+
+
+def examine_text_file(source: Source, path: Path) -> ExaminedDelivery:
+    """As the look at a file says, which finds where it can be cut."""
+    found = formats.examine_file_content(source, path, lambda _: None)
+    return replace(examine(path), header=found.header, text_bytes=found.text_bytes, cuts=found.cuts)
+
+
+@given(
+    st.lists(st.sampled_from(CSV_PIECES), min_size=1, max_size=20),
+    st.integers(1, 40),
+    st.integers(3, 24),
+    st.booleans(),
+    st.sampled_from([
+        Source(name="c", format="csv"),
+        Source(name="c", format="csv", header=False, schema="a STRING, b STRING"),
+        Source(name="c", format="csv", quote="é"),
+    ]),
+)
+@examples(deadline=None, max_examples=600)
+def test_parts_of_a_csv_file_have_the_rows_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], part: int, chunk: int, marked: bool, source: Source
+) -> None:
+    path = tmp_path_factory.mktemp("spans") / "a.csv"
+    path.write_bytes((codecs.BOM_UTF8 if marked else b"") + ("a,b\n" + "".join(pieces)).encode())
+    columns = pa.schema([("a", pa.string()), ("b", pa.string())])
+    with pytest.MonkeyPatch.context() as patch:
+        whole = list_rows(source, examine_text_file(source, path), columns)
+        # So few bytes at a time that cuts are looked for nearly everywhere; three hold a byte order mark.
+        for name, size in (("A_PART", part), ("_CHUNK", chunk), ("START", 3)):
+            patch.setattr(opening, name, size)
+        divided = examine_text_file(source, path)
+        for cut in divided.cuts:
+            event("cut")
+            assert path.read_bytes()[cut - 1 : cut] == b"\n"
+        assert list_rows(source, divided, columns) == whole
+    assert [row["_row"] for row in whole] == list(range(len(whole)))
+
+
+@pytest.mark.parametrize("dirt", ["", '0,5" pipe\n', '0,"x\ny"\n'], ids=["clean", "a stray quote", "a line end in quotes"])
+def test_a_large_csv_file_is_cut_into_parts_of_about_the_same_size(
+    dirt: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + dirt + "".join(f'{number},"x{number}"\n' for number in range(20_000)))
+    monkeypatch.setattr(opening, "A_PART", 50_000)
+    monkeypatch.setattr(opening, "_CHUNK", 1000)
+    found = examine_text_file(Source(name="c", format="csv"), path)
+    size = path.stat().st_size
+    assert len(found.cuts) == -(-size // 50_000) - 1
+    starts = [0, *found.cuts, size]
+    assert all(after - before < 55_000 for before, after in pairwise(starts))
+
+
+def test_after_a_row_that_is_longer_than_a_part_nothing_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n" + "1,x\n" * 1000 + '2,"' + "x" * 5000 + '"\n' + "1,x\n" * 1000)
+    for name, size in (("A_PART", 2000), ("_CHUNK", 100), ("START", 3)):
+        monkeypatch.setattr(opening, name, size)
+    assert max(examine_text_file(Source(name="c", format="csv"), path).cuts) <= 4004
 
 
 def test_a_large_file_is_divided_and_its_parts_are_shared_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"a":1}\n' * 1000)
-    monkeypatch.setattr(workers, "A_PART", 1000)
+    monkeypatch.setattr(opening, "A_PART", 1000)
     monkeypatch.setattr(workers, "A_TASK", 2000)
     bins = workers.balance_worker_bins(SOURCE, [examine(path)])
     assert [len(one) for one in bins] == [2, 2, 2, 1, 1]
@@ -91,18 +178,18 @@ def test_a_large_file_is_divided_and_its_parts_are_shared_out(tmp_path: Path, mo
     [
         (SOURCE, "a.jsonl.gz"),
         (Source(name="s", multi_line=True), "a.json"),
-        (Source(name="s", format="csv"), "a.csv"),
+        (Source(name="s", format="csv"), "a.csv.gz"),
         (Source(name="s", encoding="utf-16"), "a.jsonl"),
         (Source(name="s", encoding="shift_jis"), "a.jsonl"),
     ],
-    ids=["compressed", "documents", "csv", "two bytes a letter", "a letter may hold a line end's byte"],
+    ids=["compressed", "documents", "compressed CSV", "two bytes a letter", "a letter may hold a line end's byte"],
 )
 def test_what_cannot_be_cut_anywhere_has_one_reader(
     source: Source, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(b"x" * 10_000) if name.endswith("gz") else b"x" * 10_000)
-    monkeypatch.setattr(workers, "A_PART", 1)
+    monkeypatch.setattr(opening, "A_PART", 1)
     assert not formats.is_read_in_spans(source, path)
     assert [[place.span for place in one] for one in workers.balance_worker_bins(source, [examine(path)])] == [[None]]
 
@@ -137,9 +224,9 @@ def test_parts_of_a_parquet_file_have_its_row_groups_in_order(
             values = {"a": [number * 100 + row for row in range(rows)], "b": ["x" * row for row in range(rows)]}
             writer.write_table(pa.table(values, schema=SCHEMA), row_group_size=max(1, rows))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers, "A_PART", 1 << 30)
+        patch.setattr(opening, "A_PART", 1 << 30)
         whole = read_rows(PARQUET, path)
-        patch.setattr(workers, "A_PART", part)
+        patch.setattr(opening, "A_PART", part)
         assert read_rows(PARQUET, path) == whole
     assert [row["a"] for row in whole] == [number * 100 + row for number, rows in enumerate(groups) for row in range(rows)]
 
