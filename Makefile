@@ -96,8 +96,12 @@ lint: setup-python ## Style, format, types, and the arrows between packages
 	@$(VENV)/bin/lint-imports --no-logo
 
 .PHONY: bench
-bench: setup ## Run the benchmarks
-	@shopt -s nullglob; for file in benchmarks/[a-z]*.py; do echo "== $$file"; $(PY) "$$file"; done
+bench: setup ## Run the short form of all benchmarks, at most 20 minutes, into benchmarks/results.md (ARGS="--only bulk")
+	@$(PY) benchmarks/_all.py --write benchmarks/results.md $(ARGS)
+
+.PHONY: bench-full
+bench-full: setup ## Run all benchmarks as they are by themselves, which takes hours
+	@$(PY) benchmarks/_all.py --long --write benchmarks/results.md $(ARGS)
 
 .PHONY: clean
 clean: ## Remove environments, caches and Airflow's homes; keep data (DATA=yes: remove ./lake ./restricted ./landing ./truth too; never ./secrets ./vault ./released)

@@ -1,13 +1,12 @@
 """A backfill of 31 days as one run, against a backfill of one day: the ratio of their times, in one Spark session.
 
-    .venv/bin/python benchmarks/backfill_range.py [--scale 0.2] [--rounds 3]
+    .venv/bin/python benchmarks/backfill_range.py [--scale 0.2] [--rounds 3] [--days 31] [--short] [--write FILE]
 
 The transform is changed before each backfill, so that each has every row of its days to write.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -15,6 +14,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from _options import BenchmarkOptions, PrintedLines
 from pipelines.gym import maker
 from pipelines.gym.trackers import FIRST_DAY
 from sluice.declare.interval import Interval
@@ -22,7 +22,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.settings import Settings
 
-DAYS = 31
+SHORT = {"scale": 0.02, "rounds": 1, "days": 7}
 
 
 def backfill(settings: Settings, interval: Interval) -> float:
@@ -46,28 +46,32 @@ def worsened(settings: Settings) -> None:
 
 def main() -> None:
     """Land the days, take them, then time the two backfills in turn."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--scale", type=float, default=0.2)
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    parser.add_argument("--days", type=int, default=31)
+    options = parser.read_options()
+    said = PrintedLines()
+    days = options.days
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         settings = replace(Settings.current(), lake=str(root / "lake"), landing=root / "landing", truth=root / "truth")
-        maker.land(settings.landing / "gym", settings.truth / "gym", days=DAYS, scale=options.scale)
+        maker.land(settings.landing / "gym", settings.truth / "gym", days=days, scale=options.scale)
         for stage in ("bronze", "silver", "gold"):
             run_recorded_stage(settings, JobRequest("gym", stage))
         first = FIRST_DAY.date()
-        range_ = Interval.of_days(first, first + timedelta(days=DAYS - 1))
+        range_ = Interval.of_days(first, first + timedelta(days=days - 1))
         ratios = []
         for round_ in range(options.rounds + 1):
             worsened(settings)
-            one = backfill(settings, range_.days()[DAYS // 2])
+            one = backfill(settings, range_.days()[days // 2])
             worsened(settings)
             whole = backfill(settings, range_)
             if round_:  # the first round warms the JVM up
                 ratios.append(whole / one)
-                print(f"round {round_}: one day {one:.1f} s, {DAYS} days {whole:.1f} s, ratio {ratios[-1]:.2f}", flush=True)
-        print(f"{DAYS} days as one run take {statistics.median(ratios):.2f} times one day (median of {len(ratios)})")
+                said.add(f"round {round_}: one day {one:.1f} s, {days} days {whole:.1f} s, ratio {ratios[-1]:.2f}")
+        said.add(f"{days} days as one run take {statistics.median(ratios):.2f} times one day (median of {len(ratios)})")
+    parser.write_findings(options, "A backfill of many days as one run, beside one day", said.format())
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ plain Spark: readStream.json into bronze, a MERGE of the latest row of each key 
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 import tempfile
 import time
@@ -19,13 +17,15 @@ from pathlib import Path
 
 from _checkout import HERE, make_checkout, use_places
 from _cpu_seconds import adopt_orphans, measure_command
-from _results import Medians, write_section
+from _options import BenchmarkOptions
+from _results import Medians
 from of_bulk.visits import land_records
 from sluice.delta_log import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 SLUICE, PLAIN = CONTESTANTS = ("Sluice", "plain Spark")
+SHORT = {"records": 50_000}
 INCREMENT = 500
 """One record in so many comes once more, and as many new ones."""
 NOT_GIVEN = """\
@@ -51,13 +51,12 @@ def check_equal_tables(records: PipelineRecords, plain: Path) -> dict[str, int]:
 
 def main() -> int:
     """Land, measure, compare."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", choices=CONTESTANTS)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this file, as a section")
-    asked = parser.parse_args()
+    asked = parser.read_options()
     adopt_orphans()
     cpu, wall = Medians("CPU seconds", CONTESTANTS), Medians("wall seconds", CONTESTANTS)
     contestants = (asked.only,) if asked.only else CONTESTANTS
@@ -91,11 +90,9 @@ def main() -> int:
                     print(f"  equal: {', '.join(f'{name} {rows:,}' for name, rows in counted.items())}", flush=True)
         if asked.only:
             return 0
-    said = f"{asked.records:,} records in {asked.files} files, rounds: {asked.rounds}, {os.cpu_count()} cores."
-    text = "\n\n".join(["## A large load (`bulk.py`)", said, cpu.format(), wall.format(), NOT_GIVEN])
+    text = "\n\n".join([cpu.format(), wall.format(), NOT_GIVEN])
     print(f"\n{text}")
-    if asked.write:
-        write_section(asked.write, "bulk", text)
+    parser.write_findings(asked, "A large load", text)
     return 0
 
 

@@ -11,7 +11,6 @@ which favours it: each leaves a version more for the next to read. Goal: 100 peo
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -22,12 +21,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from _options import BenchmarkOptions, PrintedLines
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sluice.lake.workspace import Workspace
 
 GOAL, FULL = 0.10, 20_000_000
+SHORT = {"rows": 200_000, "subjects": 20_000, "people": [1, 100], "sample": 1}
 FILES = 16
 
 
@@ -176,13 +178,13 @@ def told(found: list[Took]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--subjects", type=int, default=100_000)
     parser.add_argument("--people", type=int, nargs="+", default=[1, 100, 10_000])
     parser.add_argument("--sample", type=int, default=3)
     parser.add_argument("--full", action="store_true", help="20 million rows")
-    given = parser.parse_args()
+    given = parser.read_options()
 
     from sluice import session
     from sluice.settings import Settings
@@ -191,12 +193,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         bench = Bench(Path(folder), spark, FULL if given.full else given.rows, given.subjects)
         found = run(bench, given.people, given.sample)
+    said = PrintedLines()
     for took in found:
         how = "" if took.measured == took.people else f"  (of {took.measured}, multiplied)"
-        print(
+        said.add(
             f"{took.way:>15}  {took.people:>7,} people  {took.seconds:>10,.2f} s  {took.cpu:>10,.2f} s CPU  {took.rows:>10,} rows{how}"
         )
-    print(json.dumps(told(found)))
+    compared = told(found)
+    said.add(f"of a DELETE each: {json.dumps(compared['of_a_DELETE_each'])}, goal for 100 people {GOAL}")
+    print(json.dumps(compared))
+    parser.write_findings(given, "Erasing people from a table", said.format())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Each kind is scanned in one process; the last line scans all of them in two. Fil
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import sqlite3
@@ -21,37 +20,43 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import residue
+from _options import BenchmarkOptions, PrintedLines
 from residue import needles
 from sluice.erasure.personal_places import containers
 
 FIRST = 7_000_000_001
 
 
+SHORT = {"megabytes": 16, "people": "1,100"}
+
+
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = BenchmarkOptions(__file__, __doc__, SHORT)
     arguments.add_argument("--megabytes", type=int, default=64, help="of each kind, as it lies on disk, about")
     arguments.add_argument("--people", default="1,100,10000")
-    given = arguments.parse_args()
+    given = arguments.read_options()
+    said = PrintedLines()
     with tempfile.TemporaryDirectory() as folder:
         for kind, make in KINDS.items():
             (Path(folder) / kind).mkdir()
             make(Path(folder) / kind, given.megabytes)
         for people in map(int, given.people.split(",")):
-            _measure(Path(folder), people)
+            _measure(Path(folder), people, said)
+    arguments.write_findings(given, "How fast the scan for identifiers is", said.format())
 
 
-def _measure(folder: Path, people: int) -> None:
+def _measure(folder: Path, people: int, said: PrintedLines) -> None:
     # Nobody of these is in the files: what is measured is the search, not the counting of what it finds.
     identifiers = [("user_id", str(FIRST + 900_000_000 + 7 * number)) for number in range(people)]
     started = time.monotonic()
     wanted = needles.build_needles(identifiers)
-    print(f"\n{people} people, {len(wanted)} needles, made in {time.monotonic() - started:.1f} s")
+    said.add(f"{people} people, {len(wanted)} needles, made in {time.monotonic() - started:.1f} s")
     for kind in KINDS:
-        _scan(kind, [residue.ScanRoot(kind, str(folder / kind))], wanted, processes=1)
-    _scan("all, two processes", [residue.ScanRoot("all", str(folder))], wanted, processes=2)
+        _scan(kind, [residue.ScanRoot(kind, str(folder / kind))], wanted, 1, said)
+    _scan("all, two processes", [residue.ScanRoot("all", str(folder))], wanted, 2, said)
 
 
-def _scan(name: str, roots: list[residue.ScanRoot], wanted: list[residue.Needle], processes: int) -> None:
+def _scan(name: str, roots: list[residue.ScanRoot], wanted: list[residue.Needle], processes: int, said: PrintedLines) -> None:
     cpu = time.process_time()
     result = residue.scan_roots(roots, wanted, processes=processes)
     # Of one process its own time counts, whatever else the machine does meanwhile.
@@ -60,7 +65,7 @@ def _scan(name: str, roots: list[residue.ScanRoot], wanted: list[residue.Needle]
         raise SystemExit(f"{name}: {len(result.hits)} hits, {len(result.unread)} files not read; there must be none")
     searched = sum(read.bytes for read in result.decoders.values())
     speeds = [size / 1e6 / seconds for size in (result.bytes, searched)]
-    print(
+    said.add(
         f"{name:22} {result.bytes / 1e6:8.0f} MB  {seconds:6.1f} s  {speeds[0]:7.0f} MB/s per core on disk  {speeds[1]:7.0f} decoded"
     )
 

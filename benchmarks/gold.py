@@ -14,7 +14,6 @@ more than 1.1 times the full recompute. --full: 50 million, too, which takes abo
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import tempfile
@@ -25,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from _options import BenchmarkOptions, PrintedLines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +43,7 @@ AT_MOST, GROWTH, NEVER_OVER = 0.15, 1.5, 1.1
 TICK = os.sysconf("SC_CLK_TCK")
 WAYS = ("keys", "full", "plain")
 VIEWS = ("device_day", "member_day", "device_week")
+SHORT = {"millions": [0.1], "rounds": 1}
 HEART_RATE = "device_id BIGINT, time TIMESTAMP, heartrate INT, received_at BIGINT"
 REGISTRATIONS = "device_id BIGINT, member_id BIGINT"
 
@@ -298,13 +300,14 @@ def _reached(so: bool) -> str:
 
 def main() -> None:
     """Measure, print a line for each view and size, and what became of the goals."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--millions", type=float, nargs="+", default=DEFAULT)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--views", nargs="+", choices=VIEWS, default=list(VIEWS))
     parser.add_argument("--jobs", action="store_true", help="also which lines of code started the Spark jobs")
-    options = parser.parse_args()
+    options = parser.read_options()
+    said = PrintedLines()
     from sluice import session
     from sluice.settings import Settings
 
@@ -313,16 +316,17 @@ def main() -> None:
     spark = session.start_spark_session(Settings.current(), "benchmark", given)
     spark.sparkContext.setLogLevel("ERROR")
     found: dict[int, dict[str, dict[str, Spent]]] = {}
-    print(HEADER, flush=True)
+    said.add(HEADER)
     with tempfile.TemporaryDirectory() as folder:
         for millions in FULL if options.full else options.millions:
             rows = int(millions * MILLION)
             found[rows] = measured(Path(folder), spark, rows, options.views, options.rounds)
             for name, ways in found[rows].items():
-                print(_line(rows, name, ways), flush=True)
+                said.add(_line(rows, name, ways))
                 if options.jobs:
                     print("".join(f"      {count:3} {called}\n" for called, count in ways["keys"].called.most_common()))
-    print("\n".join(verdicts(found)))
+    said.add("\n".join(verdicts(found)))
+    parser.write_findings(options, "Views by affected keys, beside the same made anew", said.format())
 
 
 if __name__ == "__main__":

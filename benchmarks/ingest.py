@@ -22,8 +22,10 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
+from _options import BenchmarkOptions, PrintedLines
 from of_bulk.visits import COLUMNS, make_record
 
+SHORT = {"records": 50_000, "files": 20}
 GOALS = {"clean": 1.8, "rescue": 2.5}
 WARM_UP = 2_000
 ENGINES = ("spark", "sluice")
@@ -123,8 +125,8 @@ def in_a_process(engine: str, data: Path, small: Path) -> dict[str, float]:
         return dict(json.loads(ended.stdout.splitlines()[-1]))
 
 
-def compared(kind: str, folder: Path, records: int, files: int, rounds: int) -> None:
-    """Measure both engines in turn and print a line for each, and the ratio."""
+def compared(kind: str, folder: Path, records: int, files: int, rounds: int, said: PrintedLines) -> None:
+    """Measure both engines in turn and say a line for each, and the ratio."""
     data, small = folder / kind, folder / f"{kind}-small"
     size = land(data, records, files, odd=kind == "rescue")
     land(small, min(records, WARM_UP), 4, odd=kind == "rescue")
@@ -132,33 +134,35 @@ def compared(kind: str, folder: Path, records: int, files: int, rounds: int) -> 
     for _ in range(rounds):
         for engine in ENGINES:
             found[engine].append(in_a_process(engine, data, small))
-    print(f"{kind}: {records:,} records, {files} files, {size / 1e6:.0f} MB")
+    said.add(f"{kind}: {records:,} records, {files} files, {size / 1e6:.0f} MB")
     cpu = {}
     for engine, runs in found.items():
         cpu[engine], wall = (statistics.median(run[what] for run in runs) for what in ("cpu", "wall"))
         assert all(run["rows"] == records for run in runs), f"{engine}: {[run['rows'] for run in runs]} rows of {records}"
-        print(f"  {engine:7} {cpu[engine]:7.1f} s CPU {wall:7.1f} s wall {1e6 * cpu[engine] / records:7.1f} us CPU a record")
+        said.add(f"  {engine:7} {cpu[engine]:7.1f} s CPU {wall:7.1f} s wall {1e6 * cpu[engine] / records:7.1f} us CPU a record")
     ratio = cpu["sluice"] / cpu["spark"]
     verdict = "reached" if ratio <= GOALS[kind] else "MISSED"
-    print(f"  ratio   {ratio:7.2f} of CPU; goal at most {GOALS[kind]}: {verdict}", flush=True)
+    said.add(f"  ratio   {ratio:7.2f} of CPU; goal at most {GOALS[kind]}: {verdict}")
 
 
 def main() -> None:
     """Compare, or, as a process of its own, measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--files", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", choices=tuple(GOALS))
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.read_options()
+    said = PrintedLines()
     if options.measure:
         engine, *places = options.measure
         print(json.dumps(measured(engine, *(Path(place) for place in places))))
         return
     with tempfile.TemporaryDirectory() as folder:
         for kind in [options.only] if options.only else GOALS:
-            compared(kind, Path(folder), options.records, options.files, options.rounds)
+            compared(kind, Path(folder), options.records, options.files, options.rounds, said)
+    parser.write_findings(options, "JSON records into bronze, beside readStream.json", said.format())
 
 
 if __name__ == "__main__":

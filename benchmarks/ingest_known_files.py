@@ -8,7 +8,6 @@ its own, in turn. CPU seconds are of that process and all that it started. Of di
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -17,9 +16,11 @@ import time
 from pathlib import Path
 
 from _cpu_seconds import adopt_orphans, measure_command
+from _options import BenchmarkOptions, PrintedLines
 from sluice.declare import Source
 from sluice.ingest.deliveries import discovery
 
+SHORT = {"known": 2_000, "rounds": 1}
 NEW = 10
 GOAL = 1.5
 _PIPELINE = """
@@ -88,10 +89,11 @@ def checkout(root: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--known", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+    options = parser.read_options()
+    said = PrintedLines()
     adopt_orphans()
     with tempfile.TemporaryDirectory() as folder:
         root = checkout(Path(folder) / "checkout")
@@ -102,10 +104,13 @@ def main() -> None:
                 bench.land(NEW)
             one, other = few.run(), many.run()
             ratios.append(other / one)
-            print(f"round {round_}: {one:.1f} s, {other:.1f} s with {options.known:,} known, ratio {ratios[-1]:.2f}", flush=True)
+            said.add(f"round {round_}: {one:.1f} s, {other:.1f} s with {options.known:,} known, ratio {ratios[-1]:.2f}")
         few.discover()  # the first warms up
-        print(f"discovery, nothing new: {few.discover():.0f} ms, {many.discover():.0f} ms")
-        print(f"{options.known:,} known files cost {statistics.median(ratios):.2f} times (median of {len(ratios)}; goal {GOAL})")
+        said.add(f"discovery, nothing new: {few.discover():.0f} ms, {many.discover():.0f} ms")
+        said.add(
+            f"{options.known:,} known files cost {statistics.median(ratios):.2f} times (median of {len(ratios)}; goal {GOAL})"
+        )
+    parser.write_findings(options, "A folder of many known files", said.format())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ leave every table at its version and record the same flows as done; what a quiet
 
 from __future__ import annotations
 
-import argparse
 import os
 import statistics
 import sys
@@ -17,13 +16,14 @@ import tempfile
 from pathlib import Path
 
 from _cpu_seconds import adopt_orphans, measure_command
-from _results import write_section
+from _options import BenchmarkOptions
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger, quiet
 from sluice.settings import PLACES, Settings
 
+SHORT = {"rounds": 1}
 GOAL = 0.25
 """A quiet run costs at most this share of the other."""
 
@@ -44,11 +44,10 @@ def read_outcome(settings: Settings, pipeline: str) -> tuple[dict[str, int | Non
 
 def main() -> int:
     """Land, run, and compare. Returns the exit code: 1 where the outcomes differ or the goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--pipeline", default="gym")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the results into this file, as a section")
-    asked = parser.parse_args()
+    asked = parser.read_options()
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         os.environ |= {f"SLUICE_{name.upper()}": str(Path(folder) / name) for name in PLACES}
@@ -69,10 +68,7 @@ def main() -> int:
         text = f"Medians of {asked.rounds}: quiet {statistics.median(took['quiet']):.1f}, looks {statistics.median(took['looks']):.1f} CPU seconds, "
         text += f"ratio {ratio:.2f}, goal {GOAL}. Tables and records {'are the same' if same else 'DIFFER'}."
         print(text)
-        if asked.write:
-            write_section(
-                asked.write, "nothing_new", f"## A run of `{asked.pipeline}` with nothing new (`nothing_new.py`)\n\n{text}"
-            )
+        parser.write_findings(asked, "A run with nothing new", text)
         return 0 if same and ratio <= GOAL else 1
 
 

@@ -9,7 +9,6 @@ its entries by reading the highest one. It gives no version checksums, no flush 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,7 +21,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from _results import Medians, write_section
+from _options import BenchmarkOptions
+from _results import Medians
 from sluice import record_tables
 from sluice.delta_log import read_snapshot_rows
 from sluice.entries import COUNTED, ENTRY
@@ -32,6 +32,7 @@ from sluice.runs.ledger import FLOW_OBJECTS, RUNS
 from sluice.settings import Settings
 
 SOURCES, STAGES, FLOWS = 9, 7, 8
+SHORT = {"runs": 30}
 GROWTH = 1.5
 """Recording the last run costs at most so many times what recording the third one did."""
 
@@ -87,10 +88,9 @@ def read_recorded_rows(records: PipelineRecords) -> list[list[str]]:
 
 def main() -> int:
     """Record, compare. Returns the exit code: 1 where the rows differ or the cost grows too much."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--runs", type=int, default=60)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the results into this file, as a section")
-    asked = parser.parse_args()
+    asked = parser.read_options()
     measured = sorted(run for run in {3, 10, 30, asked.runs} if run <= asked.runs)
     found = Medians("CPU seconds to record run", ("Sluice", "plain delta-rs"))
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
@@ -111,8 +111,7 @@ def main() -> int:
     growth = found.median(str(measured[-1]), "Sluice") / found.median("3", "Sluice")
     text = f"{found.format()}\n\nRun {measured[-1]} costs Sluice {growth:.2f} times what run 3 did; at most {GROWTH} is the goal."
     print(text + f"\nThe rows {'are the same' if same else 'DIFFER'}.")
-    if asked.write:
-        write_section(asked.write, "records", f"## What it costs to record a run of nine sources (`records.py`)\n\n{text}")
+    parser.write_findings(asked, "What it costs to record a run of nine sources", text)
     return 0 if same and growth <= GROWTH else 1
 
 

@@ -10,7 +10,6 @@ Goal: with the most days at most 1.5 times the seconds of the fewest. --full: 1,
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -22,12 +21,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from _options import BenchmarkOptions, PrintedLines
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sluice.lake.workspace import Workspace
 
 GOAL = 1.5
+SHORT = {"rows": 5_000, "rounds": 2}
 FULL = {"days": [1, 10, 100], "rows": 200_000}
 TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 LATE = 0.05
@@ -179,13 +181,14 @@ def measured(root: Path, spark: SparkSession, days: int, rows: int, rounds: int)
 
 def main() -> None:
     """Measure, and print a line for each number of days."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--full", action="store_true")
     parser.add_argument("--days", type=int, nargs="+", default=[1, 10])
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", action="store_true", help="also which lines of code started them")
-    options = parser.parse_args()
+    options = parser.read_options()
+    said = PrintedLines()
     if options.full:
         options.days, options.rows = FULL["days"], FULL["rows"]
     from sluice import session
@@ -200,18 +203,18 @@ def main() -> None:
             found = measured(Path(folder), spark, days, options.rows, options.rounds)
             medians.append(statistics.median(one.seconds for one in found))
             last = found[-1]
-            print(
+            said.add(
                 f"{days:4} days of {options.rows:,} rows: {medians[-1]:5.2f} s (median of {len(found)}), {last.jobs} Spark jobs; "
                 f"+{last.of('numTargetRowsInserted'):,} ~{last.of('numTargetRowsUpdated'):,} rows; "
-                f"rewrote {last.of('numTargetFilesRemoved')} of {last.files} files",
-                flush=True,
+                f"rewrote {last.of('numTargetFilesRemoved')} of {last.files} files"
             )
             if options.jobs:
                 print("".join(f"      {count:3} {name}\n" for name, count in last.called.most_common()))
     ratio = medians[-1] / medians[0]
-    print(
+    said.add(
         f"ratio of {options.days[-1]} days to {options.days[0]}: {ratio:.2f}; goal at most {GOAL}: {'reached' if ratio <= GOAL else 'MISSED'}"
     )
+    parser.write_findings(options, "A keyed merge into days", said.format())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ What delta-rs does not give: tables with conditions, texts as partitions and the
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 import sys
@@ -22,10 +21,12 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from _cpu_seconds import measure_tree
+from _options import BenchmarkOptions, PrintedLines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SHORT = {"rounds": 2}
 GOAL = 0.5
 """A write through delta-rs costs at most this share of one through Spark."""
 SIZES = ((20, 2_000), (1_000, 600_000))
@@ -113,9 +114,10 @@ def main() -> int:
     from sluice.session import start_spark_session
     from sluice.settings import Settings
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    asked = parser.read_options()
+    said = PrintedLines()
     missed = False
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         spark = start_spark_session(Settings.current(), "bench")
@@ -124,11 +126,12 @@ def main() -> int:
             make_table(spark, paths["Spark"], rows)
             shutil.copytree(paths["Spark"], paths["delta-rs"])
             for what, write in make_writes(changed, rows).items():
-                medians = measure_write(spark, write, paths, rounds)
+                medians = measure_write(spark, write, paths, asked.rounds)
                 ratio = medians["delta-rs"] / medians["Spark"]
                 missed |= ratio > GOAL
-                said = ", ".join(f"{way} {seconds:.2f}" for way, seconds in medians.items())
-                print(f"{what}: {said} CPU s; ratio {ratio:.2f} (goal {GOAL})", flush=True)
+                each = ", ".join(f"{way} {seconds:.2f}" for way, seconds in medians.items())
+                said.add(f"{what}: {each} CPU s; ratio {ratio:.2f} (goal {GOAL})")
+    parser.write_findings(asked, "Small merges and appends through delta-rs, beside Spark", said.format())
     return int(missed)
 
 

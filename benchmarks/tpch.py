@@ -1,6 +1,6 @@
 """Derived from TPC-H: 8 tables kept from feeds of changes and the 22 queries as views, by Sluice, by one plain Spark driver, and by DuckDB.
 
-    .venv/bin/python benchmarks/tpch.py [--scale 0.01] [--rounds 1] [--refreshes 3] [--recompute keys] [--write benchmarks/results.md]
+    .venv/bin/python benchmarks/tpch.py [--scale 0.01] [--rounds 1] [--refreshes 3] [--recompute keys] [--write FILE]
 
 The data is made by tpchgen-cli, which is fetched from PyPI unless it is on the PATH. First all tables are delivered, as Parquet files; then
 refreshes, each of which inserts 0.1 % of the orders with their lines, deletes as many, and corrects 0.1 % of the customers; at last
@@ -16,7 +16,6 @@ This is no TPC-H result: queries have neither ORDER BY nor LIMIT, refreshes are 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -30,7 +29,8 @@ from typing import Any
 
 from _checkout import HERE, make_checkout, use_places
 from _cpu_seconds import adopt_orphans, measure_command
-from _results import Medians, format_table, write_section
+from _options import BenchmarkOptions
+from _results import Medians, format_table
 from of_tpch.comparison import check_equality
 from of_tpch.deliveries import MOST_REFRESHES, Deliveries, deliver, generate_tables
 from of_tpch.in_duckdb import DATABASE
@@ -41,6 +41,7 @@ from sluice.runs import ledger
 from sluice.settings import Settings
 
 SLUICE, PLAIN, DUCKDB = CONTESTANTS = ("Sluice", "plain Spark", "DuckDB")
+SHORT = {"scale": "0.01", "refreshes": 1}
 CHANGED = ("customer", "orders", "lineitem")
 """The tables that refreshes change."""
 NOTHING_NEW = "nothing new"
@@ -161,13 +162,12 @@ def measure_rounds(root: Path, made: Path, rounds: int, refreshes: int) -> Found
 
 def main() -> int:
     """Make the data, measure, and say what came out. Returns the exit code; where a table differs, an error is raised."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--scale", default="0.01", help="1 are about 1 GB as text")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--refreshes", type=int, default=3, choices=range(1, MOST_REFRESHES + 1))
     parser.add_argument("--recompute", default="auto", choices=("auto", "keys", "strict", "full"), help="of all views")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the tables into this file, as a section")
-    asked = parser.parse_args()
+    asked = parser.read_options()
     adopt_orphans()
     os.environ |= {SCALE: asked.scale, "TPCH_RECOMPUTE": asked.recompute}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
@@ -180,10 +180,7 @@ def main() -> int:
             print(f"delivery {number}: {', '.join(f'{name} {count:,}' for name, count in counts.items())}", flush=True)
         found = measure_rounds(root, root / "made", asked.rounds, asked.refreshes)
         bounds = ask_for_bounds()
-    said = f"Scale {asked.scale}, rounds: {asked.rounds}, recompute={asked.recompute}, {os.cpu_count()} cores."
     text = "\n\n".join([
-        "## TPC-H derived (`tpch.py`)",
-        said,
         *(table.format() for table in (found.cpu, found.wall)),
         "Sluice's flows, together:",
         found.stages.format(ratios=False),
@@ -191,8 +188,7 @@ def main() -> int:
         NOT_GIVEN,
     ])
     print(f"\n{text}")
-    if asked.write:
-        write_section(asked.write, "tpch", text)
+    parser.write_findings(asked, "TPC-H derived", text)
     return 0
 
 

@@ -1,7 +1,10 @@
-"""The parts of benchmarks that run nothing: medians and ratios, a section of a file, and when a view counts as equal."""
+"""The parts of benchmarks that run nothing: options, medians and ratios, sections of a file, and when a view counts as equal."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -72,3 +75,63 @@ def test_the_fraction_of_query_11_is_less_at_a_larger_scale() -> None:
 
     assert [make_fraction(scale) for scale in ("0.01", "0.02", "1", "10")] == ["0.01", "0.005", "0.0001", "0.00001"]
     assert [query.name for query in QUERIES] == [f"q{number:02d}" for number in range(1, 23)]
+
+
+@pytest.mark.parametrize("program", sorted(path.stem for path in (ROOT / "benchmarks").glob("[a-z]*.py")))
+def test_each_benchmark_has_a_short_form_and_a_section_of_its_own(
+    program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = importlib.import_module(program)
+    said = []
+    for form in (["--short"], []):
+        monkeypatch.setattr(sys, "argv", [program, *form, "--explain"])
+        with pytest.raises(SystemExit) as ended:
+            module.main()
+        assert ended.value.code == 0
+        said.append(json.loads(capsys.readouterr().out))
+    short, long = said
+    assert short == long | module.SHORT != long
+    assert "write_findings(" in Path(module.__file__ or "").read_text()
+
+
+def test_what_is_asked_for_goes_before_the_short_form_and_each_form_has_a_section(tmp_path: Path) -> None:
+    from _options import BenchmarkOptions
+
+    file = tmp_path / "results.md"
+    for form, found in ((["--short", "--rounds", "2"], (5, 2)), ([], (100, 3))):
+        parser = BenchmarkOptions("/somewhere/rows.py", "Rows.", {"rows": 5, "rounds": 1})
+        parser.add_argument("--rows", type=int, default=100)
+        parser.add_argument("--rounds", type=int, default=3)
+        asked = parser.read_options([*form, "--write", str(file)])
+        assert (asked.rows, asked.rounds) == found
+        parser.write_findings(asked, "Rows", f"{found}")
+    text = file.read_text()
+    assert "## Rows (`rows.py`, short form)\n\nShort form: rows 5, rounds 2; " in text
+    assert "## Rows (`rows.py`)\n\nOptions: rows 100, rounds 3; " in text
+
+
+def test_a_short_form_of_an_option_that_is_not_there_is_refused() -> None:
+    from _options import BenchmarkOptions
+
+    with pytest.raises(AssertionError, match="that the program has not: sclae"):
+        BenchmarkOptions("rows.py", None, {"sclae": 1}).read_options(["--short"])
+
+
+def test_a_benchmark_that_fails_does_not_keep_the_others_from_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import _all
+
+    for name, text in (("a", "raise SystemExit(1)"), ("b", "import sys; print(sys.argv[1:])"), ("_c", "raise AssertionError")):
+        (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.setattr(_all, "HERE", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["_all", "--write", str(tmp_path / "results.md")])
+    assert _all.main() == 1
+    printed = capfd.readouterr().out
+    assert "a.py took" in printed and "exit code 1" in printed
+    assert f"['--short', '--write', '{tmp_path / 'results.md'}']" in printed
+    assert "| b.py " in (tmp_path / "results.md").read_text() and "_c" not in printed
+    monkeypatch.setattr(sys, "argv", ["_all", "--only", "b"])
+    assert _all.main() == 0
+    monkeypatch.setattr(_all, "MOST_SECONDS", 0)
+    assert _all.main() == 1
