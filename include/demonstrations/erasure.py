@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from sluice.cli.printing import format_size, print_rows
+from sluice.cli.printing import print_rows
 from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
+from sluice.printable import format_size
 from sluice.runs import due, job, ledger
 from sluice.settings import Settings, require_known_pipeline
 

@@ -5,13 +5,14 @@ residue.scan_roots([residue.ScanRoot("lake", "/data/lake/gym")], needles.build_n
 
 from residue.delimited_rows import TextDialect
 from residue.result import Hit, Needle, ScanResult, ScanRoot, TableClock, TextFileFormat, Unread
-from residue.walk import scan_roots, scan_tables
+from residue.walk import ScannedSoFar, scan_roots, scan_tables
 
 __all__ = [
     "Hit",
     "Needle",
     "ScanResult",
     "ScanRoot",
+    "ScannedSoFar",
     "TableClock",
     "TextDialect",
     "TextFileFormat",

@@ -35,10 +35,28 @@ class _ListedFile(NamedTuple):
     size: int
 
 
+class ScannedSoFar(NamedTuple):
+    """How far a scan is: files and bytes that it has looked at, of how many."""
+
+    files: int
+    all_files: int
+    bytes: int
+    all_bytes: int
+
+
+HearScan = Callable[[ScannedSoFar], object]
+
+
 def scan_roots(
-    roots: Sequence[ScanRoot], needles: Sequence[Needle], canary: Sequence[Needle] = (), processes: int | None = None
+    roots: Sequence[ScanRoot],
+    needles: Sequence[Needle],
+    canary: Sequence[Needle] = (),
+    processes: int | None = None,
+    heard: HearScan = lambda scanned: None,
 ) -> ScanResult:
     """Scan the roots for needles, those of the person and those of the canary. processes: by itself as many as there are cores.
+
+    heard: is told now and then how far it is.
 
     Needles go to the processes by a pipe, never by an argument or a file. A root that is not there holds nothing, and is named. A root that
     is a link is where that leads: only links below a root are not followed.
@@ -51,17 +69,32 @@ def scan_roots(
     compiled = CompiledNeedles(needles, canary)
     files = list(_walk_roots(roots, compiled, result))
     wanted = processes or min(os.cpu_count() or 1, 8)
-    if wanted == 1 or sum(one.size for one in files) < _SMALL:
-        result.add([_scan_files(files, roots, compiled)])
+    scanned = ScannedSoFar(0, len(files), 0, sum(one.size for one in files))
+    batches = list(_batch_files_by_size(files))
+    if wanted == 1 or scanned.all_bytes < _SMALL:
+        parts: Iterable[ScanResult] = (_scan_files(batch, roots, compiled) for batch in batches)
+        result.add(_hear_of_batches(parts, batches, scanned, heard))
     else:
         # Not by fork: a process that has a JVM, or Arrow's threads, must not be copied.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(wanted, context, _prepare_scan_process, (roots, needles, canary)) as pool:
-            result.add(list(pool.map(_scan_file_batch, _batch_files_by_size(files))))
+            result.add(_hear_of_batches(pool.map(_scan_file_batch, batches), batches, scanned, heard))
     result.hits.sort()
     result.unread.sort()
     result.seconds = time.monotonic() - started
     return result
+
+
+def _hear_of_batches(
+    parts: Iterable[ScanResult], batches: Sequence[Sequence[_ListedFile]], scanned: ScannedSoFar, heard: HearScan
+) -> list[ScanResult]:
+    found = []
+    for part, batch in zip(parts, batches, strict=True):
+        found.append(part)
+        size = scanned.bytes + sum(one.size for one in batch)
+        scanned = scanned._replace(files=scanned.files + len(batch), bytes=size)
+        heard(scanned)
+    return found
 
 
 def _resolve_root(root: ScanRoot, result: ScanResult) -> ScanRoot:

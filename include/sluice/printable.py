@@ -28,6 +28,26 @@ def escape_keeping_lines(text: str) -> str:
     return "\n".join(escape_to_one_line(line) for line in text.split("\n"))
 
 
+def format_size(number: int) -> str:
+    """Bytes, short enough to read: 434 KB."""
+    amount = float(number)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def format_seconds(seconds: float) -> str:
+    """A length of time by its two largest units: 3 d 4 h."""
+    minutes, rest = divmod(max(int(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
+    first = next((place for place, (number, _) in enumerate(parts) if number), 3)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number or unit == "s" == parts[first][1])
+
+
 def _escape_character(sign: str) -> str:
     return sign.encode("unicode_escape").decode("ascii")
 

@@ -43,15 +43,23 @@ class StepTimes:
     job_tags: list[str] = field(default_factory=list)
     _within: list[float] = field(default_factory=list)
     """Of each step that goes on, from the outermost, the seconds of those within it that have ended."""
+    _going_on: list[str] = field(default_factory=list)
+
+    @property
+    def step_in_progress(self) -> str | None:
+        """The innermost step that goes on; None where there is none. May be asked by another thread."""
+        return next(iter(self._going_on[-1:]), None)
 
     @contextmanager
     def measure(self, step: str) -> Iterator[None]:
         """Count the block's seconds under a step."""
         began = time.monotonic()
         self._within.append(0.0)
+        self._going_on.append(step)
         try:
             yield
         finally:
+            self._going_on.pop()
             took = time.monotonic() - began
             self.seconds[step] = self.seconds.get(step, 0.0) + took - self._within.pop()
             if self._within:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import Lakehouse
 
+from sluice import work_progress
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.lake import spark_counters
@@ -15,6 +18,7 @@ from sluice.runs import job, ledger
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.status.diagnosis import select_run_rows
+from sluice.work_progress import Pace
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,3 +98,39 @@ def test_jobs_of_flows_side_by_side_are_counted_apart(spark: SparkSession) -> No
     assert 3 * found["ours"]["tasks"] == found["theirs"]["tasks"] > 0
     assert found["theirs"]["jobs"] == 3 * found["ours"]["jobs"]
     assert spark_counters.count_jobs_by_flow(spark, tags, spark_counters.count_started_jobs(spark)) == {}
+
+
+def test_tasks_of_a_job_that_goes_on_are_told_while_it_does(spark: SparkSession) -> None:
+    ours = spark.newSession()
+    tags = {"ours": [spark_counters.session_job_tag(ours)], "theirs": ["nobody"]}
+    slow = ours.range(6, numPartitions=6).selectExpr("java_method('java.lang.Thread', 'sleep', 400L + id)")
+    thread = threading.Thread(target=slow.collect)
+    thread.start()
+    seen = []
+    while thread.is_alive():
+        seen += spark_counters.count_running_tasks(spark, tags).items()
+        time.sleep(0.05)
+    thread.join()
+    assert seen and {subject for subject, _ in seen} == {"ours"}
+    done = [count.done for _, count in seen]
+    assert done == sorted(done) and max(done) > 0 and {count.all for _, count in seen} == {6}
+    assert spark_counters.count_running_tasks(spark, tags) == {}
+
+
+def test_a_recorded_run_says_how_far_each_flow_is(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(work_progress, "_LOOK_EVERY", 0.02)
+    monkeypatch.setattr(work_progress, "IN_LOG", Pace(first=0.02, every=0.02, growth=1.0))
+    lake.land("sales/1.csv", "id,city,amount\n" + "".join(f"{number},Samarkand,1\n" for number in range(500)))
+    run_recorded(lake, "one")
+    said = capsys.readouterr().err
+    for words in (
+        "sluice: shop, bronze: tables; 0 of 1 tables (0%)",
+        "sluice: shop, sales: computing; 0 of 1 deliveries (0%)",
+        "sluice: shop, sale: ",
+        "sluice: shop, by_city: ",
+        " Spark tasks; ",
+    ):
+        assert words in said, said
+    assert "Samarkand" not in said and "1.csv" not in said

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sluice.printable import escape_keeping_lines, escape_to_one_line
+from sluice.printable import escape_keeping_lines, escape_to_one_line, format_seconds
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A folder of include/pipelines.", show_default=False)]
@@ -61,26 +61,9 @@ def format_instant(instant: datetime | None) -> str | None:
     return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if instant else None
 
 
-def format_size(number: int) -> str:
-    """Bytes, short enough to read: 434 KB."""
-    amount = float(number)
-    for unit in ("B", "KB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 10 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
-
-
 def format_duration(time: timedelta | None) -> str | None:
     """A length of time by its two largest units: 3 d 4 h."""
-    if time is None:
-        return None
-    minutes, seconds = divmod(max(int(time.total_seconds()), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "min"), (seconds, "s")]
-    first = next((place for place, (number, _) in enumerate(parts) if number), 3)
-    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number or unit == "s" == parts[first][1])
+    return None if time is None else format_seconds(time.total_seconds())
 
 
 def _format_cell(value: Any) -> str:

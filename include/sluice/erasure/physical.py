@@ -19,6 +19,7 @@ from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VACUUM
+from sluice.work_progress import count_work
 
 STEPS = (VACUUM.name, "sweep")
 
@@ -66,12 +67,15 @@ def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Col
 def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: datetime) -> list[FlowReport]:
     """VACUUM where a listing of one's own finds something to remove, and then what VACUUM does not look at."""
     reports, lagging = [], behind.find_lagging_flows(workspace, now)
-    for name, path in {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}.items():
-        if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
-            streams.stop_if_requested(workspace)
-            report = upkeep.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
-            report.deleted += 0 if lagging.get(path) else sweep.remove_orphan_files(path, now)
-            reports.append(report)
+    paths = {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}
+    with count_work("tables searched for files of erased people", len(paths)) as work:
+        for name, path in paths.items():
+            if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
+                streams.stop_if_requested(workspace)
+                report = upkeep.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
+                report.deleted += 0 if lagging.get(path) else sweep.remove_orphan_files(path, now)
+                reports.append(report)
+            work.advance()
     return reports
 
 

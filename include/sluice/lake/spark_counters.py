@@ -14,6 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from sluice.work_progress import TaskCount
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -63,6 +65,37 @@ def count_jobs_by_flow(session: SparkSession, tags: Mapping[str, Sequence[str]],
         return {}
 
 
+def count_running_tasks(session: SparkSession, tags: Mapping[str, Sequence[str]]) -> dict[str, TaskCount]:
+    """Of the jobs that run now, by subject: the tasks that are done, and all. tags: as in `count_jobs_by_flow`, by subject.
+
+    Nothing of a subject without a job, or where Spark is gone.
+    """
+    try:
+        jobs = _read_running_jobs(session)
+    except Exception:
+        return {}
+    found = {}
+    for subject, ours in tags.items():
+        running = [job for job in jobs if not set(ours).isdisjoint(_job_tags(job))]
+        if running:
+            all_ = sum(int(job["numTasks"]) - int(job["numSkippedTasks"]) for job in running)
+            found[subject] = TaskCount(sum(int(job["numCompletedTasks"]) for job in running), all_)
+    return found
+
+
+def _read_running_jobs(session: SparkSession) -> list[dict[str, Any]]:
+    jvm: Any = session._jvm
+    running = jvm.java.util.ArrayList()
+    running.add(jvm.org.apache.spark.JobExecutionStatus.RUNNING)
+    found: list[dict[str, Any]] = json.loads(_json_writer(session)(_spark_context(session).statusStore().jobsList(running)))
+    return found
+
+
+def _job_tags(job: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a job is known by: of a stream's batches the id of its run, else its session."""
+    return tuple(tag for tag in [job["jobGroup"], *(one.removeprefix(_TAG) for one in job["jobTags"])] if tag)
+
+
 @dataclass(frozen=True)
 class _JobNumbers:
     tags: tuple[str, ...]
@@ -77,10 +110,7 @@ def _read_jobs_and_stages(session: SparkSession, since: int) -> tuple[list[_JobN
     if new <= 0:
         return [], {}
     jobs = [
-        _JobNumbers(
-            tuple(tag for tag in [job["jobGroup"], *(one.removeprefix(_TAG) for one in job["jobTags"])] if tag),
-            tuple(job["stageIds"]),
-        )
+        _JobNumbers(_job_tags(job), tuple(job["stageIds"]))
         for job in json.loads(write(store.jobsList(None).take(new)))  # the latest first
     ]
     wanted = {stage for job in jobs for stage in job.stages}

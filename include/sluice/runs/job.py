@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sluice import error_conditions
@@ -24,6 +25,7 @@ from sluice.pipeline_stages import VERIFY, describe_stage
 from sluice.runs import due, failures, ledger, quiet, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
+from sluice.work_progress import FollowedSubject, show_progress
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
@@ -208,9 +210,11 @@ def record_stage_run(
         durability.flush_run_output(workspace.settings)
         return report
 
+    subject = FollowedSubject(request.stage, times, (spark_counters.session_job_tag(workspace.session),))
+    count_tasks = partial(spark_counters.count_running_tasks, workspace.session)
     mark = quiet_marking.begin_stage(workspace, request.stage) if towards_quiet else None
     try:
-        with collect_step_times(times):
+        with collect_step_times(times), show_progress(request.pipeline, subject, count_tasks):
             reports = work()
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)

@@ -24,10 +24,11 @@ from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
-from sluice.lake import evaluation, log, table_frames
+from sluice.lake import evaluation, log, spark_counters, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings
+from sluice.step_times import current_step_times
 from sluice.verification.comparison import RowDifferences, align_columns, count_row_differences, find_type_differences
 from sluice.verification.parts import TablePart, are_keys_divisible
 from sluice.verification.recomputation import Recomputation, find_shared_inputs
@@ -92,6 +93,8 @@ def verify_tables_lazily(
     """The same, one finding after the other. part: compare this part of each, where its keys allow it."""
     # A session of its own: how Spark evaluates is chosen table by table.
     workspace = Workspace(settings, graph, session.newSession(), VERIFY.name)
+    if (times := current_step_times()) is not None:
+        times.job_tags.append(spark_counters.session_job_tag(workspace.session))
     wanted = (
         list_verifiable_tables(graph) if names is None else [check_verifiable_table(graph, name) for name in dict.fromkeys(names)]
     )

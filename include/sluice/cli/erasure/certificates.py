@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_size, print_json, print_rows
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
+from sluice.printable import format_size
 from sluice.runs.lease import lock
 from sluice.settings import Settings, require_known_pipeline
 

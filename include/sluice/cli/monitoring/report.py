@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined
 
 from sluice.cli.monitoring.status import compute_status
 from sluice.cli.places import select_pipelines
-from sluice.cli.printing import AsJson, escaping_console, format_instant, format_size, print_json
+from sluice.cli.printing import AsJson, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import write_text_durably
@@ -23,7 +23,7 @@ from sluice.flow_counts import ALERT_COUNTS
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
-from sluice.printable import escape_to_one_line
+from sluice.printable import escape_to_one_line, format_size
 from sluice.private_files import make_private_folder
 from sluice.runs import due, ledger
 from sluice.runs.ledger import Row

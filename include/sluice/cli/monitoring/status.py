@@ -14,10 +14,11 @@ import typer
 
 from sluice.cli.erasure import people
 from sluice.cli.places import find_replacing_sources, select_pipelines
-from sluice.cli.printing import AsJson, escaping_console, format_duration, format_instant, format_size, print_json, print_rows
+from sluice.cli.printing import AsJson, escaping_console, format_duration, format_instant, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
+from sluice.printable import format_size
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.runs.planning import plan

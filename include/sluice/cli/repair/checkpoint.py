@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice.cli.places import select_pipelines
-from sluice.cli.printing import AsJson, escaping_console, format_duration, format_size, print_json, print_rows
+from sluice.cli.printing import AsJson, escaping_console, format_duration, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.tables import Dataset
@@ -20,6 +20,7 @@ from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import FlowProgress
 from sluice.lake import log
+from sluice.printable import format_size
 from sluice.runs.lease import lock
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks

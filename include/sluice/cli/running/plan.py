@@ -15,13 +15,14 @@ import typer
 
 from sluice.cli.erasure import people
 from sluice.cli.places import select_pipelines
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, format_size, print_json, print_rows
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import prevention
 from sluice.errors import SluiceError, UsageError
 from sluice.lake.layout import LayoutDecision
+from sluice.printable import format_size
 from sluice.runs.planning import plan as plans
 from sluice.runs.planning.plan import RunPlan, Staleness
 from sluice.runs.planning.steps import PlannedStep

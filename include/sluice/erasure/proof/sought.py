@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import residue
-from residue import Needle, ScanResult, TableClock, Unread, needles
+from residue import Needle, ScannedSoFar, ScanResult, TableClock, Unread, needles
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.delta_log import open_table_snapshot
@@ -33,6 +33,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.settings import Settings
+from sluice.work_progress import CountedWork, FollowedSubject, count_work, show_progress
 
 if TYPE_CHECKING:
     from sluice.privacy.suppression_list import Times
@@ -79,7 +80,9 @@ def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -
 def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
     """Scan all roots. Raises SluiceError where the lake is not on this machine."""
     try:
-        found = residue.scan_roots(scope.list_scan_roots(settings, graph), sought.person, sought.control)
+        with show_progress(graph.pipeline.name, FollowedSubject("scan of every byte")), count_work("files scanned") as work:
+            roots = scope.list_scan_roots(settings, graph)
+            found = residue.scan_roots(roots, sought.person, sought.control, heard=functools.partial(_count_scanned_files, work))
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
@@ -87,6 +90,11 @@ def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> S
         for path in scope.find_absent_landing_folders(settings, graph)
     ]
     return found
+
+
+def _count_scanned_files(work: CountedWork, scanned: ScannedSoFar) -> None:
+    work.total, work.total_bytes = scanned.all_files, scanned.all_bytes
+    work.advance(scanned.files - work.done, scanned.bytes - work.done_bytes)
 
 
 def _collect_request_needles(

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import unquote
@@ -22,6 +22,7 @@ from sluice.ingest.landing import rewriting
 from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
+from sluice.work_progress import count_work
 
 _STAGING = ("_temporary", ".spark-staging-")
 _STAGED = re.compile(r"\.(parquet|json)#\d+\Z")
@@ -39,9 +40,15 @@ def remove_leftover_files(workspace: Workspace, before: float) -> int:
     left = _find_lake_leftovers(workspace, before)
     left += [path for path in workspace.landing.rglob(f"*{rewriting.MARK}") if _modification_time(path) < before]
     left += [*_find_ended_session_folders(settings, before), *_find_old_event_logs(workspace, before)]
-    for path in left:
-        remove_file_or_folder(path)
+    _remove_paths(left)
     return len(left)
+
+
+def _remove_paths(paths: Sequence[Path]) -> None:
+    with count_work("left-over files removed", len(paths)) as work:
+        for path in paths:
+            remove_file_or_folder(path)
+            work.advance()
 
 
 def remove_killed_commit_files(workspace: Workspace, before: float) -> int:
@@ -50,8 +57,7 @@ def remove_killed_commit_files(workspace: Workspace, before: float) -> int:
     What is staged stays: it is needed to bring to its end what was killed.
     """
     left = [path for path in _find_lake_leftovers(workspace, before) if path.parts[-2:] != ("_sluice", "staging")]
-    for path in left:
-        remove_file_or_folder(path)
+    _remove_paths(left)
     return len(left)
 
 
@@ -79,7 +85,7 @@ def _find_leftovers_below(root: Path, before: float, theirs: Container[Path]) ->
 
     theirs: what is said to be somebody else's (`also_here`), where a folder may be called so and be in use.
     """
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in _walk_counted(root):
         here = Path(folder)
         folders[:] = [name for name in folders if here / name not in theirs]
         files = [name for name in files if here / name not in theirs]
@@ -200,8 +206,16 @@ def _list_recently_removed_files(folder: Path, since: float) -> Iterator[str]:
                 yield from (str(action[kind]["path"]) for kind in ("remove", "add", "cdc") if kind in action)
 
 
+def _walk_counted(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, with its files counted as work."""
+    with count_work("files found") as work:
+        for found in os.walk(root):
+            yield found
+            work.advance(len(found[2]))
+
+
 def _walk_table_files(root: Path) -> Iterator[Path]:
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in _walk_counted(root):
         if _LOG in folders:
             folders.remove(_LOG)
         yield from (Path(folder) / name for name in files)

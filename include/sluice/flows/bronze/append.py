@@ -7,6 +7,7 @@ interval that were missed, refused as a whole or never taken are taken now, if t
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -39,6 +40,7 @@ from sluice.privacy import suppression_list
 from sluice.quality import quarantine
 from sluice.record_tables import create_record_table
 from sluice.step_times import PREPARING, measure_step
+from sluice.work_progress import CountedWork, count_work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,9 +102,18 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
     ours = (F.col("source") == source.name) & F.col("event").isin(*TAKEN)
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
-        ingest_delivery_batch(inside, source, checkpoint, rows, number, report)
+        ingest_delivery_batch(inside, source, checkpoint, rows, number, report, work)
 
-    streams.run_stream(workspace, rows.where(ours), checkpoint, on_batch)
+    with count_work("deliveries", partial(_count_waiting_deliveries, workspace, source, report)) as work:
+        streams.run_stream(workspace, rows.where(ours), checkpoint, on_batch)
+
+
+def _count_waiting_deliveries(workspace: Workspace, source: Source, report: FlowReport) -> int:
+    """How many deliveries the run takes: those that it has taken, and those that have no outcome yet."""
+    taken, known = report.deliveries, ledger.read_settled_deliveries(workspace.outcomes)
+    rows = read_current_deliveries(workspace.deliveries)
+    waiting = [row for row in rows if row["source"] == source.name and row["event"] in TAKEN and row["delivery"] not in known]
+    return taken + len(waiting)
 
 
 def ingest_delivery_batch(
@@ -112,6 +123,7 @@ def ingest_delivery_batch(
     rows: DataFrame,
     number: int,
     report: FlowReport,
+    work: CountedWork,
 ) -> None:
     """Take one batch of deliveries to their outcomes; the first of a fresh checkpoint, which has all of them, within the source's limits."""
     known = ledger.read_settled_deliveries(workspace.outcomes)
@@ -128,6 +140,7 @@ def ingest_delivery_batch(
         evaluation.choose_evaluation_settings(workspace.session, (), rows=0 if few else None)
         deliveries = [intake.delivery_from_row(row, folder) for row in part]
         ingest_together_or_singly(workspace, source, examine_unread_deliveries(source, deliveries), report, transaction)
+        work.advance(len(part))
 
 
 def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from sluice.errors import SluiceError, StopRequested
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.lake.workspace import Workspace
+from sluice.work_progress import count_work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,8 +79,9 @@ def run_stream(
             stop_if_requested(workspace)
             inside = workspace.within(rows.sparkSession)
             inside.note(checkpoint.flow)
-            with step_times.collect_step_times(times), step_times.measure_step(step_times.COMPUTING):  # in a thread of the JVM's
+            with step_times.measure_step(step_times.COMPUTING):
                 on_batch(inside, rows, number)
+            batches_done.advance()
         except BaseException as error:
             # Raised again below, on this side. The JVM, which would log it with its frames, hears only that it happened; and of
             # anything but an Exception it would not hear at all, and wait for ever.
@@ -89,12 +92,13 @@ def run_stream(
         frame.writeStream
         .queryName(f"{workspace.pipeline}.{checkpoint.flow}")
         .outputMode(output)
-        .foreachBatch(batch)
+        .foreachBatch(lambda rows, number: context.run(batch, rows, number))  # in a thread of the JVM's
         .option("checkpointLocation", checkpoint.path)
         .trigger(availableNow=True)
     )
     try:
-        with step_times.measure_step(step_times.STREAMING):
+        with step_times.measure_step(step_times.STREAMING), count_work("batches") as batches_done:
+            context = copy_context()
             query = writer.start()  # which reads the checkpoint, too
             if times is not None:
                 times.job_tags.append(query.runId)

@@ -26,6 +26,7 @@ from sluice.ingest.deliveries.listing import (
     resolve_landed_path,
 )
 from sluice.ingest.topics.offset_ranges import OffsetRange
+from sluice.work_progress import count_work
 
 Row = dict[str, object]
 _BACK = (GONE, CLEANED, UNOPENED)
@@ -84,11 +85,7 @@ def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within:
         return SourceChanges(_list_existing_files(source, landing), device=find_folder_device(folder))
     device = find_folder_device(folder)
     moved = device is not None and device != known.devices.get(source.name, device)
-    here = (
-        {file.file: file for file in list_ready_files(source, landing)}
-        if device is not None or not absence.expected_files(seen)
-        else {}
-    )
+    here = _list_files_by_name(source, landing) if device is not None or not absence.expected_files(seen) else {}
     absence.refuse_absent_folder(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
     looked = (_classify_landed_file(source, file, known, moved) for file in here.values())
     fresh = sorted((file for file in looked if file is not None), key=lambda file: (file.modified, file.file))
@@ -106,6 +103,15 @@ def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within:
     ]
     told = absence.vanished_files_warning(folder, len(gone), len(absence.expected_files(seen)))
     return SourceChanges([*fresh], sorted([*gone, *over]), device, [told] if told else [])
+
+
+def _list_files_by_name(source: Source, landing: Path) -> dict[str, LandedFile]:
+    here = {}
+    with count_work(f"files of {source.name} listed") as work:
+        for file in list_ready_files(source, landing):
+            here[file.file] = file
+            work.advance()
+    return here
 
 
 def find_arrived_offsets(source: KafkaSource, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:

@@ -25,6 +25,7 @@ from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import LandedFile, find_files_being_written
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.record_tables import create_record_table
+from sluice.work_progress import count_work
 
 Item = TypeVar("Item", bound=Mapping[str, Any])
 
@@ -62,8 +63,7 @@ def discover_deliveries(
     batches: list[list[list[Row]]] = []
     for source in (source for source in sources if source.name in found):
         looked = found[source.name]
-        told = (_new_delivery_row(source, one, looked, known) for one in looked.came if one not in moving)
-        rows = [row for row in told if row is not None]
+        rows = _describe_arrivals(source, [one for one in looked.came if one not in moving], looked, known)
         rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in looked.gone]
         if warnings is not None and looked.warnings:
             warnings[source.name] = looked.warnings
@@ -88,6 +88,17 @@ def _find_changes_by_source(
                 raise
             refused[source.name] = error
     return found
+
+
+def _describe_arrivals(source: Source, came: Sequence[Arrival], looked: SourceChanges, known: KnownFiles) -> list[Row]:
+    """The rows of what came; each new file is opened for it."""
+    rows = []
+    with count_work(f"new files of {source.name} looked at", len(came), sum(one.size or 0 for one in came)) as work:
+        for one in came:
+            row = _new_delivery_row(source, one, looked, known)
+            rows += [] if row is None else [row]
+            work.advance(size=one.size or 0)
+    return rows
 
 
 def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known: KnownFiles) -> Row | None:

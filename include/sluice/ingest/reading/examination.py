@@ -20,6 +20,7 @@ from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
+from sluice.work_progress import count_work
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
 
@@ -51,8 +52,13 @@ def examine_unread_files(source: Source, deliveries: list[Delivery], judged: Con
 
 def examine_files(source: Source, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
     """Look at files, several at once."""
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        return list(pool.map(lambda delivery: _examine_delivery(source, delivery), deliveries))
+    found = []
+    total_bytes = sum(delivery.size or 0 for delivery in deliveries)
+    with count_work("files examined", len(deliveries), total_bytes) as work, ThreadPoolExecutor(max_workers=4) as pool:
+        for one in pool.map(lambda delivery: _examine_delivery(source, delivery), deliveries):
+            found.append(one)
+            work.advance(size=one.delivery.size or 0)
+    return found
 
 
 def is_delivery_unchanged(delivery: Delivery) -> bool:

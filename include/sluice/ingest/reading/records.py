@@ -41,6 +41,7 @@ from sluice.ingest.reading.workers import (
 )
 from sluice.ingest.values import types
 from sluice.lake import tables
+from sluice.work_progress import CountedWork, count_work
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -102,9 +103,11 @@ def read_delivered_records(
     readable = [item for item in examined if item.state == "ingested" and not item.empty]
     if not readable:
         return DeliveredRecords()
-    few = sum(item.text_bytes for item in readable) <= HERE
+    size = sum(item.text_bytes for item in readable)
+    few = size <= HERE
     try:
-        found = (_read_in_process if few else _read_by_workers)(session, source, readable, columns)
+        with count_work("files read", len(readable), size, by_tasks=not few) as work:
+            found = (_read_in_process if few else _read_by_workers)(session, source, readable, columns, work)
     except RefusedDeliveries:
         _refuse_changed_files(readable)
         raise
@@ -155,7 +158,7 @@ def _find_subject_in_text(field: str) -> Column:
 
 
 def _read_in_process(
-    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema
+    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema, work: CountedWork
 ) -> DeliveredRecords:
     read: Counter[int] = Counter()
     blocks, problems = [], 0
@@ -170,6 +173,7 @@ def _read_in_process(
         except (UnreadableFile, OSError) as error:
             number = item.delivery.number
             raise RefusedDeliveries({number: unreadable_reason(error)}, {number} if isinstance(error, OSError) else ()) from None
+        work.advance(size=item.text_bytes)
     everything = pa.concat_tables([
         record_rows_schema(columns).empty_table(),
         *(block.select(record_rows_schema(columns).names) for block in blocks),
@@ -181,7 +185,7 @@ def _read_in_process(
 
 
 def _read_by_workers(
-    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema
+    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema, work: CountedWork
 ) -> DeliveredRecords:
     bins = balance_worker_bins(source, readable)
     share = partial(read_worker_share, source, bins, columns)
@@ -196,6 +200,7 @@ def _read_by_workers(
         F.max(F.col("_row") == UNREACHED).alias("unreached"),
     )
     counted = sorted(by_part.collect(), key=lambda row: (row._delivery, row[PART.name]))
+    work.advance(len(readable), sum(item.text_bytes for item in readable))
     refused = {row._delivery: row.refused for row in counted if row.refused}
     if refused:
         frame.unpersist()

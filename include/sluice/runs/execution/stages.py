@@ -6,6 +6,7 @@ import importlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from sluice.runs.execution import clones, table_rules
 from sluice.runs.execution.clones import Flow
 from sluice.runs.modes import find_concerned_tables
 from sluice.step_times import DISCOVERING, TABLES, StepTimes, collect_step_times, current_step_times, measure_step
+from sluice.work_progress import CountedWork, FollowedSubject, count_work, follow_subject
 
 _SIDE_BY_SIDE = 3
 
@@ -248,8 +250,14 @@ def _run_flows_in_parallel(
         except Exception as error:
             errors[item.name] = error
 
-    with ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
-        list(pool.map(lambda position: run_timed_flow(workspace, reports[position], lambda: work(position)), range(len(items))))
+    def work_in_turn(position: int, tables: CountedWork, context: Context) -> None:
+        context.run(run_timed_flow, workspace, reports[position], lambda: work(position))
+        tables.advance()
+
+    with count_work("tables", len(items)) as tables, ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
+        turns = [pool.submit(work_in_turn, position, tables, copy_context()) for position in range(len(items))]
+    for turn in turns:
+        turn.result()
     if errors:
         raise FlowsFailed(reports, errors)
     return reports
@@ -260,7 +268,7 @@ def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], 
     path = workspace.path(report.flow)
     started, times = time.monotonic(), StepTimes()
     report.version_before = log.latest_table_version(path)
-    with collect_step_times(times):
+    with collect_step_times(times), follow_subject(FollowedSubject(report.flow, times)):
         work()
     report.note_new_versions(path)
     report.steps, report.job_tags = times.rounded_seconds(), tuple(times.job_tags)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from sluice import record_tables, upkeep
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import behind, streams
@@ -18,6 +21,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import RECORD_TABLES
 from sluice.runs.execution.stages import StageOptions
+from sluice.work_progress import count_work
 
 
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
@@ -28,10 +32,12 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     now = datetime.now(UTC)
     lagging = behind.find_lagging_flows(workspace, now)
     reports, paths = [], workspace.tables()
-    for name, path in paths.items():
-        if log.is_delta_table(path):
-            streams.stop_if_requested(workspace)
-            reports.append(upkeep.vacuum_table(workspace, name, path, lagging.get(path, ())))
+    with count_work("tables looked at", len(paths)) as work:
+        for name, path in paths.items():
+            if log.is_delta_table(path):
+                streams.stop_if_requested(workspace)
+                reports.append(upkeep.vacuum_table(workspace, name, path, lagging.get(path, ())))
+            work.advance()
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
     joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
@@ -66,9 +72,9 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
         if log.is_delta_table(path) and (report := upkeep.rewrite_int96_files(workspace, name, path)) is not None:
             streams.stop_if_requested(workspace)
             rewritten[name] = report
-    reports = []
-    for declared in workspace.graph:
-        if workspace.graph.table_of(declared.name) == declared.name and log.is_delta_table(workspace.path(declared.name)):
+    reports, laid_out = [], _list_laid_out_tables(workspace)
+    with count_work("tables looked at", len(laid_out)) as work:
+        for declared in laid_out:
             streams.stop_if_requested(workspace)
             report = upkeep.optimize_table(workspace, declared)
             if declared.name in rewritten:
@@ -76,8 +82,18 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
                 report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
                 report.note_new_versions(workspace.path(declared.name))
             reports.append(report)
+            work.advance()
     records = [report for name in RECORD_TABLES if (report := upkeep.join_record_files(workspace, name)) is not None]
     return [*reports, *rewritten.values(), *records]
+
+
+def _list_laid_out_tables(workspace: Workspace) -> list[Source | Dataset[Any]]:
+    """What is declared and has a table of its own that is there."""
+    return [
+        one
+        for one in workspace.graph
+        if workspace.graph.table_of(one.name) == one.name and log.is_delta_table(workspace.path(one.name))
+    ]
 
 
 def optimize_demanded_tables(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:

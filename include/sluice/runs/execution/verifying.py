@@ -23,6 +23,7 @@ from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
 from sluice.verification.parts import WHOLE, TablePart, list_table_parts, parse_table_part
 from sluice.verification.verify import VerificationFinding
+from sluice.work_progress import count_work
 
 _NAMED = 5
 """How many tables a message names."""
@@ -60,10 +61,11 @@ def compare_with_recompute(
         stale=lambda table: stale.find_stale_intervals(workspace.settings, workspace.graph, table),
         part=turn.part if turn and len(turn.parts) > 1 else None,
     )
-    with closing(findings):
+    with closing(findings), count_work("tables compared", len(chosen)) as work:
         for _ in chosen:
             streams.stop_if_requested(workspace)
             found.append(_note_pending_inputs(workspace, books, next(findings)))
+            work.advance()
             if heard is not None:
                 heard(found[-1])
     wrong = [one for one in found if one.equal is False]
