@@ -8,7 +8,7 @@ of a flow add up to at most its whole time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -37,10 +37,14 @@ on the whole table."""
 
 @dataclass(eq=False)
 class StepTimes:
-    """Seconds by step. job_tags: by which Spark knows the jobs of the work (`sluice.lake.spark_counters`)."""
+    """Seconds by step. job_tags: by which Spark knows the jobs of the work (`sluice.lake.spark_counters`).
+
+    streams: of each query of the flow that has ended, what Spark counted of it (`sluice.flows.progress.stream_numbers`).
+    """
 
     seconds: dict[str, float] = field(default_factory=dict)
     job_tags: list[str] = field(default_factory=list)
+    streams: list[Mapping[str, float]] = field(default_factory=list)
     _within: list[float] = field(default_factory=list)
     """Of each step that goes on, from the outermost, the seconds of those within it that have ended."""
     _going_on: list[str] = field(default_factory=list)

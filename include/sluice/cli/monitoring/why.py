@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,7 +11,9 @@ import typer
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, Limit, escaping_console, format_instant, print_json, print_rows
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.flows.progress.stream_numbers import STREAM_SECONDS
 from sluice.pipeline_records import PipelineRecords
+from sluice.printable import format_seconds, format_size
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status.diagnosis import OTHER, RunTimes, select_run_rows
@@ -94,6 +97,7 @@ def _print_run(run: RunTimes, limit: int) -> None:
         print_rows(run.tables[:limit], ("table", "stage", *_OF_TABLE), title=title)
         if len(run.tables) > limit:
             printed.print(f"... and {len(run.tables) - limit} that took less; --limit shows more")
+        _print_streams("table", run.tables[:limit])
     _print_findings(run)
 
 
@@ -109,7 +113,34 @@ def _print_table(pipeline: str, table: str, rows: list[Row], last: RunTimes, as_
         print_json({"pipeline": pipeline, "table": table, "runs": shown, **_describe_findings(ours)})
         return
     print_rows(shown, ("ended_at", "run", "stage", *_OF_TABLE), title=f"{pipeline}.{table}: seconds of its last runs (UTC)")
+    _print_streams("run", shown)
     _print_findings(ours)
+
+
+def _print_streams(what: str, tables: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each that has taken a batch. what: the column that tells them apart."""
+    rows = [{what: one[what], **_describe_stream(one["stream"])} for one in tables if one["stream"]]
+    if rows:
+        print_rows(rows, (what, *dict.fromkeys(name for row in rows for name in row if name != what)), title="Streams")
+
+
+def _describe_stream(numbers: Mapping[str, float]) -> dict[str, Any]:
+    """Seconds are of all batches together, but for the longest."""
+    seconds = numbers.get("seconds", 0.0)
+    state, lag = numbers.get("state_bytes"), numbers.get("watermark_lag_seconds")
+    found = {
+        "batches": round(numbers["batches"]),
+        "input rows": round(numbers.get("input_rows", 0)),
+        "a second": round(numbers.get("input_rows", 0) / seconds, 1) if seconds else None,
+        "seconds": seconds,
+        "longest": numbers.get("longest_batch_seconds"),
+        **{name.removesuffix("_seconds"): numbers.get(name) for name in STREAM_SECONDS.values()},
+        "state rows": round(numbers["state_rows"]) if "state_rows" in numbers else None,
+        "state": format_size(round(state)) if state else None,
+        "dropped": numbers.get("dropped_rows"),
+        "watermark behind": format_seconds(lag) if lag else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _print_findings(run: RunTimes) -> None:

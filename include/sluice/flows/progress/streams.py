@@ -12,6 +12,7 @@ from sluice import step_times
 from sluice.errors import SluiceError, StopRequested
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
+from sluice.flows.progress.stream_numbers import summarize_stream_progress
 from sluice.lake.workspace import Workspace
 from sluice.work_progress import count_work
 
@@ -109,7 +110,10 @@ def run_stream(
         if why:
             raise ContinuityLost(why) from cause
         raise cause from None
-    return _last_batch_progress(query)
+    progress = _read_batch_progress(query)
+    if times is not None:
+        times.streams.append(summarize_stream_progress(progress, batches_done.done))
+    return progress[-1] if progress else None
 
 
 def run_with_rebase(attempt: Callable[[str | None], None], anew: str | None) -> None:
@@ -132,11 +136,10 @@ def stop_if_requested(workspace: Workspace) -> None:
         raise StopRequested("stopped on request, at a batch boundary; the next run goes on from there")
 
 
-def _last_batch_progress(query: StreamingQuery) -> dict[str, Any] | None:
-    """A trigger that found nothing has a progress, too, which is of no batch."""
+def _read_batch_progress(query: StreamingQuery) -> list[dict[str, Any]]:
+    """Of the last batches. A trigger that found nothing has a progress, too, which is of no batch."""
     found: list[dict[str, Any]] = [json.loads(progress.json) for progress in query.recentProgress]
-    ran = [progress for progress in found if "addBatch" in progress["durationMs"]]
-    return ran[-1] if ran else None
+    return [progress for progress in found if "addBatch" in progress["durationMs"]]
 
 
 def _find_continuity_error(error: BaseException) -> str | None:

@@ -20,6 +20,7 @@ from sluice.erasure.steps.erasing import NotFollowed
 from sluice.erasure.subjects import settling
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.bronze import regaining
+from sluice.flows.progress.stream_numbers import join_stream_numbers
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
@@ -272,6 +273,7 @@ def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], 
         work()
     report.note_new_versions(path)
     report.steps, report.job_tags = times.rounded_seconds(), tuple(times.job_tags)
+    report.stream = join_stream_numbers(times.streams)
     report.seconds = round(time.monotonic() - started, 2)
 
 

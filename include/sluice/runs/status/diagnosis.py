@@ -110,6 +110,7 @@ def _summarize_flow_times(row: Row) -> dict[str, Any]:
         "jobs": spark.get("jobs"),
         "table_files": files,
         "spark": spark,
+        "stream": row["stream"],
     }
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.conftest import PLACES
 
@@ -82,3 +84,35 @@ def test_a_wrong_name_is_told_with_the_nearest(capsys: pytest.CaptureFixture[str
 def test_before_the_first_run_there_is_nothing_to_tell(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Nothing has been run yet" in ask(capsys, "italy")
     assert json.loads(ask(capsys, "italy", "--json")) == {"run": None}
+
+
+def test_a_stream_has_a_line_and_a_ledger_of_before_goes_on(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    """The ledger of the commit before had no column for it: it gets one, and its rows have no stream."""
+    records = PipelineRecords(settings, "gym")
+    shutil.rmtree(records.bookkeeping("runs"))
+    old = pa.schema([field for field in ledger.RUNS if field.name != "stream"])
+    ledger.append_record_rows(records.bookkeeping("runs"), [row("r0", "silver", "heart_rate", 0, seconds=4.0)], old)
+    assert "Streams" not in ask(capsys, "gym")
+    stream = {"batches": 3, "input_rows": 120, "seconds": 4.0, "longest_batch_seconds": 2.5, "computing_seconds": 3.0}
+    state = {"state_rows": 1_200, "state_bytes": 3_400_000, "watermark_lag_seconds": 600}
+    rows = [
+        row("r1", "silver", "heart_rate", 9, seconds=5.0, stream=stream),
+        row("r1", "gold", "busy", 9, seconds=6.0, stream=state | stream),
+    ]
+    ledger.append_run_rows(records, rows)
+    assert [one["stream"] for one in ledger.read_run_ledger(records)] == [{}, stream, state | stream]
+    lines = ask(capsys, "gym").partition("Streams")[2].splitlines()
+    assert next(line for line in lines if line.strip().startswith("heart_rate")).split() == [
+        "heart_rate",
+        "3",
+        "120",
+        "30.0",
+        "4.0",
+        "2.5",
+        "3.0",
+    ]
+    assert next(line for line in lines if line.strip().startswith("busy")).split()[7:] == ["1200", "3.4", "MB", "10", "min"]
+    assert (
+        len(ask(capsys, "gym.heart_rate").partition("Streams")[2].split("What")[0].split("Nothing")[0].strip().splitlines()) >= 2
+    )
+    assert json.loads(ask(capsys, "gym", "--json"))["tables"][0]["stream"]["watermark_lag_seconds"] == 600
