@@ -64,8 +64,8 @@ def read_version_properties(path: str, version: int) -> dict[str, str]:
 
 def check_version_readable(name: str, path: str, version: int) -> None:
     """Raises SluiceError, with the versions that are there, where files of a version are gone."""
-    if not _is_version_whole(path, version):
-        there = _format_number_ranges([number for number in _latest_version_numbers(path) if _is_version_whole(path, number)])
+    if not is_version_whole(path, version):
+        there = _format_number_ranges([number for number in _latest_version_numbers(path) if is_version_whole(path, number)])
         raise SluiceError(
             f"Files of version {version} of '{name}' are gone: they are removed when their retention ends. "
             f"Of its latest versions these are whole: {there}."
@@ -77,7 +77,7 @@ def describe_versions_with_columns(path: str, wanted: dict[str, str]) -> str:
     return _format_number_ranges([
         number
         for number in _latest_version_numbers(path)
-        if _is_version_whole(path, number) and read_version_columns(path, number) == wanted
+        if is_version_whole(path, number) and read_version_columns(path, number) == wanted
     ])
 
 
@@ -85,7 +85,7 @@ def _latest_version_numbers(path: str) -> list[int]:
     return sorted(int(commit["version"]) for commit in log.read_commit_history(path, _LISTED))
 
 
-def _is_version_whole(path: str, version: int) -> bool:
+def is_version_whole(path: str, version: int) -> bool:
     """Whether the log and every file of a version are there."""
     try:
         table = open_checked_table(path, version=version)

@@ -1,13 +1,13 @@
-"""Which rows of a view a change can touch that knows them only by a join: a customer's change touches the rows of the customer's orders.
+"""Finds the rows of a view that a change touches where only a join tells: a changed customer touches the rows of that customer's orders.
 
-No value of the customer says which orders these are. The view's own plan does: put the changed rows in the place of the input, leave out what
-computes values, and what is left gives the values of the view's columns that come of these rows. It is a query over the changed rows
-and the other inputs as they are now.
+No value of the customer says which orders these are, but the view's own plan does. Put the changed rows in the place of the input and leave
+out what computes values: what remains is a query over the changed rows and the other inputs, and it returns the touched values of the view's
+columns.
 
-The plan is followed from the input upwards, and only through operators for which this is known to be right; above any other one, no column
-is followed. Each is right if the query gives, for every row of the view that has an old or a new row of the input in it, the values of the
-columns that are asked for. Other inputs may have changed meanwhile: what comes of their changed rows is found by their own bounds, so that
-two inputs that are both followed by a join must not have changed at once (`ViewBatch`).
+The plan is followed from the input upwards, through operators for which this is known to be right; no column is followed through any other
+operator. An operator is right if the query returns the asked values of every view row that an old or a new row of the input takes part in.
+What the changes of other inputs touch is found by their own bounds. If a join follows several inputs, `ViewBatch` decides at which version
+each of them is joined.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def find_touched_values(
 ) -> DataFrame:
     """The values of the joined columns that changed rows of an input touch.
 
-    changed: old and new rows, with the columns that were asked for. inputs: all inputs as they are now, by name.
+    changed: old and new rows, with the columns that were asked for. inputs: all inputs, by name; of the changed one only the columns count.
     """
     asked = set(joined.asked)
     columns = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -136,23 +136,14 @@ def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> 
     return result
 
 
-def reason_for_no_bound(found: News, reach: Mapping[str, InputReach], unfollowed: Collection[str]) -> str | None:
-    """Why these changes can touch every row of the view; None where they are bounded. unfollowed: inputs with changes of later batches.
-
-    Rows that are joined with the changed ones are read as they are now. Where two inputs are followed by a join and both have changed, a
-    pair of old rows is found from neither.
-    """
+def reason_for_no_bound(found: News, reach: Mapping[str, InputReach]) -> str | None:
+    """Why these changes can touch every row of the view; None where they are bounded."""
     unbounded = [name for name in sorted(found) if not reach[name].bounding and found[name] is None]
-    if unbounded:
-        return f"a change of '{unbounded[0]}' can touch any row"
-    joined = [name for name, one in sorted(reach.items()) if one.joined and (name in found or name in unfollowed)]
-    if len(joined) > 1 and not found.keys().isdisjoint(joined):
-        return f"changes of '{joined[0]}' and '{joined[1]}', which are each followed by a join, came at once"
-    return None
+    return f"a change of '{unbounded[0]}' can touch any row" if unbounded else None
 
 
 Inputs = Mapping[str, "DataFrame"]
-"""A view's inputs as they are now, by name."""
+"""A view's inputs, by name."""
 
 
 @contextmanager
@@ -161,9 +152,12 @@ def open_view_scopes(
     changes: DataFrame,
     found: News,
     reach: Mapping[str, InputReach],
-    read_inputs: Callable[[], Inputs],
+    read_inputs_beside: Callable[[str], Inputs],
 ) -> Iterator[list[ViewScope]]:
-    """What the changes touch. Inputs that are bounded by the same columns share a scope."""
+    """What the changes touch. Inputs that are bounded by the same columns share a scope.
+
+    read_inputs_beside: the inputs that the changed rows of one are joined with, where a join follows it.
+    """
     passes: dict[tuple[tuple[str, ...], bool], list[str]] = defaultdict(list)
     for name in sorted(found):
         passes[reach[name].bounding, found[name] is not None].append(name)
@@ -171,7 +165,7 @@ def open_view_scopes(
     def find_values(name: str) -> DataFrame:
         changed, joined = changes.where(F.col(INPUT) == name), reach[name].joined
         rows = changed.select(*(F.col(f"{name}.`{column}`").alias(column) for column in reach[name].streamed))
-        return rows if joined is None else find_touched_values(view, name, joined, rows, read_inputs())
+        return rows if joined is None else find_touched_values(view, name, joined, rows, read_inputs_beside(name))
 
     with ExitStack() as stack:
         yield [_build_view_scope(stack, view, find_values, names, found, reach) for names in passes.values()]

@@ -9,7 +9,7 @@ difference is merged.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.touched import ViewScope
 from sluice.flows.progress import stream_starts, streams
-from sluice.flows.progress.batches import PinnedVersions, Versions
+from sluice.flows.progress.batches import PinnedVersions, TakenVersions, Versions
 from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint, read_flow_memory, reason_to_rebase
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import (
@@ -38,7 +38,7 @@ from sluice.flows.writing.difference import (
     refuse_repeated_keys,
 )
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
-from sluice.lake import evaluation, log, table_frames
+from sluice.lake import evaluation, log, table_frames, versions
 from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -121,7 +121,7 @@ def _stream_view_changes(
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         known = choice.read_table_states(inside, view)
         evaluation.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
-        part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_unfollowed(number), known, recomputed)
+        part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_taken(number), known, recomputed)
         inside.note(flow, inputs=part.versions)
         if why is not None and number == 0:
             part.replace_table(shape) if shape else part.recompute_whole_view()
@@ -164,16 +164,17 @@ class RecomputeReport:
 
 @dataclass(frozen=True)
 class ViewBatch:
-    """One batch of a view's flow. versions: at which to read its inputs. unfollowed: those of which a later batch has changes.
+    """One batch of a view's flow.
 
-    known: what the logs say about the view and its inputs.
+    versions: at which to read its inputs. taken: how far their changes are taken before and after. known: what the logs say about the view
+    and its inputs.
     """
 
     workspace: Workspace
     view: MaterializedView[Any]
     reach: Mapping[str, InputReach]
     versions: Versions
-    unfollowed: Collection[str]
+    taken: TakenVersions
     known: choice.States
     recomputed: RecomputeReport
 
@@ -201,17 +202,39 @@ class ViewBatch:
         evaluation.choose_evaluation_settings(session, (), rows=changed)
         changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
         found = touched.read_change_summary(changes, self.reach)
-        why = touched.reason_for_no_bound(found, self.reach, self.unfollowed)
+        why = touched.reason_for_no_bound(found, self.reach) or self._reason_for_no_join(found)
         if why and self.view.recompute_rule.bounded_only and not self.workspace.follows_deletion:
             raise DeclarationError(describe_unbounded_change(self.view, self.workspace.pipeline, why))
         if why:
             return (), why
         if any(self.reach[name].joined for name in found):
             evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
-        scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach, self._read_inputs))
+        scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach, self._read_inputs_beside))
         if choice.is_most_of_view_touched(self.workspace, self.view, self.known, scopes):
             return (), "most rows touched"
         return scopes, None
+
+    def _find_versions_beside(self, name: str) -> dict[str, int | None]:
+        """The versions of the other inputs that a join follows, at which they are joined with changed rows of this one.
+
+        Those before it in the order of names are read as they are after the batch, those behind it as they were before. So what two of them
+        had together, and neither has now, is found from one of them: the changes are followed one input after the other.
+        """
+        others = [other for other, one in self.reach.items() if one.joined and self.reach[name].joined and other != name]
+        return {other: (self.taken.after if other < name else self.taken.before).get(other) for other in others}
+
+    def _reason_for_no_join(self, found: touched.News) -> str | None:
+        """Why changes that are to be followed by a join cannot be."""
+        for name in sorted(found):
+            for other, version in self._find_versions_beside(name).items():
+                if version is None or not versions.is_version_whole(self.workspace.path(other), version):
+                    return f"a change of '{name}' can touch any row, since '{other}' cannot be read as it was"
+        return None
+
+    def _read_inputs_beside(self, name: str) -> dict[str, DataFrame]:
+        """The inputs that changed rows of one are joined with. Of the others that change, all that is touched is found by their own bounds."""
+        at = {**self.versions, **self._find_versions_beside(name)}
+        return {one: read_view_input(self.workspace, one, at.get(one)) for one in self.view.reads}
 
     def recompute_whole_view(self) -> None:
         """Recompute the whole view and merge what differs."""

@@ -160,6 +160,14 @@ def _path_below_checkpoints(checkpoint: Path, file: Path) -> str:
     return str(file.relative_to(checkpoint.parent))
 
 
+@dataclass(frozen=True)
+class TakenVersions:
+    """By input, the version up to which its changes are taken before a batch, and after it. An input of which nothing is taken is missing."""
+
+    before: Versions
+    after: Versions
+
+
 class PinnedVersions:
     """The versions that one run reads a flow's inputs at: one state of them all, not older than what a batch's changes tell of.
 
@@ -193,10 +201,10 @@ class PinnedVersions:
             if place != before.get(name)
         }
 
-    def find_unfollowed(self, batch: int) -> list[str]:
-        """The inputs that are read as they were after changes which no batch up to this one has."""
-        ends = self.ends_of(batch)
-        return [name for name, version in self._versions.items() if version > ends[name]]
+    def find_taken(self, batch: int) -> TakenVersions:
+        """How far the changes of each input are taken before and after a batch."""
+        before, after = (read_batch_end_versions(self._checkpoint, number, self._identities) for number in (batch - 1, batch))
+        return TakenVersions(before, after)
 
     def ends_of(self, batch: int) -> dict[str, int]:
         """By input, the last version that the batch's changes are of."""
