@@ -65,8 +65,9 @@ def test_each_flow_and_stage_says_where_its_seconds_went(lake: Lakehouse) -> Non
         assert {"streaming", "computing", "writing"} <= row["steps"].keys(), (run, flow, row["steps"])
         assert row["stage_steps"]["tables"] >= row["seconds"] - 0.1
         assert row["spark"]["jobs"] >= 1 and row["spark"]["tasks"] >= 1, (run, flow)
+        assert row["spark"]["cores"] >= 1 and row["spark"]["tables_bytes"] > 0
         numbers = row["stream"]
-        assert numbers["batches"] == 1 and numbers.get("input_rows", 0) >= 0 and "told_batches" not in numbers
+        assert numbers["batches"] == 1 and "told_batches" not in numbers
         assert 0 < numbers["computing_seconds"] <= numbers["seconds"] == numbers["longest_batch_seconds"] <= row["seconds"] + 1
         assert row["table_files"]["files"] >= 1 and row["table_files"]["added"] >= 1
     assert "planning" in rows["two", "by_city"]["steps"] and "preparing" in rows["one", "sale"]["steps"]

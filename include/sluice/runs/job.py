@@ -203,7 +203,7 @@ def record_stage_run(
         tags = {one.flow: one.job_tags for one in reports if one.job_tags}
         counted = spark_counters.count_jobs_by_flow(workspace.session, tags, jobs) if tags else {}
         for one in reports:
-            one.spark = counted.get(one.flow, {}) if one.job_tags else {}
+            one.spark = _add_what_there_is(workspace, one, counted.get(one.flow, {})) if one.job_tags else {}
         report = summary.summarize_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
         report[ledger.STAGE_STEPS] = times.rounded_seconds()
         _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
@@ -225,6 +225,18 @@ def record_stage_run(
     if mark is not None:
         quiet_marking.end_stage(workspace, request.stage, mark, reports)
     return report
+
+
+def _add_what_there_is(workspace: Workspace, report: FlowReport, counted: dict[str, float]) -> dict[str, float]:
+    """What Spark counted of a flow, with what that is judged by: cores, and tables_bytes of its inputs and of its table. Nothing of nothing."""
+    if not counted or report.flow not in workspace.graph.stored:
+        return counted
+    from sluice.lake import log
+
+    tables = {report.flow, *workspace.graph[report.flow].reads}
+    states = [log.read_table_state(path) for path in {workspace.path(name) for name in tables}]
+    there = sum(state.bytes for state in states if state is not None)
+    return {**counted, "cores": workspace.session.sparkContext.defaultParallelism, "tables_bytes": there}
 
 
 def describe_error_without_values(error: BaseException) -> str:

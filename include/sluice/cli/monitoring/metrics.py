@@ -1,7 +1,8 @@
 """`sluice metrics`: numbers of pipelines in Prometheus' text format, from the lake's own records, without a JVM.
 
-For the text-file collector of Prometheus' node exporter, or for whatever scrapes a file: write it after each run, or by a timer. Labels
-are names of pipelines, tables, stages and states; no value of a cell, no file, nobody.
+For the text-file collector of Prometheus' node exporter, or for whatever scrapes a file: write it after each run, or by a timer. Or for
+whatever asks for it: `--serve` answers (`metrics_server.py`). Labels are names of pipelines, tables, stages, states and steps; no value of a
+cell, no file, nobody.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Annotated, Any
 
 import typer
 
+from sluice.cli.monitoring.metrics_server import MetricsServer, serve_until_signal
 from sluice.cli.monitoring.status import compute_status
 from sluice.cli.places import select_pipelines
 from sluice.durable_files import write_text_durably
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, UsageError
 from sluice.flow_counts import ALERT_COUNTS
+from sluice.flows.progress.stream_numbers import STREAM_SECONDS
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import escape_keeping_lines
 from sluice.runs import due, ledger
@@ -112,13 +115,47 @@ def _failed_stages(found: PipelineNumbers) -> Iterator[Sample]:
         yield {"stage": run["stage"]}, int(run["state"] == "failed")
 
 
-def _task_seconds(found: PipelineNumbers) -> Iterator[Sample]:
-    counted: Counter[str] = Counter()
+def _summed_by_table(number: Callable[[Row], float | None]) -> Callable[[PipelineNumbers], Iterator[Sample]]:
+    """number: what a row of the run ledger adds for its table."""
+
+    def samples(found: PipelineNumbers) -> Iterator[Sample]:
+        counted: Counter[str] = Counter()
+        for row in found.runs:
+            counted[row["flow"]] += number(row) or 0  # type: ignore[assignment]
+        for table, sum_ in sorted(counted.items()):
+            if sum_:
+                yield {"table": table}, round(sum_, 2)
+
+    return samples
+
+
+def _stream_seconds(found: PipelineNumbers) -> Iterator[Sample]:
+    for step in STREAM_SECONDS.values():
+        samples = _summed_by_table(lambda row, step=step: row["stream"].get(step))  # type: ignore[misc]
+        for labels, number in samples(found):
+            yield {**labels, "step": step.removesuffix("_seconds")}, number
+
+
+def _of_latest_stream(number: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
+    """What was so after the last batch of each stream that has it."""
+
+    def samples(found: PipelineNumbers) -> Iterator[Sample]:
+        latest = {row["flow"]: row["stream"][number] for row in found.runs if number in row["stream"]}
+        for table, amount in sorted(latest.items()):
+            yield {"table": table}, amount
+
+    return samples
+
+
+def _runs_of_stages(found: PipelineNumbers) -> Iterator[Sample]:
+    """A run of a stage has failed where one of its flows has."""
+    failed: dict[tuple[str, Any, str], bool] = {}
     for row in found.runs:
-        counted[row["flow"]] += row["spark"].get("task_seconds", 0)
-    for table, number in sorted(counted.items()):
-        if number:
-            yield {"table": table}, round(number, 2)
+        run = (row["run"], row["started_at"], row["stage"])
+        failed[run] = failed.get(run, False) or row["state"] == "failed"
+    counted = Counter((stage, "failed" if wrong else "done") for (_, _, stage), wrong in failed.items())
+    for (stage, state), number in sorted(counted.items()):
+        yield {"stage": stage, "state": state}, number
 
 
 def _requests_by_state(found: PipelineNumbers) -> Iterator[Sample]:
@@ -146,7 +183,17 @@ METRICS = (
     Metric("stage_seconds", "How long a stage took the last time.", _stage_seconds),
     Metric("stage_end_timestamp_seconds", "When a stage ended the last time.", _stage_ends),
     Metric("stage_failed", "1 where a stage failed the last time.", _failed_stages),
-    Metric("task_seconds_total", "Seconds of Spark's tasks for a table.", _task_seconds, "counter"),
+    Metric("stage_runs_total", "Runs of a stage that did something, by how they ended.", _runs_of_stages, "counter"),
+    Metric("rows_in_total", "Rows that a table's flow has taken.", _summed_by_table(lambda row: row["rows_in"]), "counter"),
+    Metric("rows_out_total", "Rows that it wrote or took out.", _summed_by_table(lambda row: row["rows_out"]), "counter"),
+    Metric("flow_seconds_total", "Seconds that it took.", _summed_by_table(lambda row: row["seconds"]), "counter"),
+    Metric("task_seconds_total", "Seconds of Spark's tasks for it.", _summed_by_table(lambda row: row["spark"].get("task_seconds")), "counter"),
+    Metric("stream_batches_total", "Batches of its streams.", _summed_by_table(lambda row: row["stream"].get("batches")), "counter"),
+    Metric("stream_seconds_total", "Seconds of these, by step.", _stream_seconds, "counter"),
+    Metric("stream_longest_batch_seconds", "The longest batch of the last run that had one.", _of_latest_stream("longest_batch_seconds")),
+    Metric("stream_state_rows", "Rows of state after the last batch.", _of_latest_stream("state_rows")),
+    Metric("stream_state_bytes", "Bytes of state in memory then.", _of_latest_stream("state_bytes")),
+    Metric("watermark_lag_seconds", "From the watermark to the start of that batch.", _of_latest_stream("watermark_lag_seconds")),
     Metric("files_missed", "Delivered files that could not be read.", lambda found: [({}, len(found.state["missed"]))]),
     Metric("records_add_up", "1 where every record that came is accounted for.", lambda found: [({}, int(found.state["adds_up"]))]),
     Metric("erasure_requests", "Requests to erase people, by state.", _requests_by_state),
@@ -160,9 +207,38 @@ def metrics(
     to: Annotated[
         Path | None, typer.Option("--to", help="The file to write, whole or not at all; otherwise standard output.")
     ] = None,
+    serve: Annotated[
+        int | None,
+        typer.Option("--serve", metavar="PORT", min=0, max=65535, help="Answer GET /metrics on this port until SIGTERM."),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="With --serve: on which address. Nobody has to log in.")] = "127.0.0.1",
 ) -> None:
     """Write numbers of lag, freshness, rows, durations and erasures in Prometheus' text format."""
+    if to is not None and serve is not None:
+        raise UsageError("--to writes once and --serve answers until it is ended: ask for one of them.")
     settings = Settings.current()
+    if serve is not None:
+        _serve_metrics(settings, pipeline, host, serve)
+        return
+    text = compose_metrics(settings, pipeline)
+    if to is None:
+        print(text, end="", flush=True)
+    else:
+        write_text_durably(to, text)
+
+
+def _serve_metrics(settings: Settings, pipeline: str | None, host: str, port: int) -> None:
+    select_pipelines(settings, pipeline)  # a wrong name is an error now, not at each request
+    try:
+        server = MetricsServer(host, port, lambda: compose_metrics(settings, pipeline))
+    except OSError as error:
+        raise UsageError(f"Nothing can listen on {host}, port {port}: {error.strerror}. --serve 0 takes any port.") from None
+    print(f"sluice: {server.url}, until SIGTERM or Ctrl-C", flush=True)
+    serve_until_signal(server)
+
+
+def compose_metrics(settings: Settings, pipeline: str | None) -> str:
+    """The numbers of one pipeline or of all. What of one cannot be read is told to standard error."""
     found, unreadable = [], []
     for name in select_pipelines(settings, pipeline):
         try:
@@ -170,11 +246,7 @@ def metrics(
         except SluiceError as error:
             unreadable.append(name)
             print(escape_keeping_lines(f"sluice: {name}: {error}"), file=sys.stderr, flush=True)
-    text = format_metrics(found, unreadable)
-    if to is None:
-        print(text, end="", flush=True)
-    else:
-        write_text_durably(to, text)
+    return format_metrics(found, unreadable)
 
 
 def format_metrics(found: Sequence[PipelineNumbers], unreadable: Sequence[str] = ()) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.runs.ledger import STAGE_STEPS, Row
-from sluice.step_times import FLOW_STEPS, PLANNING, STARTING, STREAMING, WAITING
+from sluice.step_times import FLOW_STEPS, PLANNING, STARTING, STREAMING, TABLES, WAITING
 from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
 
 OTHER = "other"
@@ -269,6 +269,46 @@ def find_failed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding("failed tasks", row["flow"], f"{failed:.0f} tasks failed and were tried again", remedy)
 
 
+_IDLE, _LONG = 0.5, 60.0
+"""The share of the cores' time, and seconds of a stage's tables, from which on cores that had nothing to do are told. Source: DataFlint."""
+
+
+def find_idle_cores(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Stages whose tables took long, and whose tasks kept less than half of the cores busy."""
+    stages: dict[str, list[Row]] = {}
+    for row in rows:
+        stages.setdefault(row["stage"], []).append(row)
+    for stage, ours in stages.items():
+        cores = max((row["spark"].get("cores", 0.0) for row in ours), default=0.0)
+        took = float(ours[0][STAGE_STEPS].get(TABLES, 0.0))
+        busy = sum(row["spark"].get("task_seconds", 0.0) for row in ours)
+        idle = 1 - busy / (cores * took) if cores and took >= _LONG else 0.0
+        if idle > _IDLE:
+            yield Finding(
+                "idle cores",
+                stage,
+                f"{cores:.0f} cores had nothing to do {idle:.0%} of {took:.0f} s",
+                "where its tables wait for each other or have few tasks: more spark.sql.shuffle.partitions, several files in place of a "
+                "large one that cannot be split; where they plan and commit: fewer cores are enough",
+            )
+
+
+_READ_AGAIN, _WORTH_TELLING = 2.0, 256 * 1024 * 1024
+
+
+def find_repeated_reads(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Flows that read more bytes than their inputs and their own table have together: some version was read twice, or more often."""
+    for row in rows:
+        read, there = row["spark"].get("input_bytes", 0.0), row["spark"].get("tables_bytes", 0.0)
+        if there and read >= _WORTH_TELLING and read >= _READ_AGAIN * there:
+            yield Finding(
+                "repeated reads",
+                row["flow"],
+                f"{read / 1e6:,.0f} MB were read of tables that have {there / 1e6:,.0f} MB: the same version {read / there:.1f} times",
+                "name an input once in the transform, and join or group what was made of it; or make what is used twice a table of its own",
+            )
+
+
 _OVERHEADS = {
     PLANNING: "a transform with very many columns or nested expressions: split it into two tables",
     STREAMING: "much of it is listing what is new: larger and fewer deliveries, and vacuumed logs",
@@ -295,6 +335,8 @@ FINDING_RULES: tuple[Callable[[Sequence[Row]], Iterator[Finding]], ...] = (
     find_wasted_task_time,
     find_spill_and_shuffle,
     find_failed_tasks,
+    find_idle_cores,
+    find_repeated_reads,
     find_overheads,
 )
 """Everything that `sluice why` looks for, in the order in which it says it."""

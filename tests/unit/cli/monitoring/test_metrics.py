@@ -26,11 +26,26 @@ LINE = re.compile(r'sluice_([a-z_]+)\{((?:[a-z_]+="(?:[^"\\\n]|\\.)*",?)*)\} (-?
 
 
 def row(flow: str, stage: str, **said: Any) -> dict[str, Any]:
-    names = ("quarantined", "dropped", "suppressed", "rescued", "late")
+    names = ("quarantined", "dropped", "suppressed", "rescued", "late", "rows_in", "rows_out", "seconds")
     times = {"started_at": AT, "ended_at": AT + timedelta(seconds=30)}
-    return {**dict.fromkeys(names), "flow": flow, "stage": stage, "spark": {}, **times, **said}
+    return {
+        **dict.fromkeys(names),
+        "flow": flow,
+        "stage": stage,
+        "spark": {},
+        "stream": {},
+        "run": "r",
+        "state": "done",
+        **times,
+        **said,
+    }
 
 
+STREAM = {"batches": 2, "computing_seconds": 1.25, "longest_batch_seconds": 0.75} | {
+    "state_rows": 7,
+    "state_bytes": 700,
+    "watermark_lag_seconds": 60,
+}
 NUMBERS = PipelineNumbers(
     "gym",
     {
@@ -41,7 +56,11 @@ NUMBERS = PipelineNumbers(
         "missed": [{"file": "ada-lovelace.json"}],
         "adds_up": True,
     },
-    [row("bpm", "silver", quarantined=2), row("bpm", "silver", quarantined=1, late=4, spark={"task_seconds": 1.5})],
+    [
+        row("bpm", "silver", quarantined=2, rows_in=30, rows_out=29, seconds=4.5, stream=STREAM | {"state_rows": 90}),
+        row("bpm", "silver", quarantined=1, late=4, spark={"task_seconds": 1.5}, stream=STREAM, run="r2", state="failed"),
+        row("hours", "silver", run="r2"),
+    ],
     [RequestStanding("r1", "certified", certified=(AT,)), RequestStanding("r2", "received")],
     AT + timedelta(hours=1),
 )
@@ -74,6 +93,20 @@ def test_every_metric_has_its_numbers() -> None:
     }
     assert found["stage_seconds"] == {'pipeline="gym",stage="silver"': 30}
     assert found["stage_failed"] == {'pipeline="gym",stage="silver"': 1}
+    assert found["stage_runs_total"] == {
+        'pipeline="gym",stage="silver",state="done"': 1,
+        'pipeline="gym",stage="silver",state="failed"': 1,
+    }
+    table = 'pipeline="gym",table="bpm"'
+    sums = {"rows_in_total": 30, "rows_out_total": 29, "flow_seconds_total": 4.5, "stream_batches_total": 4}
+    latest = {
+        "stream_state_rows": 7,
+        "stream_state_bytes": 700,
+        "watermark_lag_seconds": 60,
+        "stream_longest_batch_seconds": 0.75,
+    }
+    assert {name: found[name] for name in sums | latest} == {name: {table: number} for name, number in (sums | latest).items()}
+    assert found["stream_seconds_total"] == {'pipeline="gym",table="bpm",step="computing"': 2.5}
     assert found["certificate_age_seconds"] == {'pipeline="gym"': 3600}
     assert found["erasure_requests"] == {'pipeline="gym",state="certified"': 1, 'pipeline="gym",state="received"': 1}
     assert found["files_missed"] == {'pipeline="gym"': 1} and "lovelace" not in format_metrics([NUMBERS])

@@ -80,6 +80,24 @@ FOUND: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], str]] = {
         [row(), row(spark={"failed_tasks": 2}, state="failed")],
         "2 tasks failed",
     ),
+    "find_idle_cores": (
+        [row(stage_steps={"tables": 100.0}, spark={"task_seconds": 30.0, "cores": 4}), row("day", spark={"task_seconds": 10.0})],
+        [
+            row(stage_steps={"tables": 100.0}, spark={"task_seconds": 210.0, "cores": 4}),
+            row(stage_steps={"tables": 50.0}, spark={"task_seconds": 1.0, "cores": 4}),
+            row(stage_steps={"tables": 100.0}, spark={"task_seconds": 1.0}),
+        ],
+        "4 cores had nothing to do 90% of 100 s",
+    ),
+    "find_repeated_reads": (
+        [row(spark={"input_bytes": 900_000_000, "tables_bytes": 300_000_000})],
+        [
+            row(spark={"input_bytes": 900_000_000, "tables_bytes": 500_000_000}),
+            row(spark={"input_bytes": 900_000, "tables_bytes": 300_000}),
+            row(spark={"input_bytes": 900_000_000}),
+        ],
+        "the same version 3.0 times",
+    ),
     "find_overheads": (
         [row(steps={"planning": 7.0})],
         [row(steps={"planning": 4.0}), row(steps={"planning": 7.0}, seconds=60.0), row(steps={"computing": 9.0})],
