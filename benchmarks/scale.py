@@ -1,23 +1,21 @@
 """What grows with what: the cost of files, deliveries, commits, partitions, rows and views, each at several sizes, with its slope.
 
-    .venv/bin/python benchmarks/scale.py [--only files deliveries commits partitions rows views] [--long] [--write benchmarks/results.md]
+    .venv/bin/python benchmarks/scale.py [--short] [--only rows views] [--rows 20000 1000000] [--write benchmarks/results.md]
 
 Files, deliveries, commits and partitions are measured without a JVM: what a run pays for them before, and beside, its work on rows.
 Rows and views are real runs of `sluice run`, each in a process of its own. CPU seconds are of a process and all that it starts.
-A slope of 1 means that ten times as many cost ten times as much, 0 that they cost the same. Takes about 5 minutes; --long, with a million
-rows and ten times as many of all else, about 15. --rows measures rows at these sizes instead.
+A slope of 1 means that ten times as many cost ten times as much, 0 that they cost the same.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -27,8 +25,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from _checkout import HERE, make_checkout, use_places
 from _cpu_seconds import adopt_orphans, measure_command
+from _options import BenchmarkOptions
 from _peak_memory import watch_peak_memory
-from _results import format_table, write_section
+from _results import format_table
 from of_bulk.visits import land_records
 from sluice import delta_log
 from sluice.declare import Source
@@ -40,21 +39,21 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import Settings
 
-SHORT = {
-    "files": (100, 1_000, 10_000),
-    "deliveries": (100, 1_000, 10_000),
-    "commits": (10, 100, 1_000),
-    "partitions": (10, 100, 1_000),
-    "rows": (20_000, 200_000),
-    "views": (1, 10),
+SIZES: dict[str, list[int]] = {
+    "files": [100, 1_000, 10_000, 100_000],
+    "deliveries": [100, 1_000, 10_000, 100_000],
+    "commits": [10, 100, 1_000, 3_000],
+    "partitions": [10, 100, 1_000, 10_000],
+    "rows": [20_000, 200_000, 1_000_000],
+    "views": [1, 10, 40],
 }
-LONG = {
-    "files": (100, 1_000, 10_000, 100_000),
-    "deliveries": (100, 1_000, 10_000, 100_000),
-    "commits": (10, 100, 1_000, 3_000),
-    "partitions": (10, 100, 1_000, 10_000),
-    "rows": (20_000, 200_000, 1_000_000),
-    "views": (1, 10, 40),
+SHORT: dict[str, list[int]] = {
+    "files": [100, 1_000, 10_000],
+    "deliveries": [100, 1_000, 10_000],
+    "commits": [10, 100, 300],
+    "partitions": [10, 100, 1_000],
+    "rows": [20_000],
+    "views": [1],
 }
 
 
@@ -205,17 +204,15 @@ def format_measured(measured: Iterable[Measured]) -> str:
 
 def main() -> int:
     """Measure, print, and keep what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--only", nargs="+", choices=tuple(MEASURES), default=tuple(MEASURES))
-    parser.add_argument("--long", action="store_true")
-    parser.add_argument("--rows", nargs="+", type=int)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this file, as a section")
-    asked = parser.parse_args()
+    for name in MEASURES:
+        parser.add_argument(f"--{name}", nargs="+", type=int, default=SIZES[name], metavar="SIZE")
+    asked = parser.read_options()
     adopt_orphans()
-    sizes: dict[str, Sequence[int]] = {**(LONG if asked.long else SHORT), **({"rows": asked.rows} if asked.rows else {})}
     found: list[Measured] = []
     for name in asked.only:
-        for size in ([WARM_UP] if name in WITHOUT_JVM else []) + list(sizes[name]):
+        for size in ([WARM_UP] if name in WITHOUT_JVM else []) + list(getattr(asked, name)):
             with tempfile.TemporaryDirectory(prefix="sluice-scale-") as folder:
                 root = Path(folder) / "scale"
                 root.mkdir()
@@ -229,11 +226,9 @@ def main() -> int:
                 os.environ.clear()
                 os.environ |= before
     load = ", ".join(f"{number:.1f}" for number in os.getloadavg())
-    said = f"{os.cpu_count()} cores; load of the machine at the end (1, 5, 15 minutes): {load}."
-    text = "\n\n".join(["## What grows with what (`scale.py`)", said, format_measured(found)])
+    text = f"Load of the machine at the end (1, 5, 15 minutes): {load}.\n\n{format_measured(found)}"
     print(f"\n{text}")
-    if asked.write:
-        write_section(asked.write, "scale", text)
+    parser.write_findings(asked, "What grows with what", text)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
@@ -135,3 +136,26 @@ def test_a_benchmark_that_fails_does_not_keep_the_others_from_running(
     assert _all.main() == 0
     monkeypatch.setattr(_all, "MOST_SECONDS", 0)
     assert _all.main() == 1
+
+
+def test_a_slope_is_by_which_power_of_the_size_the_cost_grows() -> None:
+    from scale import MEASURES, SHORT, SIZES, Measured, compute_slope, format_measured
+
+    small, large = Measured("files", 100, 0.5), Measured("files", 10_000, 5.0, 3 * 2**20)
+    assert compute_slope(small, large) == pytest.approx(0.5)
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in format_measured([large, small]).splitlines()]
+    assert lines[2:] == [["files", "100", "0.5", "", ""], ["files", "10,000", "5", "0.50", "3"]]
+    assert MEASURES.keys() == SHORT.keys() == SIZES.keys()
+
+
+def test_what_grows_without_a_jvm_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from _checkout import use_places
+    from scale import MEASURES, WITHOUT_JVM
+
+    monkeypatch.setattr("os.environ", dict(os.environ))
+    for name in WITHOUT_JVM:
+        root = tmp_path / name
+        root.mkdir()
+        use_places(root)
+        found = list(MEASURES[name](root, 30))
+        assert found and all(one.size == 30 and one.cpu_seconds > 0 for one in found), name
