@@ -107,6 +107,7 @@ def all_at_once() -> dict[str, Any]:
         pytest.param("in three runs", marks=pytest.mark.slow),
         pytest.param("a file a batch", marks=pytest.mark.slow),
         "by workers",
+        "here, on the disk",
     ],
 )
 def test_every_record_is_accounted_for_and_batching_changes_nothing(
@@ -121,6 +122,8 @@ def test_every_record_is_accounted_for_and_batching_changes_nothing(
 
     if how == "by workers":
         monkeypatch.setattr(records, "HERE", -1)
+    if how == "here, on the disk":
+        monkeypatch.setattr(records, "IN_PLAN", -1)
     most = 1 if how == "a file a batch" else 1000
     sources = [Source(name=name, max_files_per_trigger=most, most_bytes="40m", **options) for name, options in SOURCES.items()]  # type: ignore[arg-type]
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, sources))

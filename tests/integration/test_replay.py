@@ -171,6 +171,19 @@ def test_a_delivery_that_was_refused_as_a_whole_is_taken_when_its_source_is_decl
     assert lake.rows("sales_quarantine") == []
 
 
+def test_a_replay_takes_no_more_bytes_at_a_time_than_an_increment(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sluice.ingest.deliveries import discovery
+
+    for number in range(3):
+        lake.land(f"sales/late{number}-20260112.csv", f"shop;day;amount\neast{number};2026-01-12;50\n")
+    lake.run("bronze")
+    assert [one["state"] for one in lake.outcomes()[-3:]] == ["quarantined"] * 3
+    lake.graph = declared(2, 20, replace(sales, delimiter=";"))
+    monkeypatch.setattr(discovery, "MOST_BYTES", 1)
+    assert lake.replay("2026-01-12", "2026-01-12")["sales"].batches == 3
+    assert len({row[0] for row in lake.rows("sales", "_delivery", "shop") if row[1].startswith("east") and len(row[1]) == 5}) == 3
+
+
 JANUARY = Interval.of("2026-01-01", "2026-01-31")
 
 

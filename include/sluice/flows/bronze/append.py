@@ -235,9 +235,9 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
     lacking = [
         row for row in read_deliveries_in_interval(workspace, source, interval) if _is_not_ingested(judged.get(row["delivery"]))
     ]
-    for start in range(0, len(lacking), source.max_files_per_trigger):
+    for part in discovery.group_into_micro_batches(source, lacking):
         stop_if_requested(workspace)
-        some = [intake.delivery_from_row(row, folder) for row in lacking[start : start + source.max_files_per_trigger]]
+        some = [intake.delivery_from_row(row, folder) for row in part]
         examined = examine_unread_deliveries(source, some, judged)
         # What is refused again for the same reason is left as it is, so that a second replay changes nothing.
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]

@@ -15,7 +15,6 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
@@ -26,11 +25,10 @@ from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.ingest.reading.examination import ExaminedDelivery
+from sluice.ingest.reading.staging import StagedRowsWriter, make_staging_folder, read_staged_rows, remove_staging_folder
 from sluice.ingest.reading.workers import (
-    NEWS,
+    COUNTS,
     PART,
-    REFUSED,
-    UNREACHED,
     balance_worker_bins,
     deserialize_new_fields,
     locate_delivery,
@@ -50,7 +48,9 @@ _TEXT = r'"([^"\\]{0,1000}(?:\\.[^"\\]{0,1000}){0,200})"\s*(?:[,}\]]|$)'
 """Bounded: Java's matching recurses, and a record may be anything."""
 _WORD = r'"?([^",}\s]+)'
 HERE = 32_000_000
-"""Up to so many bytes of text are read in this process: their rows stand in the plan, and no Python worker has to start."""
+"""Up to so many bytes of text are read in this process: no Python worker has to start."""
+IN_PLAN = 1_000_000
+"""Up to so many bytes of rows stand in the plan; more wait on the disk."""
 
 
 class ChangedWhileRead(SluiceError):
@@ -72,6 +72,10 @@ class RefusedDeliveries(SluiceError):
         return replace(item, state=MISSED if number in self.missed else QUARANTINED, reason=self.reasons[number])
 
 
+def release_nothing() -> None:
+    """For rows that stand in the plan."""
+
+
 @dataclass(frozen=True)
 class DeliveredRecords:
     """frame: None where there are no records. read: how many records by delivery. problems: how many cannot stand in bronze.
@@ -85,7 +89,7 @@ class DeliveredRecords:
     problems: int = 0
     found: dict[int, pa.StructType] = field(default_factory=dict)
     bytes: int | None = 0
-    release: Callable[[], object] = lambda: None
+    release: Callable[[], object] = release_nothing
 
     @property
     def news(self) -> pa.StructType:
@@ -180,48 +184,51 @@ def _read_in_process(
     ])
     if not everything.num_rows:
         return DeliveredRecords(read=read)
-    frame = session.createDataFrame(everything, _spark_schema(columns))
-    return DeliveredRecords(_add_ingestion_time(frame), read, problems, found, everything.nbytes)
+    if everything.nbytes <= IN_PLAN:
+        frame, release = session.createDataFrame(everything, _spark_schema(columns)), release_nothing
+    else:
+        folder = make_staging_folder(session)
+        release = partial(remove_staging_folder, folder)
+        with StagedRowsWriter(folder / "rows.parquet", everything.schema) as writer:
+            writer.add_rows(everything)
+        frame = read_staged_rows(session, folder, _spark_schema(columns))
+    return DeliveredRecords(_add_ingestion_time(frame), read, problems, found, everything.nbytes, release)
 
 
 def _read_by_workers(
     session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema, work: CountedWork
 ) -> DeliveredRecords:
     bins = balance_worker_bins(source, readable)
-    share = partial(read_worker_share, source, bins, columns)
-    schema = _spark_schema(columns).add(NEWS.name, "string").add(PART.name, "integer")
-    frame = session.range(0, len(bins), 1, len(bins)).mapInArrow(share, schema).persist(StorageLevel.MEMORY_AND_DISK)
-    by_part = frame.groupBy("_delivery", PART.name).agg(
-        F.count("*").alias("read"),
-        F.count("_problem").alias("problems"),
-        # In the order of the records: of names that differ in letter case the first becomes the column.
-        F.array_sort(F.collect_list(F.when(F.col(NEWS.name).isNotNull(), F.struct("_row", NEWS.name)))).alias("news"),
-        F.max(F.when(F.col("_row").isin(REFUSED, UNREACHED), F.col("_problem"))).alias("refused"),
-        F.max(F.col("_row") == UNREACHED).alias("unreached"),
-    )
-    counted = sorted(by_part.collect(), key=lambda row: (row._delivery, row[PART.name]))
-    work.advance(len(readable), sum(item.text_bytes for item in readable))
-    refused = {row._delivery: row.refused for row in counted if row.refused}
-    if refused:
-        frame.unpersist()
-        raise RefusedDeliveries(refused, {row._delivery for row in counted if row.unreached})
+    folder = make_staging_folder(session)
+    release = partial(remove_staging_folder, folder)
+    try:
+        share = partial(read_worker_share, source, bins, columns, folder)
+        numbers = session.range(0, len(bins), 1, len(bins))
+        blocks = numbers.mapInArrow(share, from_arrow_schema(COUNTS)).collect()
+        work.advance(len(readable), sum(item.text_bytes for item in readable))
+        refused = {row._delivery: row.refused for row in blocks if row.refused}
+        if refused:
+            raise RefusedDeliveries(refused, {row._delivery for row in blocks if row.unreached})
+    except BaseException:
+        release()
+        raise
     found: dict[int, pa.StructType] = {}
     before: dict[tuple[int, int], int] = {}
     read: Counter[int] = Counter()
-    for row in counted:
-        before[row._delivery, row[PART.name]] = read[row._delivery]
+    # In the order of the records: of names that differ in letter case the first becomes the column.
+    for row in sorted(blocks, key=lambda row: (row._delivery, row[PART.name])):
+        before.setdefault((row._delivery, row[PART.name]), read[row._delivery])
         read[row._delivery] += row["read"]
-        for first in row.news:
-            new = deserialize_new_fields(first[NEWS.name])
+        if row.news:
+            new = deserialize_new_fields(row.news)
             found[row._delivery] = types.merge_types(found.get(row._delivery, pa.struct([])), new)
-    return DeliveredRecords(
-        _add_ingestion_time(_number_through_parts(frame, before).drop(NEWS.name, PART.name)),
-        read,
-        sum(row.problems for row in counted),
-        found,
-        None,
-        frame.unpersist,
-    )
+    if not read.total():
+        release()
+        return DeliveredRecords(read=read)
+    frame = read_staged_rows(session, folder, _spark_schema(columns).add(PART.name, "integer"))
+    numbered = _number_through_parts(frame, before).drop(PART.name)
+    problems = sum(row.problems for row in blocks)
+    return DeliveredRecords(_add_ingestion_time(numbered), read, problems, found, None, release)
 
 
 def _number_through_parts(frame: DataFrame, before: Mapping[tuple[int, int], int]) -> DataFrame:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 
 from sluice.declare.ingest.source import Source
@@ -21,6 +22,7 @@ from sluice.ingest.deliveries.dates import find_date_folders
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ParsedBlock
+from sluice.ingest.reading.staging import StagedRowsWriter
 
 if TYPE_CHECKING:
     from sluice.ingest.reading.examination import ExaminedDelivery
@@ -35,13 +37,19 @@ _TECHNICAL = pa.schema([
     pa.field("_row", pa.int64()),
     pa.field("_rescued_data", pa.string()),
 ])
-NEWS = pa.field("_news", pa.string())
 PART = pa.field("_sluice_part", pa.int32())
 """Of a file that several workers read, whose part a record is in, from 0; records are numbered anew in each part."""
-REFUSED = -1
-"""The row number of what is no record: the word that a file cannot be read."""
-UNREACHED = -2
-"""The same where the disk does not give the file."""
+COUNTS = pa.schema([
+    pa.field("_delivery", pa.int64()),
+    PART,
+    pa.field("read", pa.int64()),
+    pa.field("problems", pa.int64()),
+    pa.field("news", pa.string()),
+    pa.field("refused", pa.string()),
+    pa.field("unreached", pa.bool_()),
+])
+"""What a worker says of a block of records. news: what is new in them, serialized. refused: why the rest of the file cannot be read;
+unreached: whether that is because the disk does not give it."""
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -51,42 +59,36 @@ def record_rows_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def read_worker_share(
-    source: Source, bins: list[list[DeliveryPlace]], columns: pa.Schema, numbers: Iterable[pa.RecordBatch]
+    source: Source, bins: list[list[DeliveryPlace]], columns: pa.Schema, folder: Path, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: the records of the deliveries of these bins."""
-    names = record_rows_schema(columns).names
+    """On a worker: stage the records of the deliveries of these bins in a folder, a file for each bin. Gives `COUNTS`, a row for each block."""
+    schema = record_rows_schema(columns).append(PART)
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            for place in bins[number]:
-                try:
-                    for block in read_delivery_blocks(source, place, columns):
-                        yield from _attach_worker_columns(block.rows.select(names), block.news, place.part)
-                except (UnreadableFile, OSError) as error:
-                    yield _build_refusal_row(place, error, columns)
+            with StagedRowsWriter(folder / f"{number}.parquet", schema) as writer:
+                for place in bins[number]:
+                    yield pa.RecordBatch.from_pylist(list(_stage_delivery(source, place, columns, writer)), schema=COUNTS)
+
+
+def _stage_delivery(
+    source: Source, place: DeliveryPlace, columns: pa.Schema, writer: StagedRowsWriter
+) -> Iterator[dict[str, object]]:
+    """Stage the records of a delivery, or of its part; a row of `COUNTS` for each block, and for what cannot be read."""
+    names = record_rows_schema(columns).names
+    of = {"_delivery": place.number, PART.name: place.part}
+    try:
+        for block in read_delivery_blocks(source, place, columns):
+            rows = block.rows.select(names)
+            writer.add_rows(rows.append_column(PART, pa.repeat(pa.scalar(place.part, PART.type), rows.num_rows)))
+            news = serialize_new_fields(block.news) if block.news.num_fields else None
+            yield {**of, "read": rows.num_rows, "problems": rows.num_rows - rows["_problem"].null_count, "news": news}
+    except (UnreadableFile, OSError) as error:
+        yield {**of, "read": 0, "problems": 0, "refused": unreadable_reason(error), "unreached": isinstance(error, OSError)}
 
 
 def unreadable_reason(error: Exception) -> str:
     """The reason why a file was not read, without content."""
     return f"the file could not be read: {error.strerror}" if isinstance(error, OSError) else str(error)
-
-
-def _attach_worker_columns(rows: pa.Table, news: pa.StructType, part: int) -> list[pa.RecordBatch]:
-    """The rows, the first of which says what is new in them, with the part of their file that they are of."""
-    if not rows.num_rows:
-        return []
-    text = serialize_new_fields(news) if news.num_fields else None
-    first = pa.array([text, *[None] * (rows.num_rows - 1)], pa.string())
-    found = rows.append_column(NEWS, first).append_column(PART, pa.repeat(pa.scalar(part, PART.type), rows.num_rows))
-    batches: list[pa.RecordBatch] = found.to_batches()
-    return batches
-
-
-def _build_refusal_row(place: DeliveryPlace, error: Exception, columns: pa.Schema) -> pa.RecordBatch:
-    """A row that says that the rest of the file cannot be read."""
-    row = UNREACHED if isinstance(error, OSError) else REFUSED
-    said = {"_delivery": place.number, "_row": row, "_problem": unreadable_reason(error), PART.name: place.part}
-    schema = record_rows_schema(columns).append(NEWS).append(PART)
-    return pa.RecordBatch.from_pylist([said], schema=schema)
 
 
 def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> list[list[DeliveryPlace]]:
@@ -158,7 +160,7 @@ def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -
             block.rows
             .append_column("_delivery", pa.repeat(pa.scalar(place.number, pa.int64()), count))
             .append_column("_file", pa.repeat(pa.scalar(place.file, pa.string()), count))
-            .append_column("_row", pa.array(range(start, start + count), pa.int64()))
+            .append_column("_row", pa.array(np.arange(start, start + count)))
         )
         start += count
         yield ParsedBlock(rows, block.news)

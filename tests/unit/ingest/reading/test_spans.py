@@ -265,3 +265,28 @@ def test_a_batch_takes_no_more_bytes_than_it_can_hold_even_where_nothing_is_decl
 
 def test_no_source_can_have_a_column_that_is_called_like_those_of_parts() -> None:
     assert is_reserved_column(workers.PART.name) and is_reserved_column("_sluice_before")
+
+
+def test_a_worker_stages_the_records_of_its_share_and_says_what_it_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, cut = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    good.write_text('{"a":1}\nno object\n{"a":2,"new":[1]}\n{"b":"x"}\n')
+    cut.write_bytes(b'{"a":3}\n' + b"\xff\n")
+    monkeypatch.setattr(opening, "A_PART", 30)
+    monkeypatch.setattr(workers, "A_TASK", 60)
+    items = [examine(good), replace(examine(cut), delivery=replace(examine(cut).delivery, number=8))]
+    gone = replace(examine(good), delivery=replace(examine(good).delivery, number=9, path=tmp_path / "none.jsonl"), text_bytes=1)
+    bins = workers.balance_worker_bins(SOURCE, [*items, gone])
+    numbers = [pa.RecordBatch.from_pydict({"id": [number]}) for number in range(len(bins))]
+    said = [row for one in workers.read_worker_share(SOURCE, bins, SCHEMA, tmp_path, numbers) for row in one.to_pylist()]
+    staged = [row for file in sorted(tmp_path.glob("*.parquet")) for row in parquet.read_table(file).to_pylist()]
+    assert sum(row["read"] for row in said) == len(staged) == 4
+    assert sum(row["problems"] for row in said) == 1
+    assert {row["_delivery"] for row in staged} == {7}
+    assert {(row[workers.PART.name], row["_row"], row["a"]) for row in staged} == {
+        (0, 0, 1),
+        (0, 1, None),
+        (0, 2, 2),
+        (1, 0, None),
+    }
+    assert [workers.deserialize_new_fields(row["news"]).names for row in said if row["news"]] == [["new"]]
+    assert {row["_delivery"]: row["unreached"] for row in said if row["refused"]} == {8: False, 9: True}
