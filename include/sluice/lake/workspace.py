@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.lake import commit_marks
+from sluice.lake.merged_keys import MergedKeysByTable
 from sluice.lake.places import PipelinePlaces, Places, locate_streamed_tables
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings, name_quarantine
@@ -30,6 +31,7 @@ class Workspace:
 
     interval: what a run in mode replay takes again; None in every other mode. elsewhere: the places of what belongs to no pipeline.
     follows_deletion: rows of people were taken out, and every flow has to follow, whatever it would refuse otherwise.
+    merged_keys: what the flows of this run have changed in change logs, for those that follow these.
     """
 
     settings: Settings
@@ -40,6 +42,7 @@ class Workspace:
     interval: Interval | None = None
     elsewhere: Places | None = None
     follows_deletion: bool = False
+    merged_keys: MergedKeysByTable = field(default_factory=MergedKeysByTable, compare=False)
 
     @property
     def places(self) -> Places:

@@ -217,7 +217,8 @@ class MaterializedView(Dataset[P]):
     at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
 
     folded_by: of a target of changes, the columns that its log is grouped by: its rows of one value of these are made of the log's rows of
-    that value. It cannot have a key twice, so nobody needs to look.
+    that value. It cannot have a key twice, so nobody needs to look. followed_by: the same columns where a change of the log touches only
+    rows of its own values of these.
     """
 
     kind: ClassVar[DatasetKind] = kinds.MATERIALIZED_VIEW
@@ -227,6 +228,7 @@ class MaterializedView(Dataset[P]):
     at_least: int | None = None
     subjects: str | None = None
     folded_by: tuple[str, ...] = ()
+    followed_by: tuple[str, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """What the transform makes of these inputs, without groups that are too small: nobody who runs the view gets those."""

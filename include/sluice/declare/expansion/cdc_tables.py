@@ -109,6 +109,7 @@ def _build_target_view(cdc: AutoCdc, folded: ChangeLogFold) -> MaterializedView[
         made_by=(_fingerprint_text(cdc, _OF_TARGET),),
         of_some=folded.of_some,
         folded_by=cdc.keys,
+        followed_by=() if cdc.from_snapshots else cdc.keys,  # an extract touches every key of the one before
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.tables import MaterializedView
@@ -21,7 +22,7 @@ from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 INPUT = "_input"
 _TICK = "_tick"
@@ -193,3 +194,17 @@ def _build_view_scope(
     asked: dict[str, Any] = row.asDict() if row else {}
     nullable = frozenset(column for position, column in enumerate(columns) if asked[f"_absent_{position}"])
     return ViewScope(reach, values, bounding.limits(asked), time, nullable, asked["_distinct"])
+
+
+def build_key_scope(
+    session: SparkSession, view: MaterializedView[Any], keys: pa.Table, reach: Mapping[str, InputReach]
+) -> ViewScope:
+    """The view's rows of keys that are here already, so that no job is needed to learn how many they are and where they lie.
+
+    keys: each may come twice. reach: by input, the keys' columns.
+    """
+    frame = session.createDataFrame(keys).coalesce(1)
+    bounding = targets.choose_bounding_columns(view, frame.schema, frame.columns)
+    ranges = bounding.ranges_of_rows(keys)
+    nullable = frozenset(name for name in keys.schema.names if keys[name].null_count)
+    return ViewScope(reach, F.broadcast(frame), ranges, None, nullable, keys.num_rows)

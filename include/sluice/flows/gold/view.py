@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -25,7 +26,14 @@ from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.touched import ViewScope
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions, TakenVersions, Versions
-from sluice.flows.progress.checkpoints import TRANSFORM, open_checkpoint, read_flow_memory, reason_to_rebase
+from sluice.flows.progress.checkpoints import (
+    TRANSFORM,
+    open_checkpoint,
+    read_flow_memory,
+    read_followed_versions,
+    reason_to_rebase,
+    record_followed_versions,
+)
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import (
     DISTINCT,
@@ -38,14 +46,16 @@ from sluice.flows.writing.difference import (
     refuse_repeated_keys,
 )
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
-from sluice.lake import evaluation, log, table_frames, versions
+from sluice.lake import evaluation, log, table_frames
+from sluice.lake.merged_keys import MergedKeys
 from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.tables import TableShape
+from sluice.lake.versions import is_version_whole
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
 from sluice.quality import verdicts
 from sluice.settings import Settings
-from sluice.step_times import PLANNING, measure_step
+from sluice.step_times import COMPUTING, PLANNING, measure_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,14 +79,26 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
         stored = check_view_columns(view, given)
         verdicts.check_conditions(workspace.session, view, given.schema)
     shape = targets.prepare_target_table(workspace, view, stored, anew=anew)
-    if anew is None and _has_taken_everything(workspace, view):
-        return
+    if anew is None:
+        if _has_taken_everything(workspace, view, {}):
+            return
+        merged = _find_merged_keys(workspace, view, inputs)
+        if (
+            shape is None
+            and merged
+            and _has_taken_everything(workspace, view, {name: one.versions for name, one in merged.items()})
+        ):
+            _follow_merged_keys(workspace, view, merged, report)
+            return
     reach = find_input_reaches(workspace.session, view, {name: frame.schema for name, frame in inputs.items()})
     streams.run_with_rebase(lambda why: _stream_view_changes(workspace, view, reach, report, why, shape), anew)
 
 
-def _has_taken_everything(workspace: Workspace, view: AnyView) -> bool:
-    """Whether the flow would go on, with the same declaration, over inputs that are as it has taken them."""
+def _has_taken_everything(workspace: Workspace, view: AnyView, known: Mapping[str, range]) -> bool:
+    """Whether the flow would go on, with the same declaration, over inputs that are as it has taken them.
+
+    known: by input, versions whose changes it need not have taken.
+    """
     flow, paths = workspace.graph.flow_name(view), workspace.streamed_tables(view)
     folder, identities = workspace.checkpoints(flow), {name: log.read_table_id(path) for name, path in paths.items()}
     memory = read_flow_memory(folder, flow) or {}
@@ -84,7 +106,38 @@ def _has_taken_everything(workspace: Workspace, view: AnyView) -> bool:
     marks = str(memory.get("fingerprint") or "")
     if not marks.startswith(compute_declaration_fingerprint(view)) or reason_to_rebase(folder, flow, identities, marks):
         return False
-    return not stream_starts.has_unread_changes(f"{folder}/{memory['identity']}", identities, paths)
+    followed = read_followed_versions(memory)
+    return not stream_starts.has_unread_changes(f"{folder}/{memory['identity']}", identities, paths, followed, known)
+
+
+def _find_merged_keys(workspace: Workspace, view: AnyView, inputs: Mapping[str, DataFrame]) -> dict[str, MergedKeys]:
+    """By input, the keys of which this run has just merged rows into it, where a change touches the view's rows of its own key alone."""
+    found = {}
+    for name, frame in inputs.items():
+        merged = workspace.merged_keys.find(name)
+        if merged is not None and view.followed_by and set(view.followed_by) <= set(frame.columns):
+            found[name] = merged
+    return found
+
+
+@measure_step(COMPUTING)
+def _follow_merged_keys(workspace: Workspace, view: AnyView, merged: Mapping[str, MergedKeys], report: FlowReport) -> None:
+    """Recompute the rows of the keys that were merged, from the inputs as they are now. Neither stream nor change feed is asked for them.
+
+    Where this is killed before its end, the flow's stream takes the same changes, and finds no difference in what was done.
+    """
+    streams.stop_if_requested(workspace)
+    flow = workspace.graph.flow_name(view)
+    versions = {name: version for name in view.reads if (version := log.latest_table_version(workspace.path(name))) is not None}
+    by_key = InputReach({key: f"`{key}`" for key in view.followed_by})
+    # An input that does not have the keys, as of truncates, is read in whole.
+    reach = {name: by_key if name in merged else InputReach({}) for name in view.reads}
+    workspace.note(flow, inputs=versions)
+    known, recomputed = choice.read_table_states(workspace, view), RecomputeReport(report)
+    part = ViewBatch(workspace, view, reach, versions, TakenVersions(versions, versions), known, recomputed)
+    part.follow_keys([one.rows for one in merged.values()])
+    record_followed_versions(workspace.checkpoints(flow), flow, versions)
+    report.batches += 1
 
 
 def _stream_view_changes(
@@ -108,6 +161,7 @@ def _stream_view_changes(
         marks,
         anew,
         lambda: stream_starts.find_starts_at_latest_change(paths, feed=True),
+        lambda followed: stream_starts.find_starts_past(paths, followed),
     )
     why = (
         _INPUTS if checkpoint.rebased == TRANSFORM and not targets.has_transform_changed(workspace, view) else checkpoint.rebased
@@ -227,7 +281,7 @@ class ViewBatch:
         """Why changes that are to be followed by a join cannot be."""
         for name in sorted(found):
             for other, version in self._find_versions_beside(name).items():
-                if version is None or not versions.is_version_whole(self.workspace.path(other), version):
+                if version is None or not is_version_whole(self.workspace.path(other), version):
                     return f"a change of '{name}' can touch any row, since '{other}' cannot be read as it was"
         return None
 
@@ -235,6 +289,22 @@ class ViewBatch:
         """The inputs that changed rows of one are joined with. Of the others that change, all that is touched is found by their own bounds."""
         at = {**self.versions, **self._find_versions_beside(name)}
         return {one: read_view_input(self.workspace, one, at.get(one)) for one in self.view.reads}
+
+    def follow_keys(self, keys: Sequence[pa.Table]) -> None:
+        """Recompute the rows of some keys, those that the view is followed by, or everything where that is cheaper."""
+        view = self.view
+        why = choice.reason_for_full_recompute(view, self.known)
+        given = pa.concat_tables([some.select(list(view.followed_by)) for some in keys])
+        scope = touched.build_key_scope(self.workspace.session, view, given, self.reach)
+        if why is None and choice.is_most_of_view_touched(self.workspace, view, self.known, [scope]):
+            why = "most rows touched"
+        if why is not None:
+            self._recompute_in_full(why)
+            return
+        made, changes = self._merge_difference(scope)
+        self.recomputed.note_rows(made, self.known[view.name].rows)
+        if changes.unplaced:
+            self._recompute_in_full(_ELSEWHERE)
 
     def recompute_whole_view(self) -> None:
         """Recompute the whole view and merge what differs."""
@@ -261,6 +331,8 @@ class ViewBatch:
         if scope is not None:
             new, old = scope.of_view(new, made=True), scope.of_view(old)
         evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
+        if scope is None and (written := self._fill_unjudged(new)) is not None:
+            return written.inserted, written
         with persist_frame(self._judge_and_treat(new)) as judged:
             made = self._count_verdicts(judged)
             there = choice.count_rows_within_limits(self._path, scope.limits() if scope is not None else {})
@@ -278,6 +350,17 @@ class ViewBatch:
                 return made, MergeCounts(unplaced=1)  # or more: none of them was placed
         self.recomputed.report.count_merge(changes)
         return made, changes
+
+    def _fill_unjudged(self, new: DataFrame) -> MergeCounts | None:
+        """Write all rows in one pass where nothing is asked of them beforehand: they meet no rule, and no key comes twice. None elsewhere."""
+        rows = choice.sum_row_counts(self.known)
+        if self.view.expectations or not self.view.folded_by or rows is None:
+            return None
+        filled = fill_empty_table(self._judge_and_treat(new).drop(*verdicts.VERDICT), self._path, rows)
+        if filled is not None:
+            self.recomputed.report.rows_in += filled.inserted
+            self.recomputed.report.count_merge(filled)
+        return filled
 
     def _holds_more_than(self, made: int) -> bool:
         """Whether the table has another number of rows than the view: then a key is in it twice, which no merge puts right."""

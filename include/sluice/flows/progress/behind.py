@@ -64,7 +64,10 @@ def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]
         if done
         else {name: end + 1 for name, end in batches.read_batch_end_versions(str(place), 0, tables).items()}
     )
-    return {name: (version, not done) for name, version in unread.items()}
+    followed = checkpoints.read_followed_versions(memory)
+    return {
+        name: (max(version, followed.get(name, -1) + 1), not done and name not in followed) for name, version in unread.items()
+    }
 
 
 def _find_lag_past_retention(path: str, flow: str, version: int, whole: bool, now: datetime) -> LaggingFlow | None:

@@ -44,20 +44,26 @@ def open_checkpoint(
     fingerprint: str = "",
     anew: str | None = None,
     find_starts: Callable[[], Mapping[str, int]] = dict,
+    find_starts_past: Callable[[Mapping[str, int]], Mapping[str, int]] = dict,
 ) -> Checkpoint:
     """A flow's checkpoint, a fresh one where it cannot go on.
 
     inputs: the table ids of what the flow streams, by name. fingerprint: of the transform; "" where a change of it does not matter.
-    anew: a reason to start anew in any case. find_starts: gives the `starts` of a fresh checkpoint. Raises UsageError where the folder
-    belongs to another flow.
+    anew: a reason to start anew in any case. find_starts: gives the `starts` of a fresh checkpoint. find_starts_past:
+    gives them where the flow came further without its stream (`record_followed_versions`), of the versions that it took.
+
+    Raises UsageError where the folder belongs to another flow.
     """
     place = Path(folder)
     memory = read_flow_memory(folder, flow)
-    reason = anew or _reason_if_broken(place, memory, inputs, fingerprint) or _reason_if_not_begun(place, memory)
-    if reason is None and memory is not None:
+    followed = read_followed_versions(memory)
+    reason = anew or _reason_if_broken(place, memory, inputs, fingerprint)
+    reason = reason or (None if followed else _reason_if_not_begun(place, memory))
+    passed = followed if reason is None and memory is not None and _is_past_stream(place, memory, followed) else {}
+    if reason is None and memory is not None and not passed:
         identity = str(memory["identity"])
         return Checkpoint(flow, str(place / identity), identity, _reason_if_unfinished(place, memory), _read_starts(memory))
-    identity, starts = uuid.uuid4().hex[:12], find_starts()
+    identity, starts = uuid.uuid4().hex[:12], find_starts_past(passed) if passed else find_starts()
     (place / identity).mkdir(parents=True)
     _write_flow_memory(
         place,
@@ -68,6 +74,7 @@ def open_checkpoint(
             "fingerprint": fingerprint,
             "reason": reason,
             "starts": dict(starts),
+            **({"followed": passed} if passed else {}),
         },
     )
     if memory is not None:
@@ -89,6 +96,31 @@ def reset_checkpoint(folder: str, flow: str, why: str = "its checkpoint was rese
     if memory is not None:
         _write_flow_memory(place, {**memory, "reset": why})
         shutil.rmtree(place / str(memory["identity"]), ignore_errors=True)
+
+
+def record_followed_versions(folder: str, flow: str, versions: Mapping[str, int]) -> None:
+    """Note that a flow has taken its inputs up to these versions, without its stream. To be called under the lease, after the commit.
+
+    When its stream is next needed, it begins after them. Errors as of `open_checkpoint`.
+    """
+    memory = read_flow_memory(folder, flow)
+    if memory is not None:
+        _write_flow_memory(Path(folder), {**memory, "followed": dict(versions)})
+
+
+def read_followed_versions(memory: Mapping[str, object] | None) -> dict[str, int]:
+    """By input, the last version that a flow has taken without its stream, by what flow.json says; none where it never did."""
+    found = memory.get("followed") if memory is not None else None
+    return {str(name): int(version) for name, version in found.items()} if isinstance(found, dict) else {}
+
+
+def _is_past_stream(place: Path, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:
+    """Whether the flow came further without its stream than with it."""
+    checkpoint, inputs = place / str(memory["identity"]), memory.get("inputs")
+    tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
+    last = max(batches.list_batch_numbers(checkpoint / "commits"), default=-1)
+    ends = batches.read_batch_end_versions(str(checkpoint), last, tables)
+    return any(ends.get(name, -1) < version for name, version in followed.items())
 
 
 def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:

@@ -59,15 +59,18 @@ def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
     begun, done = batches.list_batch_numbers(place / "offsets"), batches.list_batch_numbers(place / "commits")
     last = max(done, default=None)
+    streamed = read_stream_positions(str(place), last, tables) if last is not None and last in begun else {}
+    reached = move_past_followed(streamed, checkpoints.read_followed_versions(memory))
+    finished = _modification_time(place / "commits" / str(last)) if last is not None else None
     return FlowProgress(
         flow=flow,
         identity=identity,
         reason=str(memory["reason"]) if memory.get("reason") else None,
         made_at=_modification_time(place / "metadata") or _modification_time(Path(folder) / "flow.json"),
         batch=last,
-        finished_at=_modification_time(place / "commits" / str(last)) if last is not None else None,
+        finished_at=finished if reached == streamed else _modification_time(Path(folder) / "flow.json"),
         unfinished=tuple(sorted(begun - done)) if last is None else tuple(sorted(batch for batch in begun if batch > last)),
-        positions=read_stream_positions(str(place), last, tables) if last is not None and last in begun else {},
+        positions=reached,
         tables=tables,
     )
 
@@ -83,6 +86,16 @@ def read_stream_positions(checkpoint: str, batch: int, tables: Mapping[str, str]
     """By input, where a stream stands when a batch is done. checkpoint: its path; tables: the ids of its inputs by name."""
     ends = batches.read_batch_offsets(checkpoint, batch, tables)
     return {name: StreamPosition(version, max(index + 1, 0), snapshot) for name, version, index, snapshot in ends}
+
+
+def move_past_followed(streamed: Mapping[str, StreamPosition], followed: Mapping[str, int]) -> dict[str, StreamPosition]:
+    """Where a flow stands that took these versions of its inputs without its stream, too (`checkpoints.record_followed_versions`)."""
+    ahead = {
+        name: StreamPosition(version + 1)
+        for name, version in followed.items()
+        if name not in streamed or streamed[name].version <= version
+    }
+    return {**streamed, **ahead}
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,18 @@ def find_starts_at_latest_change(tables: Mapping[str, str], feed: bool) -> dict[
     return _leave_out_unknown((name, _find_latest_change(path, feed)) for name, path in tables.items())
 
 
+def find_starts_past(tables: Mapping[str, str], followed: Mapping[str, int]) -> dict[str, int]:
+    """By name, the version after the last one that a flow has taken, for a stream of change feeds that goes on there.
+
+    Where there is none yet, the stream begins with the last change, which the flow then takes a second time.
+    """
+    found = {}
+    for name, path in tables.items():
+        latest, wanted = log.latest_table_version(path), followed.get(name, -1) + 1
+        found[name] = wanted if latest is not None and wanted <= latest else _find_latest_change(path, feed=True)
+    return _leave_out_unknown(found.items())
+
+
 def _find_start_with_all_rows(path: str) -> int | None:
     latest = log.latest_table_version(path)
     if latest is None or latest >= _MOST_COMMITS:
@@ -115,16 +127,29 @@ def has_unread_rows_of_sources(checkpoint: str, name: str, table_id: str, path: 
 
 
 @measure_step(LOOKING)
-def has_unread_changes(checkpoint: str, identities: Mapping[str, str], paths: Mapping[str, str]) -> bool:
-    """Whether tables, whose change data feeds a stream reads, have changed rows, columns or properties that it has not taken.
+def has_unread_changes(
+    checkpoint: str,
+    identities: Mapping[str, str],
+    paths: Mapping[str, str],
+    followed: Mapping[str, int],
+    known: Mapping[str, range],
+) -> bool:
+    """Whether tables, whose change data feeds a stream reads, have changed rows, columns or properties that its flow has not taken.
 
-    identities, paths: of the tables, by name.
+    identities, paths: of the tables, by name. followed: by name, the version up to which the flow came without its stream. known: by name,
+    versions whose rows do not count, because the flow knows of them already.
     """
     standing = _read_standing(checkpoint, identities)
+    reached = positions.move_past_followed(standing.positions, followed)
+    if reached != standing.positions:
+        # Its stream would begin after what was followed, and not where it stopped: it need not move on in time.
+        standing = _Standing(reached, time.time())
     taken = standing.positions
     try:
         return any(
-            name not in taken or standing.is_to_move_on(path, taken[name]) or _has_table_changed(path, taken[name])
+            name not in taken
+            or standing.is_to_move_on(path, taken[name])
+            or _has_table_changed(path, taken[name], known.get(name, range(0)))
             for name, path in paths.items()
         )
     except StreamChangesLost:
@@ -142,8 +167,8 @@ def _read_standing(checkpoint: str, identities: Mapping[str, str]) -> _Standing:
     return _Standing({name: position for name, position in found.items() if not position.snapshot}, finished)
 
 
-def _has_table_changed(path: str, position: StreamPosition) -> bool:
-    if positions.list_changes_since(path, position, feed=True):
+def _has_table_changed(path: str, position: StreamPosition, known: range) -> bool:
+    if any(change.version not in known for change in positions.list_changes_since(path, position, feed=True)):
         return True
     latest = log.latest_table_version(path) or 0
     versions = range(position.version, latest + 1)

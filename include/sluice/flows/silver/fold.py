@@ -10,6 +10,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -46,9 +47,10 @@ from sluice.flows.writing.difference import (
     persist_frame,
 )
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
-from sluice.flows.writing.ranges import Limits, compute_value_ranges, limits_condition
+from sluice.flows.writing.ranges import BoundingColumns, Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import evaluation, log, table_frames, tables
+from sluice.lake.merged_keys import MergedKeys
 from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.row_sizes import RowsSize, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
@@ -187,8 +189,35 @@ def _merge_scope(
         old = target.where(limits_condition(compute_value_ranges(new, bounding)) | dead)
         two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
         operations = plan_fold_operations(workspace, table, source, new, old, again, two_files)
+    return merge_fold_operations(workspace, table, operations, bounding, at_most)
+
+
+def merge_fold_operations(
+    workspace: Workspace, table: AnyTable, operations: DataFrame, bounding: BoundingColumns, at_most: RowsSize | None = None
+) -> MergeCounts:
+    """Apply the operations of a fold to its table. Of a change log the target's flow is handed the keys that were changed.
+
+    Arguments and errors as of `apply_merge_operations`.
+    """
+    path = workspace.path(table.name)
+    before = log.latest_table_version(path)
+
+    def hand_keys_on(rows: pa.Table) -> None:
+        after = log.latest_table_version(path)
+        if before is not None and after is not None:
+            keys = MergedKeys(before, after, rows.select([key for key in table.keys if key in rows.schema.names]))
+            workspace.merged_keys.hand_on(table.name, keys)
+
     return apply_merge_operations(
-        workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True, at_most=at_most
+        workspace.session,
+        path,
+        operations,
+        table.keys,
+        bounding,
+        TWO_FILES.format(table.name),
+        unique=True,
+        at_most=at_most,
+        on_few=hand_keys_on if table.serves else None,
     )
 
 

@@ -18,7 +18,6 @@ from sluice.flows.silver import fold
 from sluice.flows.silver.aside import requarantine_rows
 from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.silver.made import (
-    TWO_FILES,
     AnyTable,
     check_key_in_one_file,
     make_judged_rows,
@@ -28,7 +27,7 @@ from sluice.flows.silver.made import (
 )
 from sluice.flows.silver.scope import feeding_sources, live_deliveries
 from sluice.flows.writing import targets
-from sluice.flows.writing.difference import apply_merge_operations, persist_frame
+from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import count_verdicts
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
 from sluice.lake import evaluation, table_frames
@@ -96,9 +95,7 @@ def _refold_keys(
         near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, table.replayed_by))
         old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, table.replayed_by)
         operations = fold.plan_fold_operations(workspace, table, source, select_winning_rows(table, good), old, F.lit(True))
-        changes = apply_merge_operations(
-            workspace.session, path, operations, table.keys, bounding, TWO_FILES.format(table.name), unique=True
-        )
+        changes = fold.merge_fold_operations(workspace, table, operations, bounding)
     report.count_merge(changes)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -94,18 +94,23 @@ def apply_merge_operations(
     conflict: str = "",
     unique: bool = False,
     at_most: RowsSize | None = None,
+    on_few: Callable[[pa.Table], None] | None = None,
 ) -> MergeCounts:
     """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
     Raises Repeated where a key comes twice, and SluiceError with the text `conflict` where an operation is X. unique: a key cannot come twice,
     as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
     at_most: the size of the operations where it is known: few are counted here, and Spark makes one pass over them instead of two.
+    on_few: takes the operations once they are committed, where they were few.
     """
     known = at_most if unique and at_most is not None and at_most.bytes is not None else None
     if known is not None and small_writes.is_merged_by_delta_rs(path, keys, known.rows, known.bytes or 0):
         few = operations.toArrow()
         if small_writes.are_dates_within_reach(few):
-            return _merge_few_operations(session, path, few, keys, bounding, conflict)
+            done = _merge_few_operations(session, path, few, keys, bounding, conflict)
+            if on_few is not None and few.num_rows:
+                on_few(few)
+            return done
     with persist_frame(operations) as kept_operations:
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
         if not found.rows:
@@ -115,6 +120,8 @@ def apply_merge_operations(
         if rows is not None and small_writes.are_dates_within_reach(rows):
             # The mark last of all: reading it fails where the JVM is gone, and nothing is to be written then.
             done = small_writes.merge_few_rows(path, rows, keys, found.integers, commit_marks.read_session_mark(session))
+            if on_few is not None:
+                on_few(rows)
         else:
             done = _merge_through_spark(session, path, kept_operations, keys, found)
     return replace(done, unplaced=found.inserts - done.inserted)

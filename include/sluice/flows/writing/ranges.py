@@ -113,6 +113,10 @@ class BoundingColumns:
             if self._kind(name) in _INTEGERS and not found[f"_nulls_{position}"] and found[f"_low_{position}"] is not None
         }
 
+    def ranges_of_rows(self, rows: pa.Table) -> Limits:
+        """The ranges of rows that are here, of the columns of whole numbers."""
+        return {name: ((str(low), str(high)),) for name, (low, high) in self.integer_ends_of_rows(rows).items()}
+
     def integer_ends_of_rows(self, rows: pa.Table) -> dict[str, tuple[int, int]]:
         """The same of rows that are here."""
         plain = [name for name in self.columns if self._kind(name) in _INTEGERS and rows.num_rows and not rows[name].null_count]
