@@ -165,7 +165,7 @@ def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     """Change files of what was followed without the stream may be gone; a lake of before, without such keys, goes on as it did."""
     land(lake, "2", (1, "Oslo", 3, "update"))
     lake.run()
-    folder, flow = flow_folder(lake, "members")
+    folder, _ = flow_folder(lake, "members")
     made = json.loads((Path(folder) / "flow.json").read_text())
     for file in Path(lake.workspace().path("members_changes"), "_change_data").glob("*.parquet"):
         file.unlink()

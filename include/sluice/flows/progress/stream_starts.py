@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 
 from sluice.delta_log import LOG
 from sluice.flows.progress import batches, positions
@@ -131,8 +132,8 @@ def has_unread_changes(
     checkpoint: str,
     identities: Mapping[str, str],
     paths: Mapping[str, str],
-    followed: Mapping[str, int],
-    known: Mapping[str, range],
+    followed: Mapping[str, int] = MappingProxyType({}),
+    known: Mapping[str, range] = MappingProxyType({}),
 ) -> bool:
     """Whether tables, whose change data feeds a stream reads, have changed rows, columns or properties that its flow has not taken.
 

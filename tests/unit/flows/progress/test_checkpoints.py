@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.conftest import settings_at
 
 from sluice.errors import LakeTooNew, UsageError
-from sluice.flows.progress import checkpoints
+from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import lock
@@ -185,3 +186,28 @@ def test_a_flow_whose_own_file_is_garbled_starts_anew(tmp_path: Path, content: s
     (tmp_path / "flow" / "flow.json").write_text(content)
     fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased == "its checkpoint was lost" and fresh.identity != first.identity
+
+
+def test_a_flow_that_went_on_without_its_stream_gets_a_checkpoint_that_begins_behind(tmp_path: Path) -> None:
+    folder, inputs = str(tmp_path / "flow"), {"a": "1"}
+    first = open_checkpoint(folder, "gold_day", inputs, "code")
+    finish(first)
+    checkpoints.record_followed_versions(folder, "gold_day", {"a": 2})  # no further than the stream was
+    assert open_checkpoint(folder, "gold_day", inputs, "code").identity == first.identity
+    checkpoints.record_followed_versions(folder, "gold_day", {"a": 7})
+    assert checkpoints.reason_to_rebase(folder, "gold_day", inputs, "code") is None
+    told = []
+
+    def find_starts_past(versions: Mapping[str, int]) -> dict[str, int]:
+        told.append(dict(versions))
+        return {"a": 8}
+
+    for _ in range(2):  # killed before its first batch, it begins there again, and not with everything
+        fresh = open_checkpoint(folder, "gold_day", inputs, "code", find_starts_past=find_starts_past)
+        assert (fresh.rebased, fresh.starts) == (None, {"a": 8}) and fresh.identity != first.identity
+        assert not Path(first.path).exists()
+    assert told == [{"a": 7}] * 2
+    progress = positions.read_flow_progress(folder, "gold_day")
+    assert progress is not None and progress.positions == {"a": positions.StreamPosition(8)} and progress.reason is None
+    assert open_checkpoint(folder, "gold_day", inputs, "other").rebased == "its transform changed"
+    assert checkpoints.read_followed_versions(checkpoints.read_flow_memory(folder, "gold_day")) == {}
