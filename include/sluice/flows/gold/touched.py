@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold import in_time
@@ -22,7 +23,7 @@ from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame
 
 INPUT = "_input"
 _TICK = "_tick"
@@ -196,14 +197,13 @@ def _build_view_scope(
     return ViewScope(reach, values, bounding.limits(asked), time, nullable, asked["_distinct"])
 
 
-def build_key_scope(
-    session: SparkSession, view: MaterializedView[Any], keys: pa.Table, reach: Mapping[str, InputReach]
-) -> ViewScope:
+def build_key_scope(target: DataFrame, view: MaterializedView[Any], keys: pa.Table, reach: Mapping[str, InputReach]) -> ViewScope:
     """The view's rows of keys that are here already, so that no job is needed to learn how many they are and where they lie.
 
-    keys: each may come twice. reach: by input, the keys' columns.
+    target: the view's table, which has the types of the keys. keys: each may come twice. reach: by input, the keys' columns.
     """
-    frame = session.createDataFrame(keys).coalesce(1)
+    types = StructType([StructField(name, target.schema[name].dataType) for name in keys.schema.names])
+    frame = target.sparkSession.createDataFrame(keys, types).coalesce(1)
     bounding = targets.choose_bounding_columns(view, frame.schema, frame.columns)
     ranges = bounding.ranges_of_rows(keys)
     nullable = frozenset(name for name in keys.schema.names if keys[name].null_count)

@@ -295,7 +295,8 @@ class ViewBatch:
         view = self.view
         why = choice.reason_for_full_recompute(view, self.known)
         given = pa.concat_tables([some.select(list(view.followed_by)) for some in keys])
-        scope = touched.build_key_scope(self.workspace.session, view, given, self.reach)
+        target = table_frames.read_table(self.workspace.session, self._path)
+        scope = touched.build_key_scope(target, view, given, self.reach)
         if why is None and choice.is_most_of_view_touched(self.workspace, view, self.known, [scope]):
             why = "most rows touched"
         if why is not None:
