@@ -10,7 +10,7 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,9 @@ from sluice import record_tables
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import commit_marks, log, small_writes, table_frames, tables
-from sluice.lake.layout import JoinedSizes, decide_layout
+from sluice.lake import commit_marks, file_rewrites, log, small_writes, table_frames, tables
+from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
+from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.tables import read_table_retention
@@ -48,14 +49,51 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demand
         report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
         if decision.needed:
             workspace.note(OPTIMIZE.name)
-            where = _partitions_clause(decision.partitions) if len(decision.partitions) < decision.of else ""
-            if not (where or decision.join) and small_writes.is_laid_out_by_delta_rs(path, zorder):
-                note = commit_marks.read_session_mark(workspace.session)
-                before, after = small_writes.lay_out_small_table(path, zorder, note)
-            else:
-                before, after = _lay_out_through_spark(workspace.session, path, where, zorder, decision.join)
+            asked = workspace.graph.find_asked_columns(declared.name)
+            questions = measure_asked_questions(path, asked)
+            before, after = _lay_out_as_decided(workspace.session, path, zorder, decision)
             report.notes.append(f"{before} files > {after}" + (f" by {', '.join(zorder)}" if zorder else ""))
+            _note_what_it_bought(report, questions, measure_asked_questions(path, asked))
     return report
+
+
+def _lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], decision: LayoutDecision) -> tuple[int, int]:
+    """How many files were written anew, and of how many before."""
+    if decision.groups:
+        return _rewrite_file_groups(session, path, zorder, decision.groups)
+    where = _partitions_clause(decision.partitions) if len(decision.partitions) < decision.of else ""
+    if not (where or decision.join) and small_writes.is_laid_out_by_delta_rs(path, zorder):
+        return small_writes.lay_out_small_table(path, zorder, commit_marks.read_session_mark(session))
+    return _lay_out_through_spark(session, path, where, zorder, decision.join)
+
+
+def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str], groups: Sequence[FileGroup]) -> tuple[int, int]:
+    note, files = commit_marks.read_session_mark(session), {one.path: one for one in log.list_data_files(path)}
+
+    def lay_out(staged: str) -> None:
+        if small_writes.is_laid_out_by_delta_rs(staged, zorder):
+            small_writes.lay_out_small_table(staged, zorder, None)
+        else:
+            made_of = small_writes.ORDERED_FILE if zorder else small_writes.ONE_FILE
+            _lay_out_through_spark(session, staged, "", zorder, JoinedSizes(made_of, made_of))
+
+    counts = [file_rewrites.rewrite_file_group(path, group, files, zorder, note, lay_out) for group in groups]
+    return sum(before for before, _ in counts), sum(after for _, after in counts)
+
+
+def _note_what_it_bought(
+    report: FlowReport, before: Mapping[str, QuestionCost | None], after: Mapping[str, QuestionCost | None]
+) -> None:
+    for column, was in before.items():
+        now = after.get(column)
+        report.notes.append(describe_question_costs(column, was, now))
+        if was is not None and now is not None:
+            report.questions[column] = {
+                "files_before": round(was.files, 2),
+                "files_after": round(now.files, 2),
+                "bytes_before": round(was.bytes),
+                "bytes_after": round(now.bytes),
+            }
 
 
 def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:

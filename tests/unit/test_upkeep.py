@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
+from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
-from sluice.lake import layout, log, small_writes
-from sluice.lake.layout import decide_layout, find_small_files_of_one_size, has_grown_since_rewrite
+from sluice.errors import SluiceError
+from sluice.lake import log, small_writes
+from sluice.lake.file_overlap import FileExtent, find_small_files_of_one_size
+from sluice.lake.file_rewrites import rewrite_file_group
+from sluice.lake.layout import decide_by_partitions, decide_layout, has_grown_since_rewrite, measure_asked_questions
 from sluice.lake.log import PartitionFiles
 
 MIB = 1024 * 1024
@@ -59,33 +64,6 @@ def test_without_an_order_of_rows_a_file_of_a_good_size_stays() -> None:
     assert has_grown_since_rewrite([*files, *[7 * MIB] * 10], good=16 * MIB), "small ones are joined once they are as much"
 
 
-@pytest.mark.parametrize(
-    ("file_sizes", "joined"),
-    [
-        ([MIB] * 49, 0),
-        ([MIB] * 50, 50),
-        ([20 * MIB] * 80, 0),
-        ([*[MIB // 100] * 50, *[MIB // 2] * 7], 50),
-        ([*[MIB // 100] * 20, *[MIB] * 40], 0),
-        ([100, *[MIB // 100] * 500], 500),
-        ([100] * 5 + [MIB] * 1000, 1000),
-        ([], 0),
-    ],
-    ids=[
-        "nearly many",
-        "many",
-        "large enough",
-        "joined ones stay",
-        "of two sizes, few of each",
-        "a tiny one is no obstacle",
-        "nor are a few",
-        "no file",
-    ],
-)
-def test_many_small_files_of_one_size_are_joined_and_no_other(file_sizes: list[int], joined: int) -> None:
-    assert len(find_small_files_of_one_size(file_sizes)) == joined
-
-
 @pytest.mark.parametrize("most", [MIB // 50, MIB, 12 * MIB], ids=["tiny", "small", "not so small"])
 def test_in_a_year_of_daily_files_each_byte_is_joined_about_once_and_files_stay_few(most: int) -> None:
     """Only by the second rule: what it costs by itself, and that it alone keeps files few."""
@@ -95,7 +73,7 @@ def test_in_a_year_of_daily_files_each_byte_is_joined_about_once_and_files_stay_
     for _ in range(365):
         files.append(chance.randint(most // 4, most))
         came += files[-1]
-        if group := find_small_files_of_one_size(files):
+        if group := [one.size for one in find_small_files_of_one_size([FileExtent("", size) for size in files])]:
             rewritten += sum(group)
             for size in group:
                 files.remove(size)
@@ -103,45 +81,146 @@ def test_in_a_year_of_daily_files_each_byte_is_joined_about_once_and_files_stay_
     assert len(files) < 60 and 0.8 * came < rewritten <= came
 
 
-def append_rows(path: str, number: int) -> None:
-    write_deltalake(path, pa.table({"id": [number], "text": ["x" * 200]}), mode="append")
-
-
-def test_what_is_good_is_neither_read_nor_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_good_is_neither_read_nor_written_again() -> None:
     """Through Spark, `integration/test_upkeep.py`; here, by the sizes: only files below the largest of the small ones are taken."""
     partitions = [
         PartitionFiles({"city": "a"}, [100 * MIB] * 100 + [10 * MIB] * 60),
         PartitionFiles({"city": "b"}, [400 * MIB, *[MIB] * 50]),
     ]
-    monkeypatch.setattr(log, "list_partition_file_sizes", lambda path: partitions)
-    monkeypatch.setattr(layout, "_has_new_data", lambda path: True)
-    decision = decide_layout("somewhere", ())
+    decision = decide_by_partitions(partitions, ordered=False)
     assert decision.join and 10 * MIB < decision.join.below <= 16 * MIB
     assert decision.join.into <= 1024 * MIB, "as large as OPTIMIZE makes files, and no larger"
     assert decision.partitions == partitions and "60 small files" in decision.why
 
 
-def test_many_small_files_are_a_reason_and_after_a_rewrite_there_is_none(tmp_path: Path) -> None:
+STATISTICS = {"delta.dataSkippingStatsColumns": "id,day", "delta.enableChangeDataFeed": "true"}
+
+
+def append_rows(path: str, ids: Sequence[int], day: int = 0, partitioned: bool = False) -> None:
+    """A delivery as delta-rs commits it; each row has a text of its own."""
+    rows = pa.table({
+        "id": pa.array(ids, pa.int64()),
+        "day": pa.array([date(2026, 1, 1) + timedelta(days=day)] * len(ids)),
+        "text": [f"{day}-{number}" for number in ids],
+    })
+    write_deltalake(path, rows, mode="append", configuration=STATISTICS, partition_by=["day"] if partitioned else None)
+
+
+def read_rows(path: str) -> list[dict[str, object]]:
+    """The table's content, in one order whatever its files are."""
+    return pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT * FROM t ORDER BY id, day, text").read_all()).to_pylist()
+
+
+def rewrite_as_decided(path: str, zorder: Sequence[str]) -> int:
+    """Do what is decided, as the stage does it, without Spark. Returns the bytes that were written."""
+    decision = decide_layout(path, zorder)
+    files = {one.path: one for one in log.list_data_files(path)}
+    for group in decision.groups:
+        rewrite_file_group(path, group, files, zorder, None, lambda staged: (small_writes.lay_out_small_table(staged, zorder, None), None)[1])
+    return sum(group.size for group in decision.groups)
+
+
+@pytest.mark.parametrize("zorder", [("id",), ("day",), ()], ids=["over one another", "in order", "in no order"])
+def test_a_year_of_daily_increments_is_well_laid_out_and_upkeep_writes_no_more_than_came(tmp_path: Path, zorder: tuple[str, ...]) -> None:
+    """Commits of delta-rs: 365 appends; every seventh day corrects rows of the days before by a MERGE, which copies their files."""
+    path, chance = str(tmp_path / "t"), random.Random(3)
+    came = rewritten = merged = rewrites = 0
+    for day in range(365):
+        append_rows(path, chance.sample(range(10**6), 50), day)
+        came += log.list_data_files(path)[0].size
+        if day % 7 == 6:
+            before = {one.path for one in log.list_data_files(path)}
+            small_merge(path, date(2026, 1, 1) + timedelta(days=day - 1))
+            merged += sum(one.size for one in log.list_data_files(path) if one.path not in before)
+        if written := rewrite_as_decided(path, zorder):
+            rows = read_rows(path) if rewrites % 8 == 0 else None
+            rewritten, rewrites = rewritten + written, rewrites + 1
+            assert decide_layout(path, zorder).why == "no data came since the last rewrite", "a second run has nothing to do"
+            assert rows is None or len(rows) == 50 * (day + 1)
+    files = log.list_data_files(path, zorder)
+    assert 0 < rewritten <= came + merged and rewritten + merged <= 3 * came
+    assert len(files) < 70 and rewrites < 60
+    assert len(read_rows(path)) == 365 * 50
+    if zorder == ("day",):
+        question = measure_asked_questions(path, zorder)["day"]
+        assert question and question.files < 2
+
+
+def small_merge(path: str, day: date) -> None:
+    """Correct the rows of a day."""
+    table = DeltaTable(path)
+    table.update(updates={"text": "'corrected'"}, predicate=f"day = '{day}' AND id % 10 = 0")
+
+
+@pytest.mark.parametrize("partitioned", [False, True], ids=["one table", "partitions"])
+def test_only_the_files_of_a_group_are_written_anew_and_no_row_changes(tmp_path: Path, partitioned: bool) -> None:
     path = str(tmp_path / "t")
-    write_deltalake(path, pa.table({"id": list(range(60_000)), "text": [f"{n * 7919 % 60_013}" for n in range(60_000)]}))
-    for number in range(49):
-        append_rows(path, number)
-    assert not decide_layout(path, ()).needed
-    append_rows(path, 49)
-    decision = decide_layout(path, ())
-    assert decision.needed and decision.join and "50 small files" in decision.why
-    DeltaTable(path).optimize.compact()
-    again = decide_layout(path, ())
-    assert not again.needed and again.why == "no data came since the last rewrite", "a second run has nothing to do"
+    append_rows(path, range(2_000_000, 2_050_000), 1, partitioned)
+    for day in range(9):
+        append_rows(path, range(day, 9_000 + day, 9), 1, partitioned)
+    good = max(log.list_data_files(path), key=lambda one: one.size).path
+    before, rows = {one.path for one in log.list_data_files(path)}, read_rows(path)
+    decision = decide_layout(path, ("id",))
+    assert decision.why.startswith("9 files; ") and "9 of 10 files" in decision.why, decision.why
+    questions = measure_asked_questions(path, ("id", "text"))
+    rewrite_as_decided(path, ("id",))
+    after = {one.path for one in log.list_data_files(path)}
+    assert good in after and len(before - after) == 9 and len(after - before) == 1
+    assert read_rows(path) == rows
+    now = measure_asked_questions(path, ("id", "text"))
+    assert now["text"] is None and questions["id"] and now["id"] and now["id"].files < questions["id"].files
+    text = (Path(path) / "_delta_log" / f"{DeltaTable(path).version():020d}.json").read_text()
+    assert '"dataChange":true' not in text and text.count('"remove"') == 9
+    assert not [*Path(path).glob(".spark-staging*")], "nothing is left beside the table"
+    changes = DeltaTable(path).load_cdf(starting_version=DeltaTable(path).version()).read_all()
+    assert changes.num_rows == 0, "who follows the table sees no change"
+
+
+def test_somebody_elses_commit_ends_a_rewrite_and_the_table_is_theirs(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for day in range(9):
+        append_rows(path, range(day, 900 + day, 9), day)
+    decision, files = decide_layout(path, ("id",)), {one.path: one for one in log.list_data_files(path)}
+
+    def lay_out_while_somebody_writes(staged: str) -> None:
+        small_writes.lay_out_small_table(staged, ("id",), None)
+        append_rows(path, [7], 99)
+
+    with pytest.raises(SluiceError, match="Somebody else wrote to the table"):
+        rewrite_file_group(path, decision.groups[0], files, ("id",), None, lay_out_while_somebody_writes)
+    assert len(read_rows(path)) == 901 and len([*Path(path).glob("*.parquet")]) == 10
+    assert not [*Path(path).glob(".spark-staging*")]
+
+
+def test_a_rewrite_that_lost_rows_is_not_committed(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for day in range(9):
+        append_rows(path, range(day, 900 + day, 9), day)
+    decision, files = decide_layout(path, ("id",)), {one.path: one for one in log.list_data_files(path)}
+    with pytest.raises(SluiceError, match="do not have the rows of the old"):
+        rewrite_file_group(path, decision.groups[0], files, ("id",), None, lambda staged: None)
+    assert DeltaTable(path).version() == 8
 
 
 def test_a_decision_says_its_numbers_also_where_it_is_no(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    write_deltalake(path, pa.table({"id": list(range(60_000)), "text": [f"{n * 7919 % 60_013}" for n in range(60_000)]}))
-    append_rows(path, 1)
+    append_rows(path, range(60_000))
+    append_rows(path, [1])
     decision = decide_layout(path, ())
-    assert not decision.needed and re.fullmatch(r"2 files; [\d.]+ k?B came since the last rewrite left [\d.]+ kB", decision.why)
+    assert not decision.needed
+    assert re.fullmatch(r"2 files; 2 files; [\d.]+ k?B came since the last rewrite left [\d.]+ kB", decision.why), decision.why
+    assert decide_layout(path, ("id",)).why == "2 of 2 files lie over one another"
+    assert decide_layout(path, ("text",)).why.endswith("; 'text' has no statistics")
     demanded = decide_layout(path, (), demanded=True)
     assert demanded.needed and demanded.join is None
     small_writes.lay_out_small_table(path, (), None)
     assert decide_layout(path, (), demanded=True).why == "demanded, but there is nothing to join"
+
+
+def test_a_table_that_is_written_through_spark_alone_is_decided_by_partitions(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    rows = pa.table({"id": [1, 2], "city": ["a", "b"]})
+    for _ in range(2):
+        write_deltalake(path, rows, mode="append", partition_by=["city"], configuration=STATISTICS)
+    decision = decide_layout(path, ("id",))
+    assert decision.needed and not decision.groups and (len(decision.partitions), decision.of) == (2, 2)

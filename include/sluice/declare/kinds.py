@@ -151,7 +151,9 @@ class Declaration:
     free_text: tuple[str, ...] = ()
     may_refresh: bool = True
     # Said of what is made of sources.
+    keys: tuple[str, ...] = ()
     zorder_by: tuple[str, ...] = ()
+    asked_by: tuple[str, ...] = ()
     table_expectations: tuple[Any, ...] = ()
     treatments: Mapping[str, Any] = MappingProxyType({})
     place: str | None = None

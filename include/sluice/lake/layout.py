@@ -1,10 +1,14 @@
 """Whether a table's files are worth writing anew: decided from its log alone, without a JVM, and said with its numbers.
 
-Two rules, each for one partition, or for the whole of a table without partitions:
+For each partition, or for the whole of a table without partitions. Where some files can be written anew and no other
+(`file_rewrites`), by the first rule that asks for it, and within the budget (`file_overlap`):
 
-* as many bytes came as the last rewrite left: all of it is written anew, in the order that is declared;
-* where no order is declared, 50 small files of about the same size: these alone are joined, so that nothing that is good is read. In a year of
-  daily increments each byte is then written about once more. Source of the 50: Delta's auto compaction and Fabric's fast optimise.
+* of the files that lie over one another (where no order is declared: that are small), as many bytes came as the last rewrite left: these;
+* so many files lie over one another that the depth falls to less than half: these;
+* 50 small files of about one size: these.
+
+Of a table that Spark alone may write, which lays out whole partitions, by bytes: all of a partition where as many came as were left, and
+where no order is declared 50 small files as well. A `cluster_by` table belongs here: what of it is to be written anew Delta knows.
 """
 
 from __future__ import annotations
@@ -13,16 +17,23 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sluice.lake import log
-from sluice.lake.log import PartitionFiles
+from sluice.lake import file_rewrites, log
+from sluice.lake.file_overlap import (
+    WORTH_OPENING,
+    FileExtent,
+    FileGroup,
+    QuestionCost,
+    choose_file_groups,
+    count_budget,
+    find_deepest_files,
+    find_small_files_of_one_size,
+    format_bytes,
+    measure_point_questions,
+)
+from sluice.lake.log import DataFile, PartitionFiles
 
 LARGE_FILE = 512 * 1024 * 1024
 """Half of the size that OPTIMIZE makes files of: what is as large is left as it is."""
-WORTH_OPENING = 16 * 1024 * 1024
-"""A file of so many bytes is as good as a larger one, where no order of rows is declared: reading it takes longer than opening it."""
-MANY_SMALL_FILES = 50
-_SAME_SIZE = 4
-"""A file of at most so many times the mean of those that are smaller is of about their size."""
 
 _FIRST_LOOK = 50
 """So many commits are looked at first: what is asked for is nearly always among them."""
@@ -40,15 +51,16 @@ class JoinedSizes:
 
 @dataclass(frozen=True)
 class LayoutDecision:
-    """Which partitions are to be written anew, of how many, and why, or why not.
+    """Which files are to be written anew, or all files of which partitions, of how many, and why, or why not.
 
-    join: only small files are joined; None: all files of these partitions are written anew.
+    groups: these files alone, each group for itself; none: all files of the partitions. join: of these, only small files are joined.
     """
 
     partitions: Sequence[PartitionFiles]
     of: int
     why: str
     join: JoinedSizes | None = None
+    groups: Sequence[FileGroup] = ()
 
     @property
     def needed(self) -> bool:
@@ -62,20 +74,75 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
     if demanded:
         several = [one for one in partitions if zorder or len(one.file_sizes) > 1]
         return LayoutDecision(several, len(partitions), "demanded" if several else "demanded, but there is nothing to join")
+    if not partitions:
+        return LayoutDecision((), 0, "it has no file")
     if not _has_new_data(path):
         return LayoutDecision((), len(partitions), "no data came since the last rewrite")
-    good = LARGE_FILE if zorder else WORTH_OPENING
+    if file_rewrites.is_rewritten_by_files(path, zorder):
+        return decide_by_files(log.list_data_files(path, zorder), zorder)
+    return decide_by_partitions(partitions, bool(zorder))
+
+
+def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str]) -> LayoutDecision:
+    """Which files of a table are to be written anew, where these alone can be. files: with their ends in the declared order."""
+    by_partition: dict[tuple[object, ...], list[DataFile]] = {}
+    for one in files:
+        by_partition.setdefault(tuple(one.partition.values()), []).append(one)
+    known = [column for column in zorder if any(column in one.ends for one in files)]
+    unknown = "".join(f"; '{column}' has no statistics" for column in zorder if column not in known)
+    extents = {key: [_measure_extent(one, known) for one in some] for key, some in by_partition.items()}
+    budget = count_budget([one for some in extents.values() for one in some])
+    partitions, groups, reasons = [], list[FileGroup](), list[tuple[int, str]]()
+    for key in sorted(extents, key=repr):
+        chosen, said = choose_partition_groups(extents[key], bool(zorder), bool(known), budget)
+        reasons.append((len(extents[key]), said))
+        if chosen:
+            budget -= sum(group.size for group in chosen)
+            groups += chosen
+            partitions.append(PartitionFiles(by_partition[key][0].partition, [one.size for one in extents[key]]))
+    if groups:
+        taken = sum(len(group.files) for group in groups)
+        worst = max(groups, key=lambda group: len(group.files))
+        why = f"{worst.why}; {taken} of {len(files)} files, {format_bytes(sum(group.size for group in groups))}, are written anew"
+        return LayoutDecision(partitions, len(extents), why + unknown, groups=groups)
+    return LayoutDecision((), len(extents), max(reasons)[1] + unknown)
+
+
+def choose_partition_groups(
+    files: Sequence[FileExtent], ordered: bool, with_ends: bool, budget: float
+) -> tuple[list[FileGroup], str]:
+    """The groups of files of one partition that are to be written anew, and what was found.
+
+    ordered: whether an order is declared. with_ends: whether the files' ends in it are known; else any file can hold any value.
+    """
+    grown = find_deepest_files(files) if ordered else [one for one in files if one.size < WORTH_OPENING]
+    sizes = [one.size for one in grown]
+    if has_grown_since_rewrite(sizes) and sum(sizes) <= budget:
+        over = " over one another" if ordered and with_ends else ""
+        return [FileGroup(grown, f"{_describe_growth(PartitionFiles({}, sizes), LARGE_FILE)}{over}")], ""
+    groups, said = choose_file_groups(files, ordered and with_ends, budget)
+    if groups or not said or (ordered and with_ends):
+        return groups, said
+    return groups, f"{said}; {_describe_growth(PartitionFiles({}, [one.size for one in files]), LARGE_FILE)}"
+
+
+def _measure_extent(one: DataFile, columns: Sequence[str]) -> FileExtent:
+    return FileExtent(one.path, one.size, one.rows, tuple(one.ends.get(column) for column in columns))
+
+
+def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool) -> LayoutDecision:
+    """Which partitions of a table are to be written anew, where Spark lays them out as a whole. ordered: whether an order is declared."""
+    good = LARGE_FILE if ordered else WORTH_OPENING
     grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes, good)]
     if grown:
         return LayoutDecision(grown, len(partitions), _describe_growth(_most_grown(grown, good), good))
-    groups = {} if zorder else _find_groups_of_small_files(partitions)
+    groups = {} if ordered else _find_groups_of_small_files(partitions)
     if groups:
         sizes = max(groups.values(), key=len)
-        why = f"{len(sizes)} small files of about the same size, {_format_bytes(sum(sizes))} together"
+        why = f"{len(sizes)} small files of about the same size, {format_bytes(sum(sizes))} together"
         join = JoinedSizes(1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), 2 * LARGE_FILE))
         return LayoutDecision([partitions[place] for place in groups], len(partitions), why, join)
-    why = _describe_growth(_most_grown(partitions, good), good) if partitions else "it has no file"
-    return LayoutDecision((), len(partitions), why)
+    return LayoutDecision((), len(partitions), _describe_growth(_most_grown(partitions, good), good))
 
 
 def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = LARGE_FILE) -> bool:
@@ -88,22 +155,19 @@ def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = LARGE_FILE) -
     return len(file_sizes) > 1 and came >= left
 
 
-def find_small_files_of_one_size(file_sizes: Sequence[int]) -> list[int]:
-    """The sizes of the smallest files that are of about the same size, of which there are many; none where there are no such."""
-    found: list[int] = []
-    for size in sorted(size for size in file_sizes if size < WORTH_OPENING):
-        if found and size > _SAME_SIZE * sum(found) / len(found):
-            if len(found) >= MANY_SMALL_FILES:
-                break
-            found = []  # a few that are smaller do not keep the many from being joined
-        found.append(size)
-    return found if len(found) >= MANY_SMALL_FILES else []
+def measure_asked_questions(path: str, columns: Sequence[str]) -> Mapping[str, QuestionCost | None]:
+    """What a question of one value of each of these columns that the table has must open, as it is now, by its log. None: it says nothing."""
+    there = [column for column in columns if column in log.read_column_names(path)]
+    return measure_point_questions([_measure_extent(one, there) for one in log.list_data_files(path, there)], there)
 
 
 def _find_groups_of_small_files(partitions: Sequence[PartitionFiles]) -> Mapping[int, list[int]]:
     """By place of a partition, the sizes of those of its files that are to be joined."""
-    found = {place: find_small_files_of_one_size(one.file_sizes) for place, one in enumerate(partitions)}
-    return {place: sizes for place, sizes in found.items() if sizes}
+    found = {
+        place: find_small_files_of_one_size([FileExtent("", size) for size in one.file_sizes])
+        for place, one in enumerate(partitions)
+    }
+    return {place: [one.size for one in files] for place, files in found.items() if files}
 
 
 def _split_by_rewrite(file_sizes: Sequence[int], good: int) -> tuple[int, int]:
@@ -122,14 +186,7 @@ def _most_grown(partitions: Sequence[PartitionFiles], good: int) -> PartitionFil
 
 def _describe_growth(one: PartitionFiles, good: int) -> str:
     left, came = _split_by_rewrite(one.file_sizes, good)
-    return f"{len(one.file_sizes)} files; {_format_bytes(came)} came since the last rewrite left {_format_bytes(left)}"
-
-
-def _format_bytes(number: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number} B"
+    return f"{len(one.file_sizes)} files; {format_bytes(came)} came since the last rewrite left {format_bytes(left)}"
 
 
 def _has_new_data(path: str) -> bool:

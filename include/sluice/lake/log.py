@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -246,3 +246,44 @@ def list_partition_file_sizes(path: str) -> list[PartitionFiles]:
         sizes.setdefault(tuple(values), []).append(int(size))
     names = [name.removeprefix("partition.") for name in columns]
     return [PartitionFiles(dict(zip(names, values, strict=True)), sizes[values]) for values in sorted(sizes, key=repr)]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table: its path as the log has it, the values of its partition, its size in bytes, its rows (None: not counted).
+
+    ends: by column, the least and the greatest value that it can hold; a column of which the log says nothing is missing. partition: by
+    column; a file's own value is both ends.
+    """
+
+    path: str
+    partition: Mapping[str, Any]
+    size: int
+    rows: int | None
+    ends: Mapping[str, tuple[Any, Any]]
+
+
+def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
+    """The files of a table as it is now. columns: those of which the ends are wanted. Raises DamagedLog."""
+    table = open_checked_table(path)
+    actions = table.get_add_actions(flatten=True)
+    names = actions.schema.names if len(actions) else []
+    listed = {name: pa.chunked_array(actions[name]).to_pylist() for name in names if _is_wanted(name, columns)}
+    by = [str(name) for name in table.metadata().partition_columns]
+    found = []
+    for place, file in enumerate(listed.get("path", [])):
+        partition = {name: listed[f"partition.{name}"][place] for name in by}
+        ends = {name: (value, value) for name, value in partition.items() if name in columns and value is not None}
+        for column in columns:
+            low, high = (listed[f"{end}.{column}"][place] if f"{end}.{column}" in listed else None for end in ("min", "max"))
+            if low is not None and high is not None:
+                # The log has instants in milliseconds, cut off.
+                ends[column] = (low, high + timedelta(milliseconds=1) if isinstance(high, datetime) else high)
+        rows = listed["num_records"][place] if "num_records" in listed else None
+        found.append(DataFile(file, partition, int(listed["size_bytes"][place]), rows, ends))
+    return found
+
+
+def _is_wanted(name: str, columns: Sequence[str]) -> bool:
+    kind, _, column = name.partition(".")
+    return name in ("path", "size_bytes", "num_records") or kind == "partition" or (kind in ("min", "max") and column in columns)

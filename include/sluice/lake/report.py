@@ -41,7 +41,8 @@ class FlowReport(FlowCounts):
     verified_part: which part of the table was found to be as it should, or not, as "3/8"; None: nothing could be said.
     steps: the seconds of its steps, job_tags: what Spark knows its jobs by (`sluice.step_times`). table_files: of a table with a new version,
     how many files were added and removed, how many rows were copied, how many files and bytes are there now.
-    decision: of the stage that lays tables out, whether and why it did, or why not.
+    decision: of the stage that lays tables out, whether and why it did, or why not. questions: what it bought: by column, how many files and
+    bytes a question of one value opens by the log's statistics, before and after.
     spark: what Spark counted of its jobs (`sluice.lake.spark_counters`). stream: what it counted of the flow's streams
     (`sluice.flows.progress.stream_numbers`).
     """
@@ -64,6 +65,7 @@ class FlowReport(FlowCounts):
     table_files: dict[str, int] = field(default_factory=dict)
     spark: dict[str, float] = field(default_factory=dict)
     stream: dict[str, float] = field(default_factory=dict)
+    questions: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)

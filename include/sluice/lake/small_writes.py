@@ -58,8 +58,10 @@ MOST_SORTED_ROWS = 500_000
 _FIRST_DAY, _LAST_DAY = ((end - date(1970, 1, 1)).days for end in (date.min, date.max))
 _BREAKS_CHECK = "Invalid data found"
 """What delta-rs says of rows that do not meet a CHECK, before it quotes the condition."""
-_ONE_FILE = 1024 * 1024 * 1024
+ONE_FILE = 1024 * 1024 * 1024
 """The size of files that Delta's OPTIMIZE makes."""
+ORDERED_FILE = 16 * 1024 * 1024
+"""The size of the files that rows in an order are written to: a question then opens a part of them."""
 
 _STATISTICS_LENGTH = 32
 """So many letters of a text Delta on Spark puts into a table's log."""
@@ -182,7 +184,7 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
     """
     table = open_table_to_change(path)
     options: dict[str, Any] = {
-        "target_size": _ONE_FILE,
+        "target_size": ORDERED_FILE if zorder else ONE_FILE,
         "writer_properties": _choose_file_statistics(table),
         "commit_properties": _mark_commit(note),
         "post_commithook_properties": _NO_HOOKS,

@@ -38,7 +38,7 @@ RUNS = pa.schema([
     pa.field(ENTRY, pa.int64()),
     *(
         pa.field(name, pa.string())
-        for name in ("verified_part", "steps", "stage_steps", "table_files", "spark", "decision", "stream")
+        for name in ("verified_part", "steps", "stage_steps", "table_files", "spark", "decision", "stream", "questions")
     ),
 ])
 """One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
@@ -47,8 +47,8 @@ rules_version: of the rules by which rows were judged, NULL where none were. int
 was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why.
 written_by: what wrote the new versions, Spark, delta-rs or both. verified_part: which part of the table was found to be as it should, or not, as 3/8.
 steps, stage_steps: JSON, seconds by step of the flow and of the whole stage (`sluice.step_times`). table_files: JSON, the files of its new
-versions; spark, stream: JSON, what Spark counted of its jobs and of its streams; decision: whether it was laid out, and why or why not (as
-`sluice.lake.report` says).
+versions; spark, stream: JSON, what Spark counted of its jobs and of its streams; decision: whether it was laid out, and why or why not;
+questions: JSON, what that bought (as `sluice.lake.report` says).
 The counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns by which runs and outcomes without an entry are in order."""
@@ -71,7 +71,17 @@ WITHOUT_DATA = frozenset({
 })
 """Commits that leave every row as it is."""
 
-FLOW_OBJECTS = ("rules", "quarantine_reasons", "null_rules", "table_rules", "steps", "table_files", "spark", "stream")
+FLOW_OBJECTS = (
+    "rules",
+    "quarantine_reasons",
+    "null_rules",
+    "table_rules",
+    "steps",
+    "table_files",
+    "spark",
+    "stream",
+    "questions",
+)
 """The columns of the run ledger that hold a JSON object of a flow."""
 STAGE_STEPS = "stage_steps"
 _OF_OUTCOME = (

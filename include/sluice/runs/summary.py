@@ -39,6 +39,7 @@ def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
         "table_files",
         "spark",
         "stream",
+        "questions",
     )
     found = {name: getattr(report, name) for name in names}
     for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):

@@ -162,6 +162,12 @@ class Graph:
         """The names of the tables that Sluice keeps for a declared one: the logs of an `auto_cdc`."""
         return tuple(table.name for table in self.tables.values() if table.serves == name)
 
+    def find_asked_columns(self, name: str) -> tuple[str, ...]:
+        """The columns by whose values a table is asked: as declared, else the keys of the views that read it, and else its own."""
+        declared = self[name]
+        readers = [key for view in self.views.values() if name in view.reads for key in view.keys]
+        return tuple(dict.fromkeys(declared.asked_by or readers or declared.keys))
+
     def below(self, name: str) -> set[str]:
         """The names of everything that reads `name`, directly or through others; of a source, the table that its records go into."""
         found: set[str] = set()

@@ -32,6 +32,7 @@ _OF_COLUMNS = (
     "track_history_column_list",
     "track_history_except_column_list",
     "zorder_by",
+    "asked_by",
     "partition_by",
     "personal",
 )
@@ -71,6 +72,7 @@ class AutoCdc(Declaration):
     personal: tuple[str, ...] = ()
     treatments: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
     zorder_by: tuple[str, ...] = ()
+    asked_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     schema: str | None = None
     restricted: bool = False
@@ -107,7 +109,12 @@ class AutoCdc(Declaration):
         if self.column_list and self.except_column_list:
             found.append("column_list and except_column_list exclude each other.")
         needed = {"keys": self.keys, "subject": (self.subject,) if self.subject else ()}
-        for of, columns in (*needed.items(), ("partition_by", self.partition_by), ("zorder_by", self.zorder_by)):
+        for of, columns in (
+            *needed.items(),
+            ("partition_by", self.partition_by),
+            ("zorder_by", self.zorder_by),
+            ("asked_by", self.asked_by),
+        ):
             for name in columns:
                 if name in self.except_column_list:
                     found.append(f"{of} names '{name}', which except_column_list leaves out.")
@@ -160,6 +167,7 @@ def auto_cdc(
     subject_at: str | None = None,
     personal: Personal = (),
     zorder_by: Names = (),
+    asked_by: Names = (),
     partition_by: Names = (),
     schema: str | None = None,
     restricted: bool = False,
@@ -185,6 +193,7 @@ def auto_cdc_from_snapshot(
     subject_at: str | None = None,
     personal: Personal = (),
     zorder_by: Names = (),
+    asked_by: Names = (),
     partition_by: Names = (),
     schema: str | None = None,
     restricted: bool = False,

@@ -59,6 +59,8 @@ class Dataset(Declaration, Generic[P]):
     by one. subject_at: the time that a row is about, as SQL over the stored columns; needed where the subject's identifiers change hands
     (`Link`).
 
+    asked_by: the columns by whose values it is asked; what OPTIMIZE bought is measured by them. They change nothing of the table.
+
     own_personal: the personal columns that the declaration names; `personal` also has those inherited by name. place: where a table that
     Sluice keeps for itself lies below the pipeline's bookkeeping. serves: the declared table that such a table is kept for. made_by: the
     functions and texts that the fingerprint covers, where the function is not the user's own. declared_in: the module that declares it.
@@ -70,6 +72,7 @@ class Dataset(Declaration, Generic[P]):
     reads: tuple[str, ...]
     keys: tuple[str, ...]
     zorder_by: tuple[str, ...] = ()
+    asked_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     subject: str | None = None
     subject_at: str | None = None
@@ -94,7 +97,7 @@ class Dataset(Declaration, Generic[P]):
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"
         check_declared_name(self.name, "Table")
-        for of in ("reads", "keys", "zorder_by", "partition_by", "personal"):
+        for of in ("reads", "keys", "zorder_by", "asked_by", "partition_by", "personal"):
             object.__setattr__(self, of, check_names(getattr(self, of), of, owner))
         object.__setattr__(self, "own_personal", self.personal if self.own_personal is None else self.own_personal)
         object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")

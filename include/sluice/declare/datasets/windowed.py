@@ -105,6 +105,7 @@ def windowed(
     watermark: Watermark | Mapping[str, Watermark] | None = None,
     closes_when_idle: str | None = None,
     zorder_by: Names = (),
+    asked_by: Names = (),
     partition_by: Names = (),
     subject: str | None = None,
     personal: Personal = (),
@@ -123,6 +124,7 @@ def windowed(
     def declare(function: Callable[P, DataFrame]) -> Windowed[P]:
         options: dict[str, Any] = {
             "zorder_by": zorder_by,
+            "asked_by": asked_by,
             "partition_by": partition_by,
             "subject": subject,
             **split_personal_treatments(personal),

@@ -97,6 +97,7 @@ def _build_target_view(cdc: AutoCdc, folded: ChangeLogFold) -> MaterializedView[
         reads=folded.reads,
         keys=(*cdc.keys, *cdc.of_intervals[:1]),
         zorder_by=cdc.zorder_by,
+        asked_by=cdc.asked_by,
         partition_by=cdc.partition_by,
         subject=cdc.subject,
         subject_at=cdc.subject_at,
@@ -137,6 +138,7 @@ def expand_table_with_deletes(table: Table[Any]) -> tuple[TemporaryView, AutoCdc
         "personal",
         "treatments",
         "zorder_by",
+        "asked_by",
         "partition_by",
         "schema",
     )

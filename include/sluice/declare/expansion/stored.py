@@ -229,7 +229,12 @@ def _check_named_columns(dataset: Dataset[Any], text: SchemaText) -> None:
     """Raises DeclarationError where the declaration names a column that its schema has not. A change log has columns of its own."""
     if dataset.shape:
         return
-    named = {"keys": dataset.keys, "zorder_by": dataset.zorder_by, "partition_by": dataset.partition_by}
+    named = {
+        "keys": dataset.keys,
+        "zorder_by": dataset.zorder_by,
+        "asked_by": dataset.asked_by,
+        "partition_by": dataset.partition_by,
+    }
     named["subject"] = (dataset.subject,) if dataset.subject else ()
     named["personal"] = tuple(dataset.treatments)
     if dataset.sequence_by:

@@ -1,0 +1,229 @@
+"""How the files of a table overlap along columns, by the least and greatest values in its log: which of them are worth writing anew together.
+
+It knows lists of files and nothing else. Of three measures the decision is made:
+
+* **depth**: how many files can hold a value. Files are written anew where it falls to less than half by that, and these files alone;
+* **small files**: 50 of about the same size, also where they do not overlap. Source: Delta's auto compaction, Fabric's fast optimise;
+* **the budget**: each byte that is there has been written anew once by upkeep, on average, and never more. A file that upkeep wrote says by
+  its name how often its bytes have been.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+WORTH_OPENING = 16 * 1024 * 1024
+"""A file of so many bytes is as good as a larger one, where no order of rows is declared: reading it takes longer than opening it."""
+MANY_SMALL_FILES = 50
+FEWEST_OVERLAPPING = 8
+"""Fewer files over one another are left: to open them costs less than to write them."""
+SAME_SIZE = 4
+"""A file of at most so many times the mean of those that are smaller is of about their size."""
+_MOST_POINTS = 2_000
+"""At so many values at most it is counted how many files can hold them."""
+_MOST_GROUPS = 20
+_TIMES_REWRITTEN = re.compile(r"rewritten-(\d+)\.(\d\d)-")
+
+
+@dataclass(frozen=True)
+class FileExtent:
+    """A file: its size in bytes, its rows (None: not counted), and by column its least and greatest value; None where nobody knows them."""
+
+    path: str
+    size: int
+    rows: int | None = None
+    ends: tuple[tuple[Any, Any] | None, ...] = ()
+
+    @property
+    def times_rewritten(self) -> float:
+        """How often upkeep has written its bytes anew, on average."""
+        found = _TIMES_REWRITTEN.match(self.path.rpartition("/")[2])
+        return float(f"{found[1]}.{found[2]}") if found else 0.0
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """Files that are to be written anew together, and why."""
+
+    files: Sequence[FileExtent]
+    why: str
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return sum(one.size for one in self.files)
+
+    @property
+    def times_rewritten(self) -> float:
+        """How often the bytes have been written anew when this is done; rounded up, so that nothing is forgotten."""
+        before = sum(one.size * one.times_rewritten for one in self.files) / max(self.size, 1)
+        return 1 + math.ceil(before * 100) / 100
+
+    def name_rewritten_file(self, name: str) -> str:
+        """What a file is called that is written of these. name: as its writer called it."""
+        return f"rewritten-{self.times_rewritten:.2f}-{name}"
+
+
+def count_budget(files: Sequence[FileExtent]) -> float:
+    """How many bytes may be written anew: as many as there are, less those that have been."""
+    return sum(one.size * (1 - one.times_rewritten) for one in files)
+
+
+def choose_file_groups(files: Sequence[FileExtent], ordered: bool, budget: float) -> tuple[list[FileGroup], str]:
+    """The groups of files of one partition that are worth writing anew, each for itself, and what was found, with its numbers.
+
+    ordered: whether the files' ends are of the declared columns; else each file can hold any value, and one of 16 MiB is good.
+    budget: so many bytes at most.
+    """
+    left, groups, found = list(files), [], ""
+    while len(groups) < _MOST_GROUPS:
+        group, said = _choose_group(left, ordered, budget)
+        found = found or said
+        if group is None:
+            break
+        groups.append(group)
+        budget -= group.size
+        taken = {one.path for one in group.files}
+        left = [one for one in left if one.path not in taken]
+    return groups, found
+
+
+def _choose_group(files: Sequence[FileExtent], ordered: bool, budget: float) -> tuple[FileGroup | None, str]:
+    over = find_deepest_files(files) if ordered else list(files)
+    depth = len(over)
+    what = f"{depth} of {len(files)} files lie over one another" if ordered else f"{len(files)} files"
+    wanted = _select_by_size([one for one in over if ordered or one.size < WORTH_OPENING], depth)
+    fitting = _select_by_size(wanted, depth, budget)
+    small = find_small_files_of_one_size(files)
+    if fitting:
+        return FileGroup(fitting, f"{what}, {depth - len(fitting) + 1} when {len(fitting)} of them are one"), what
+    if small and sum(one.size for one in small) <= budget:
+        return FileGroup(small, f"{len(small)} small files of about the same size"), what
+    if wanted or small:
+        return (
+            None,
+            f"{what}; to write {format_bytes(sum(one.size for one in wanted or small))} anew is more than the budget of {format_bytes(budget)}",
+        )
+    return None, what
+
+
+def _select_by_size(over: Sequence[FileExtent], depth: int, budget: float = float("inf")) -> list[FileExtent]:
+    """The smallest of files that lie over one another, as many as are of about one size; none where that is not worth it.
+
+    depth: how many files there are over one another in all, with those that are not to be chosen.
+    """
+    chosen: list[FileExtent] = []
+    total = 0
+    for one in sorted(over, key=lambda one: one.size):
+        if chosen and one.size > SAME_SIZE * total / len(chosen):
+            if len(chosen) >= FEWEST_OVERLAPPING:
+                break
+            chosen, total = [], 0  # a few that are smaller do not keep the many from being joined
+        if total + one.size > budget:
+            break
+        chosen.append(one)
+        total += one.size
+    return chosen if len(chosen) >= FEWEST_OVERLAPPING and depth > 2 * (depth - len(chosen) + 1) else []
+
+
+def find_small_files_of_one_size(files: Sequence[FileExtent]) -> list[FileExtent]:
+    """The smallest files that are of about the same size, of which there are many; none where there are no such."""
+    found: list[FileExtent] = []
+    total = 0
+    for one in sorted((one for one in files if one.size < WORTH_OPENING), key=lambda one: one.size):
+        if found and one.size > SAME_SIZE * total / len(found):
+            if len(found) >= MANY_SMALL_FILES:
+                break
+            found, total = [], 0  # a few that are smaller do not keep the many from being joined
+        found.append(one)
+        total += one.size
+    return found if len(found) >= MANY_SMALL_FILES else []
+
+
+def find_deepest_files(files: Sequence[FileExtent]) -> list[FileExtent]:
+    """The files that can hold that value of which most files can: of several columns, that set of values.
+
+    A value at which one file ends and another begins is the other's. A file whose ends are not known can hold all.
+    """
+    if not files or not files[0].ends:
+        return list(files)
+    low, high = _rank_ends(files)
+    points = np.unique(low, axis=0)
+    points = points[np.linspace(0, len(points) - 1, min(len(points), _MOST_POINTS)).astype(int)]
+    inside = np.ones((len(points), len(files)), dtype=bool)
+    for column in range(low.shape[1]):
+        at, begin, end = points[:, column, None], low[None, :, column], high[None, :, column]
+        inside &= (begin <= at) & ((at < end) | (begin == at))
+    deepest = inside[int(inside.sum(axis=1).argmax())]
+    return [one for one, is_inside in zip(files, deepest, strict=True) if is_inside]
+
+
+@dataclass(frozen=True)
+class QuestionCost:
+    """How many files and bytes a question of one value of a column must open, on average, by the log's least and greatest values."""
+
+    files: float
+    bytes: float
+
+
+def measure_point_questions(files: Sequence[FileExtent], columns: Sequence[str]) -> Mapping[str, QuestionCost | None]:
+    """What a question of one value costs, by column. files: with the ends of these columns. None: the log says nothing of the column.
+
+    Asked is once in the middle of each file, by how many rows it has: a file of more rows is asked more often.
+    """
+    found: dict[str, QuestionCost | None] = {}
+    for place, column in enumerate(columns):
+        known = [FileExtent(one.path, one.size, one.rows, (one.ends[place],)) for one in files]
+        asked = [number for number, one in enumerate(known) if one.ends[0] is not None]
+        if not asked:
+            found[column] = None
+            continue
+        low, high = (side[:, 0] for side in _rank_ends(known))
+        weights = np.array([known[number].rows or 1 for number in asked], dtype=float)
+        sizes = np.array([one.size for one in known], dtype=float)
+        # Between two values that are ends of files no file begins or ends: ranks are as good as values.
+        middles = (low[asked] + high[asked]) // 2
+        opened = (low[None, :] <= middles[:, None]) & (middles[:, None] <= high[None, :])
+        share = weights / weights.sum()
+        found[column] = QuestionCost(float(share @ opened.sum(axis=1)), float(share @ (opened @ sizes)))
+    return found
+
+
+def describe_question_costs(column: str, before: QuestionCost | None, after: QuestionCost | None = None) -> str:
+    """Such as "a question by time opens 26.0 > 2.1 files, 12.0 MB > 1.4 MB". after: None where nothing was written anew."""
+    if before is None:
+        return f"a question by {column} opens all files: the log has no statistics of it"
+    costs = [before, after] if after is not None else [before]
+    files, sizes = " > ".join(f"{one.files:.1f}" for one in costs), " > ".join(format_bytes(one.bytes) for one in costs)
+    return f"a question by {column} opens {files} files, {sizes}"
+
+
+def _rank_ends(files: Sequence[FileExtent]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The ends of each file and column as whole numbers that are in the same order as the values."""
+    sides = (
+        np.empty((len(files), len(files[0].ends)), dtype=np.int64),
+        np.empty((len(files), len(files[0].ends)), dtype=np.int64),
+    )
+    for column in range(len(files[0].ends)):
+        known = [one.ends[column] for one in files]
+        values = sorted({value for ends in known if ends is not None for value in ends})
+        for row, ends in enumerate(known):
+            sides[0][row, column] = -1 if ends is None else bisect_left(values, ends[0])
+            sides[1][row, column] = len(values) if ends is None else bisect_left(values, ends[1])
+    return sides
+
+
+def format_bytes(number: float) -> str:
+    """Such as "1.2 MB"."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{max(number, 0):.0f} B"

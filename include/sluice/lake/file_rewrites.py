@@ -1,0 +1,206 @@
+"""Some files of a table written anew, and no other: what neither OPTIMIZE of Delta on Spark nor that of delta-rs can be asked for.
+
+The files are linked into a table of their own, which OPTIMIZE lays out as a whole; what it wrote is then committed to the table itself, as an
+OPTIMIZE (Delta's PROTOCOL.md, Add File and Remove File: `dataChange` is false). So no row is written by code of ours, readers see no change,
+and a commit that somebody else made meanwhile ends this one. A killed rewrite leaves a folder that each VACUUM stage sweeps.
+To be called under the pipeline's lease.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from sluice.delta_log import LOG, keep_written_table, open_checked_table, open_table_to_change
+from sluice.delta_rs_commits import complete_commit
+from sluice.durable_files import flush_file_and_name, write_file_durably
+from sluice.errors import SluiceError
+from sluice.lake.file_overlap import FileGroup
+from sluice.lake.log import DataFile
+from sluice.lake.written_alike import is_written_alike, list_file_values
+
+_STAGING = ".spark-staging-layout-"
+"""How the folder begins in which files are laid out: as folders of Spark's do that are swept when their writer was killed."""
+_PLAIN_PATH = re.compile(r"[\w=.,/-]+")
+"""A path that the log and the file system write alike."""
+_LEAST_ROOM = 2
+"""So many times its size a group of files must have as free space."""
+
+LayOut = Callable[[str], None]
+"""Lays out all files of the table at a path, in one commit: OPTIMIZE, of whichever engine."""
+
+
+def is_rewritten_by_files(path: str, zorder: Sequence[str]) -> bool:
+    """Whether some files of a table can be written anew, and no other: only where everything that its log can say is known. Raises DamagedLog."""
+    if "://" in path:
+        return False
+    table = open_checked_table(path)
+    return is_written_alike(table, zorder) and all(map(_PLAIN_PATH.fullmatch, list_file_values(table, "path")))
+
+
+def rewrite_file_group(
+    path: str, group: FileGroup, files: Mapping[str, DataFile], zorder: Sequence[str], note: str | None, lay_out: LayOut
+) -> tuple[int, int]:
+    """Write the files of a group anew, in one commit. Returns how many files there were, and are. `is_rewritten_by_files` has said yes.
+
+    files: by path, what the log says of them. note: the mark of the commit. lay_out: by which engine.
+    Raises SluiceError where somebody else writes meanwhile, or a row would be missing; the table is then as it was.
+    """
+    table = open_table_to_change(path)
+    taken = [files[one.path] for one in group.files]
+    staging = Path(path) / f"{_STAGING}{uuid.uuid4().hex}"
+    try:
+        _make_staged_table(staging, table, Path(path), taken)
+        lay_out(str(staging))
+        said, added = _read_staged_commit(staging)
+        _refuse_missing_rows(path, taken, added)
+        named = [_take_written_file(staging, Path(path), group, action) for action in added]
+        _commit_rewrite(Path(path), table.version(), taken, named, _describe_commit(table, said, taken, named, zorder, note))
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    written = open_table_to_change(path)
+    complete_commit(path, written)
+    keep_written_table(path, written)
+    return len(taken), len(named)
+
+
+def _make_staged_table(staging: Path, table: DeltaTable, home: Path, taken: Sequence[DataFile]) -> None:
+    """A table of these files alone, which are the same on the disk: hard links, or copies where there are none."""
+    if shutil.disk_usage(home).free < _LEAST_ROOM * sum(one.size for one in taken):
+        raise SluiceError(f"There is too little free space to write files of the table {home} anew. Nothing was changed.")
+    log_folder = staging / LOG
+    log_folder.mkdir(parents=True)
+    protocol, metadata = table.protocol(), table.metadata()
+    features = {"readerFeatures": protocol.reader_features, "writerFeatures": protocol.writer_features}
+    actions: list[dict[str, Any]] = [
+        {
+            "protocol": {
+                "minReaderVersion": protocol.min_reader_version,
+                "minWriterVersion": protocol.min_writer_version,
+                **{name: list(value) for name, value in features.items() if value is not None},
+            }
+        },
+        {
+            "metaData": {
+                "id": str(uuid.uuid4()),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": table.schema().to_json(),
+                "partitionColumns": list(metadata.partition_columns),
+                "configuration": dict(metadata.configuration),
+                "createdTime": metadata.created_time,
+            }
+        },
+    ]
+    for place, one in enumerate(taken):
+        name = f"{place}.parquet"
+        _link_file(home / one.path, staging / name)
+        values = _write_partition_values(one)
+        actions.append({
+            "add": {"path": name, "partitionValues": values, "size": one.size, "modificationTime": 0, "dataChange": True}
+        })
+    (log_folder / f"{0:020d}.json").write_text(_join_actions(actions))
+
+
+def _link_file(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:
+        shutil.copyfile(file, target)
+
+
+def _write_partition_values(one: DataFile) -> dict[str, str | None]:
+    """As Delta's log has them: dates and whole numbers are the only ones that come here."""
+    return {name: None if value is None else str(value) for name, value in one.partition.items()}
+
+
+def _read_staged_commit(staging: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What the commit that laid out the staged table says of itself, and the files that it added."""
+    said: dict[str, Any] = {}
+    added = []
+    with suppress(FileNotFoundError):  # there was nothing to lay out
+        for line in (staging / LOG / f"{1:020d}.json").read_text().splitlines():
+            action = json.loads(line)
+            said = action.get("commitInfo", said)
+            added += [action["add"]] if "add" in action else []
+    return said, added
+
+
+def _refuse_missing_rows(path: str, taken: Sequence[DataFile], added: Sequence[Mapping[str, Any]]) -> None:
+    before = [one.rows for one in taken]
+    after = [json.loads(one.get("stats") or "{}").get("numRecords") for one in added]
+    counted = None not in before
+    if not added or None in after or (counted and sum(n for n in before if n is not None) != sum(after)):
+        raise SluiceError(
+            f"Files of the table {path} were not written anew: the new ones do not have the rows of the old. Nothing was changed."
+        )
+
+
+def _take_written_file(staging: Path, home: Path, group: FileGroup, action: Mapping[str, Any]) -> dict[str, Any]:
+    """Move a file into the table, on the disk. Returns the action that adds it."""
+    file = staging / unquote(action["path"])
+    below = file.relative_to(staging).with_name(group.name_rewritten_file(file.name))
+    (home / below).parent.mkdir(parents=True, exist_ok=True)
+    file.rename(home / below)
+    flush_file_and_name(home / below)
+    return {name: value for name, value in action.items() if value is not None} | {"path": str(below), "dataChange": False}
+
+
+def _describe_commit(
+    table: DeltaTable,
+    said: Mapping[str, Any],
+    taken: Sequence[DataFile],
+    added: Sequence[Mapping[str, Any]],
+    zorder: Sequence[str],
+    note: str | None,
+) -> dict[str, Any]:
+    sizes = {"numRemovedBytes": sum(one.size for one in taken), "numAddedBytes": sum(int(one["size"]) for one in added)}
+    return {
+        "timestamp": int(time.time() * 1000),
+        "operation": "OPTIMIZE",
+        "operationParameters": {"predicate": "[]", "zOrderBy": json.dumps(list(zorder))},
+        "readVersion": table.version(),
+        "isolationLevel": "SnapshotIsolation",
+        "isBlindAppend": False,
+        "engineInfo": said.get("engineInfo", ""),
+        "operationMetrics": {"numFilesRemoved": len(taken), "numFilesAdded": len(added), **sizes},
+        **({"userMetadata": note} if note else {}),
+    }
+
+
+def _commit_rewrite(
+    home: Path, version: int, taken: Sequence[DataFile], added: Sequence[Mapping[str, Any]], info: Mapping[str, Any]
+) -> None:
+    removed = [
+        {
+            "path": one.path,
+            "deletionTimestamp": info["timestamp"],
+            "dataChange": False,
+            "extendedFileMetadata": True,
+            "partitionValues": _write_partition_values(one),
+            "size": one.size,
+        }
+        for one in taken
+    ]
+    actions = [{"commitInfo": info}, *({"remove": one} for one in removed), *({"add": one} for one in added)]
+    commit = home / LOG / f"{version + 1:020d}.json"
+    try:
+        write_file_durably(commit, _join_actions(actions).encode(), overwrite=False)
+    except FileExistsError:
+        for one in added:
+            (home / one["path"]).unlink(missing_ok=True)
+        raise SluiceError(f"Somebody else wrote to the table {home} meanwhile. Nothing was changed. Run again.") from None
+
+
+def _join_actions(actions: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
