@@ -29,17 +29,19 @@ _DAY = timedelta(days=1)
 class RunRequest:
     """interval: what a replay takes, or what a scheduled run is for; None where a run has none. tables: empty means all.
 
-    verify_all: whether the last task compares all tables, or the next one in turn.
+    verify_all: whether the last task compares all tables, or the next one in turn. optimize_now: the tables whose files the task `optimize`
+    writes anew whether or not they need it.
     """
 
     mode: str
     interval: Interval | None = None
     tables: tuple[str, ...] = ()
     verify_all: bool = False
+    optimize_now: tuple[str, ...] = ()
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether its layers do no more than in any scheduled run. Which tables are verified concerns the stage alone that does it."""
+        """Whether its layers do no more than in any scheduled run. What is verified or laid out concerns the stage alone that does it."""
         return self.mode == "increment" and not self.tables
 
     @classmethod
@@ -56,10 +58,12 @@ class RunRequest:
                 whole_days_replayed(_read_data_interval(context)),
                 tuple(params["tables"] or ()),
                 _asks_to_verify_all(params),
+                _read_demanded_tables(params),
             )
         if kind in WITHOUT_FORM:
             return cls("increment", _read_data_interval(context) if kind == "scheduled" else None)
-        return replace(_read_trigger_form(context["params"]), verify_all=_asks_to_verify_all(context["params"]))
+        form = context["params"]
+        return replace(_read_trigger_form(form), verify_all=_asks_to_verify_all(form), optimize_now=_read_demanded_tables(form))
 
 
 def dag_run_type(context: Context) -> str:
@@ -103,6 +107,11 @@ def _read_data_interval(context: Context) -> Interval:
 
 def _asks_to_verify_all(form: Any) -> bool:
     return bool(form[VERIFY.name] == VERIFY_ALL)
+
+
+def _read_demanded_tables(form: Any) -> tuple[str, ...]:
+    # A run that was triggered before there was this field has none.
+    return tuple(form.get("optimize_now") or ())
 
 
 def _read_trigger_form(form: Any) -> RunRequest:

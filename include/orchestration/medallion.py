@@ -179,6 +179,15 @@ def trigger_form_fields() -> dict[str, Param]:
             title="Verify",
             description="Which tables the last task recomputes from bronze and compares.",
         ),
+        "optimize_now": Param(
+            [],
+            type="array",
+            items={"type": "string", "pattern": TABLE},
+            uniqueItems=True,
+            maxItems=100,
+            title="Optimize now",
+            description="Tables whose files are written anew, whether or not they need it, one a line.",
+        ),
         "upkeep_from": Param(
             None,
             type=["null", "string"],

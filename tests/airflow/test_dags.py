@@ -131,7 +131,7 @@ def test_thresholds_reach_the_tasks_and_the_deadline_the_dag(checkout: Checkout,
 
 def test_the_trigger_form_explains_itself(dags: dict[str, DAG]) -> None:
     form = {name: dags["gym"].params.get_param(name) for name in dags["gym"].params}
-    assert set(form) == {"mode", "from_date", "to_date", "tables", "verify", "upkeep_from"}
+    assert set(form) == {"mode", "from_date", "to_date", "tables", "verify", "optimize_now", "upkeep_from"}
     assert all(param.description and param.schema["title"] for param in form.values())
 
 
@@ -152,6 +152,9 @@ def test_the_trigger_form_explains_itself(dags: dict[str, DAG]) -> None:
         ("tables", ["a; DROP TABLE heart_rate"]),
         ("tables", ["heart_rate\n"]),
         ("tables", ["heart_rate", "heart_rate"]),
+        ("optimize_now", "heart_rate"),
+        ("optimize_now", ["../x"]),
+        ("optimize_now", ["heart_rate", "heart_rate"]),
         ("upkeep_from", "soon"),
         ("upkeep_from", "2026-01-01T00:00:00Z\n"),
     ],
@@ -169,6 +172,7 @@ def test_the_trigger_form_refuses(dags: dict[str, DAG], name: str, value: Any) -
         ("mode", "refresh"),
         ("from_date", "2026-02-28"),
         ("tables", ["heart_rate", "device_day"]),
+        ("optimize_now", ["heart_rate", "device_day"]),
         ("upkeep_from", "2026-01-01T02:00:00+00:00"),
         ("upkeep_from", "2026-01-01T02:00:00Z"),
         ("upkeep_from", None),

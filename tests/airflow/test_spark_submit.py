@@ -30,6 +30,7 @@ FORM: dict[str, Any] = {
     "tables": [],
     "upkeep_from": None,
     "verify": NEXT,
+    "optimize_now": [],
 }
 DAY = {"data_interval_start": datetime(2026, 1, 1, 2, tzinfo=UTC), "data_interval_end": datetime(2026, 1, 2, 2, tzinfo=UTC)}
 
@@ -70,13 +71,19 @@ def test_a_manual_run_says_what_the_form_says(checkout: Checkout) -> None:
 
 
 def test_what_the_form_leaves_open_is_left_out(checkout: Checkout) -> None:
-    assert not {"--from", "--to", "--tables", "--verify"} & arguments(context()).keys()
+    assert not {"--from", "--to", "--tables", "--verify", "--optimize-now"} & arguments(context()).keys()
 
 
 def test_all_tables_are_verified_where_the_form_asks_for_it(checkout: Checkout) -> None:
     assert arguments(context(verify=ALL))["--verify"] == "all"
     assert arguments(context("backfill", verify=ALL) | DAY)["--verify"] == "all"
     assert "--verify" not in arguments(context("scheduled", verify=ALL) | DAY), "nobody filled in a form for it"
+
+
+def test_tables_are_laid_out_where_the_form_demands_it(checkout: Checkout) -> None:
+    assert arguments(context(optimize_now=["a", "b"]))["--optimize-now"] == "a,b"
+    assert arguments(context("backfill", optimize_now=["a"]) | DAY)["--optimize-now"] == "a"
+    assert "--optimize-now" not in arguments(context("scheduled", optimize_now=["a"]) | DAY), "nobody filled in a form for it"
 
 
 @pytest.mark.parametrize(

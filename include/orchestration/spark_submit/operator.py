@@ -193,6 +193,7 @@ def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, repo
         "--to": days.end.isoformat() if days else "",
         "--tables": ",".join(asked.tables),
         "--verify": "all" if asked.verify_all else "",
+        "--optimize-now": ",".join(asked.optimize_now),
     }
     return [
         *("--pipeline", pipeline, "--mode", asked.mode),

@@ -21,7 +21,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import VERIFY, describe_stage
+from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage
 from sluice.runs import due, failures, ledger, quiet, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
@@ -37,7 +37,8 @@ class JobRequest:
     """What is asked of a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
 
     interval: what a replay takes; of a scheduled run only recorded, since an increment takes whatever is new. verified: the tables that
-    the stage `verify` compares, none meaning all; None: the next one in turn.
+    the stage `verify` compares, none meaning all; None: the next one in turn. optimized: the tables whose files the stage `optimize` writes
+    anew whether or not they need it.
     """
 
     pipeline: str
@@ -49,11 +50,13 @@ class JobRequest:
     wait: float = 0.0
     interval: Interval | None = None
     verified: tuple[str, ...] | None = None
+    optimized: tuple[str, ...] = ()
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether it asks for no more than what a plain run does. Which tables are verified concerns the stage alone that does it."""
-        return self.mode == "increment" and not self.tables and (self.verified is None or self.stage != VERIFY.name)
+        """Whether it asks for no more than what a plain run does. What is verified or laid out concerns the stage alone that does it."""
+        demands = {VERIFY.name: self.verified is not None, OPTIMIZE.name: bool(self.optimized)}
+        return self.mode == "increment" and not self.tables and not demands.get(self.stage)
 
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
@@ -63,12 +66,15 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
 
     graph = load_declaration_graph(settings, request.pipeline)
     modes.check_run_mode(graph, request.stage, request.mode, request.tables, request.interval)
+    modes.check_demanded_tables(graph, request.optimized)
     clones.check_stage_in_clone(settings, graph, request.stage)
     report = run_under_lease(
         settings,
         graph,
         request,
-        lambda workspace: stages.run_pipeline_stage(workspace, request.stage, request.tables, verified=request.verified),
+        lambda workspace: stages.run_pipeline_stage(
+            workspace, request.stage, request.tables, verified=request.verified, optimized=request.optimized
+        ),
         towards_quiet=request.takes_what_is_new,
     )
     return add_request_standings(settings, request, report)

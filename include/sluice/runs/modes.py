@@ -32,6 +32,13 @@ def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], i
             )
 
 
+def check_demanded_tables(graph: Graph, names: Sequence[str]) -> None:
+    """Raises UsageError for a table that is not there, or whose rows lie in another, so that it has no files to lay out."""
+    for name in names:
+        if graph.table_of(graph[name].name) != name:
+            raise UsageError(f"'{name}' has no table of its own: its rows are in '{graph.table_of(name)}'. Name that one.")
+
+
 def find_concerned_tables(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
     """What a run is about: a refresh the named tables and all that reads them, a replay those and what they are made from, by default all."""
     if mode == "refresh":

@@ -89,6 +89,7 @@ def build_stage_parser(stage: str) -> argparse.ArgumentParser:
     made.add_argument("--to", dest="end", default="")
     made.add_argument("--tables", default="")
     made.add_argument("--verify", choices=("next", "all"), default="next")
+    made.add_argument("--optimize-now", default="")
     return made
 
 
@@ -101,13 +102,18 @@ def read_job_request(arguments: argparse.Namespace) -> JobRequest:
         pipeline=arguments.pipeline,
         stage="",
         mode=arguments.mode,
-        tables=tuple(name.strip() for name in arguments.tables.split(",") if name.strip()),
+        tables=_split_table_names(arguments.tables),
         run=arguments.run_id,
         airflow_run=arguments.airflow_run,
         wait=arguments.wait,
         interval=Interval.of(start, end) if start else None,
         verified=() if arguments.verify == "all" else None,
+        optimized=_split_table_names(arguments.optimize_now),
     )
+
+
+def _split_table_names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _check_run_identifier(text: str) -> str:

@@ -107,7 +107,8 @@ extents = st.lists(
     st.tuples(st.integers(1, 40 * MIB), st.integers(0, 50), st.integers(0, 50), st.sampled_from([0, 0, 1, 2])), max_size=60
 ).map(
     lambda given: [
-        a_file(f"rewritten-{times}.00-{n}" if times else n, size, (min(a, b), max(a, b))) for n, (size, a, b, times) in enumerate(given)
+        a_file(f"rewritten-{times}.00-{n}" if times else n, size, (min(a, b), max(a, b)))
+        for n, (size, a, b, times) in enumerate(given)
     ]
 )
 
@@ -147,7 +148,10 @@ def test_in_a_year_of_days_files_stay_few_over_one_another_and_upkeep_keeps_to_i
         for group in groups:
             rewrites, rewritten = rewrites + 1, rewritten + group.size
             taken = {one.path for one in group.files}
-            ends = (min(one.ends[0][0] for one in group.files if one.ends[0]), max(one.ends[0][1] for one in group.files if one.ends[0]))
+            ends = (
+                min(one.ends[0][0] for one in group.files if one.ends[0]),
+                max(one.ends[0][1] for one in group.files if one.ends[0]),
+            )
             files = [one for one in files if one.path not in taken]
             files.append(a_file(group.name_rewritten_file(f"{rewrites}"), group.size, ends))
         most, deepest = max(most, len(files)), max(deepest, len(find_deepest_files(files)))

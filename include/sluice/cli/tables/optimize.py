@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -10,6 +11,8 @@ from sluice.cli.printing import AsJson, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.lake import log
+from sluice.lake.file_overlap import describe_question_costs
+from sluice.lake.layout import measure_asked_questions
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.runs.planning.plan import decide_table_layouts
 from sluice.runs.status.books import PipelineBooks
@@ -31,15 +34,22 @@ def optimize(
         graph[table]  # raises where there is none
     if not now:
         decisions = decide_table_layouts(PipelineBooks(settings, graph))
-        rows = [
-            {"table": one, "needed": "yes" if decision.needed else "no", "why": decision.why}
+        rows: list[dict[str, Any]] = [
+            {
+                "table": one,
+                "needed": "yes" if decision.needed else "no",
+                "why": decision.why,
+                "questions": _describe_questions(graph.location(settings, one), graph.find_asked_columns(one)),
+            }
             for one, decision in decisions.items()
             if table in ("", one)
         ]
         if as_json:
             print_json({"pipeline": pipeline, "tables": rows})
         else:
-            print_rows(rows, ("table", "needed", "why"))
+            print_rows(
+                [{**row, "questions": "; ".join(row["questions"])} for row in rows], ("table", "needed", "why", "questions")
+            )
         return
     if not table:
         raise UsageError(f"--now is for one table: sluice optimize {pipeline}.TABLE --now")
@@ -56,3 +66,8 @@ def optimize(
         print_json(report)
     else:
         print(summary.format_run_summary(report), flush=True)
+
+
+def _describe_questions(path: str, columns: Sequence[str]) -> list[str]:
+    """What a question by each of the columns opens now."""
+    return [describe_question_costs(column, cost) for column, cost in measure_asked_questions(path, columns).items()]

@@ -57,6 +57,7 @@ class StageOptions:
     verified: Sequence[str] | None = None
     due: Callable[[Source | Dataset[Any]], bool] = lambda item: True
     requests: Sequence[str] = ()
+    optimized: Sequence[str] = ()
 
 
 StageFunction = Callable[[Workspace, str, StageOptions], list[FlowReport]]
@@ -71,15 +72,17 @@ def run_pipeline_stage(
     verified: Sequence[str] | None = None,
     due: Callable[[Source | Dataset[Any]], bool] = lambda item: True,
     requests: Sequence[str] = (),
+    optimized: Sequence[str] = (),
 ) -> list[FlowReport]:
     """Run a stage under the lease. Raises Failed when a flow failed; the others finish.
 
     tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are looked at. verified: the tables
     that the stage `verify` compares, none meaning all; None: the next one in turn. due: of a layer's flows, which to run; asked of each
-    when those that it reads have run. requests: to erase people, which of them to carry out, none meaning all.
+    when those that it reads have run. requests: to erase people, which of them to carry out, none meaning all. optimized: the tables that
+    the stage `optimize` lays out whether or not they need it.
     """
     work = _load_stage_function(find_stage_of_pipeline(workspace.graph.pipeline, stage))
-    return work(workspace, stage, StageOptions(tables, judged, verified, due, requests))
+    return work(workspace, stage, StageOptions(tables, judged, verified, due, requests, optimized))
 
 
 def _load_stage_function(stage: Stage) -> StageFunction:

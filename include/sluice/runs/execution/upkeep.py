@@ -66,7 +66,10 @@ def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) 
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Every table, those first that hold instants as files of before did. Raises StopRequested between two tables."""
+    """Every table, those first that hold instants as files of before did; those that are demanded whether or not they need it.
+
+    Raises StopRequested between two tables.
+    """
     rewritten: dict[str, FlowReport] = {}
     for name, path in workspace.tables().items():
         if log.is_delta_table(path) and (report := upkeep.rewrite_int96_files(workspace, name, path)) is not None:
@@ -76,7 +79,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
     with count_work("tables looked at", len(laid_out)) as work:
         for declared in laid_out:
             streams.stop_if_requested(workspace)
-            report = upkeep.optimize_table(workspace, declared)
+            report = upkeep.optimize_table(workspace, declared, demanded=declared.name in options.optimized)
             if declared.name in rewritten:
                 before = rewritten.pop(declared.name)
                 report.notes, report.version_before = [*before.notes, *report.notes], before.version_before

@@ -102,6 +102,7 @@ def test_a_schema_is_rules_that_quarantine_in_a_table_and_fail_in_a_view() -> No
         ({"keys": "idd"}, "keys names 'idd', no column of its schema=. Did you mean 'id'?"),
         ({"sequence_by": "prices"}, "sequence_by names 'prices', no column of its schema=. Did you mean 'price'?"),
         ({"zorder_by": "day"}, "zorder_by names 'day', no column of its schema=. There are: id, price."),
+        ({"asked_by": ("id", "prize")}, "asked_by names 'prize', no column of its schema=. Did you mean 'price'?"),
     ],
 )
 def test_a_column_that_the_schema_has_not_is_named_without_data(options: dict[str, Any], said: str) -> None:
@@ -114,6 +115,12 @@ def test_a_fingerprint_changes_with_the_rules_of_a_schema_and_not_with_its_comme
     schemas = ["id BIGINT NOT NULL", "id BIGINT COMMENT 'x' NOT NULL", "id BIGINT NOT NULL -- y", "id BIGINT"]
     prints = [compute_declaration_fingerprint(declared(order(schema)).tables["order"]) for schema in schemas]
     assert prints[0] == prints[1] == prints[2] != prints[3]
+
+
+def test_by_what_a_table_is_asked_changes_nothing_of_it() -> None:
+    plain, asked = (declared(order("id BIGINT, price DOUBLE", asked_by=by)) for by in ((), "price"))
+    assert compute_declaration_fingerprint(plain.tables["order"]) == compute_declaration_fingerprint(asked.tables["order"])
+    assert (plain.find_asked_columns("order"), asked.find_asked_columns("order")) == (("id",), ("price",))
 
 
 def test_of_a_change_feed_bad_rows_are_set_aside_before_they_reach_the_log() -> None:

@@ -1,0 +1,220 @@
+"""OPTIMIZE by need beside `OPTIMIZE ZORDER` of the whole each night, and beside no OPTIMIZE at all, of tables that grow day by day.
+
+    .venv/bin/python benchmarks/upkeep.py [--days 60] [--results benchmarks/results.md]
+
+Two tables, which come by commits as flows make them: measurements like gym's heart_rate at a tenth of its size, in order of time as they
+arrive; and a table like TPC-H's lineitem at SF 0.1, loaded once and then added to, each day all over its parts. By need, each day ends with
+what the stage `optimize` decides and does. Each night: the same table is laid out as a whole by Delta on Spark, gets one more day, and is laid
+out again, which is what is measured. After it, all three must hold the same rows.
+
+Said are bytes written anew and CPU seconds (Python and JVM) of a day: by need on average of all days, of the nightly one of one night; and
+how many files and bytes a question of one value, and of one day, opens by the log's least and greatest values.
+
+What is left out: the days before the measured one are not laid out nightly, which would only cost more. 20 days take less than 3 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
+
+from _cpu_seconds import measure_tree
+from _results import format_table, write_section
+
+GOAL = 0.05
+"""By need, a day writes at most this share of the bytes that a night of the whole writes."""
+DAYS = 60
+LOSSES = """What OPTIMIZE by need does not give: as few files as a table that is written whole each night. Where each day brings any value, a
+question opens a file of each rewrite and of each day since the last one."""
+_DAY = 86_400
+_FIRST = 1_760_000_000
+
+
+@dataclass(frozen=True)
+class GrowingTable:
+    """A table of the benchmark. make_rows: of a day, 0 being the first load. asked_by: the columns of its questions."""
+
+    name: str
+    zorder: tuple[str, ...]
+    asked_by: tuple[str, ...]
+    make_rows: Callable[[int], pa.Table]
+
+
+def make_heart_rates(day: int) -> pa.Table:
+    """A day of ten devices, one value in 15 minutes of each: about a tenth of gym's."""
+    times = np.tile(np.arange(0, _DAY, 900), 10) + _FIRST + day * _DAY
+    chance = np.random.default_rng(day)
+    return pa.table({
+        "device_id": pa.array(np.repeat(np.arange(10), _DAY // 900)),
+        "time": pa.array(times),
+        "heartrate": pa.array(chance.integers(40, 190, len(times))),
+    })
+
+
+def make_line_items(day: int) -> pa.Table:
+    """540,000 at first, then 1,000 a day, each of any part and shipped on any of 2,500 days."""
+    rows, chance = 1_000 if day else 540_000, np.random.default_rng(day)
+    return pa.table({
+        "l_orderkey": pa.array(np.arange(rows) + day * 1_000_000),
+        "l_partkey": pa.array(chance.integers(1, 20_000, rows)),
+        "l_shipdate": pa.array(chance.integers(8_000, 10_500, rows).astype("int32")).cast(pa.date32()),
+        "l_quantity": pa.array(chance.integers(1, 50, rows)),
+        "l_extendedprice": pa.array(chance.integers(90_000, 10_000_000, rows)),
+        "l_comment": pa.array([f"{n:x}" for n in chance.integers(0, 2**62, rows)]),
+    })
+
+
+TABLES = (
+    GrowingTable("heart_rate", ("time",), ("time", "device_id"), make_heart_rates),
+    GrowingTable("lineitem", ("l_partkey",), ("l_partkey", "l_shipdate"), make_line_items),
+)
+
+
+def append_day(path: str, table: GrowingTable, day: int) -> None:
+    """As flows append, with statistics as Sluice's tables have them."""
+    rows = table.make_rows(day)
+    properties = {"delta.dataSkippingStatsColumns": ",".join(rows.schema.names[:3]), "delta.enableChangeDataFeed": "true"}
+    write_deltalake(path, rows, mode="append", configuration=properties)
+
+
+def lay_out_by_need(path: str, table: GrowingTable) -> int:
+    """What the stage does to a table of this size. Returns the bytes that were written anew."""
+    from sluice.lake import log, small_writes
+    from sluice.lake.file_rewrites import rewrite_file_group
+    from sluice.lake.layout import decide_layout
+
+    decision, written = decide_layout(path, table.zorder), 0
+    known = {one.path: one for one in log.list_data_files(path)}
+    for group in decision.groups:
+
+        def lay_out(staged: str) -> None:
+            assert small_writes.is_laid_out_by_delta_rs(staged, table.zorder), "a group of this size is delta-rs'"
+            small_writes.lay_out_small_table(staged, table.zorder, None)
+
+        rewrite_file_group(path, group, known, table.zorder, None, lay_out)
+        written += group.size
+    assert bool(decision.groups) == decision.needed, "a decision of whole partitions"
+    return written
+
+
+def count_content(path: str) -> list[dict[str, object]]:
+    """How many rows, and sums of what they hold."""
+    table = DeltaTable(path)
+    sums = ", ".join(f"sum({field.name}) AS {field.name}" for field in table.schema().fields if field.type.type == "long")
+    return pa.table(QueryBuilder().register("t", table).execute(f"SELECT count(*) AS n, {sums} FROM t").read_all()).to_pylist()
+
+
+def measure_table(table: GrowingTable, days: int, folder: Path) -> tuple[list[list[str]], list[list[str]], bool]:
+    """Rows of the two tables of results, and whether the goal is met."""
+    from sluice.lake import log
+    from sluice.session import start_spark_session
+    from sluice.settings import Settings
+
+    never, by_need, nightly = (str(folder / f"{table.name}_{way}") for way in ("never", "by_need", "nightly"))
+    written = rewrites = 0
+    cpu = 0.0
+    for day in range(days):
+        append_day(never, table, day)
+        append_day(by_need, table, day)
+        with measure_tree() as seconds:
+            done = lay_out_by_need(by_need, table)
+        written, rewrites, cpu = written + done, rewrites + bool(done), cpu + seconds[0]
+    shutil.copytree(never, nightly)
+    spark = start_spark_session(Settings.current(), "bench")
+    statement = f"OPTIMIZE delta.`{nightly}` ZORDER BY ({', '.join(table.zorder)})"
+    spark.sql(statement).collect()  # warms the JVM up; so the table is laid out as of the night before
+    for path in (never, by_need, nightly):
+        append_day(path, table, days)
+    with measure_tree() as seconds:
+        done = lay_out_by_need(by_need, table)
+    written, rewrites, cpu = written + done, rewrites + bool(done), cpu + seconds[0]
+    before = {one.path for one in log.list_data_files(nightly)}
+    with measure_tree() as seconds:
+        spark.sql(statement).collect()
+    whole = sum(one.size for one in log.list_data_files(nightly) if one.path not in before)
+    assert count_content(never) == count_content(by_need) == count_content(nightly), "the tables differ"
+    came = sum(one.size for one in log.list_data_files(never))
+    share = written / (days + 1) / whole
+    costs = [
+        [
+            f"{table.name}, by need",
+            f"{written / (days + 1):,.0f}",
+            f"{written / came:.2f}",
+            f"{cpu / (days + 1):.3f}",
+            f"{rewrites} of {days + 1}",
+            f"{share:.3f}",
+        ],
+        [f"{table.name}, the whole each night", f"{whole:,}", "", f"{seconds[0]:.3f}", "each", "1"],
+    ]
+    return costs, describe_questions(table, {"never": never, "by need": by_need, "each night": nightly}), share <= GOAL
+
+
+def describe_questions(table: GrowingTable, paths: dict[str, str]) -> list[list[str]]:
+    """What questions of one value open, of each way, and of the files that there are."""
+    from sluice.lake import log
+    from sluice.lake.layout import measure_asked_questions
+
+    found = []
+    for way, path in paths.items():
+        files = log.list_data_files(path)
+        for column, cost in measure_asked_questions(path, table.asked_by).items():
+            opened, size = (f"{cost.files:.1f}", f"{cost.bytes:,.0f}") if cost else ("all", "all")
+            found.append([
+                f"{table.name}, laid out {way}",
+                column,
+                opened,
+                f"{len(files)}",
+                size,
+                f"{sum(one.size for one in files):,}",
+            ])
+    return found
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Lay out in each way, compare, and say what each cost. Returns the exit code: 1 where the goal is missed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--days", type=int, default=DAYS)
+    parser.add_argument("--results", type=Path)
+    asked = parser.parse_args(given)
+    costs, questions, met, began = list[list[str]](), list[list[str]](), list[bool](), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
+        for table in TABLES:
+            cost, question, one_met = measure_table(table, asked.days, Path(folder))
+            costs, questions, met = [*costs, *cost], [*questions, *question], [*met, one_met]
+    header = (
+        "table and way",
+        "bytes written anew a day",
+        "of the bytes that came",
+        "CPU seconds a day",
+        "days with a rewrite",
+        "of a night's bytes",
+    )
+    goals = ", ".join(f"{table.name} {'met' if one else 'missed'}" for table, one in zip(TABLES, met, strict=True))
+    took = f"{asked.days} days and one more, in {time.monotonic() - began:.0f} s."
+    parts = [
+        "## OPTIMIZE by need",
+        f"{took} Goal: by need a day writes at most {GOAL} of the bytes of a night: {goals}.",
+        format_table(header, costs),
+        "What a question of one value opens, by the log's least and greatest values:",
+        format_table(("table and way", "question by", "files opened", "of files", "bytes", "of bytes"), questions),
+        LOSSES,
+    ]
+    text = "\n\n".join(parts)
+    print(text)
+    if asked.results:
+        write_section(asked.results, "upkeep", text)
+    return int(not all(met))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
