@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from _cpu_seconds import measure_tree
 from _results import format_table, write_section
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 GOAL = 0.05
 """By need, a day writes at most this share of the bytes that a night of the whole writes."""
@@ -87,24 +91,16 @@ def append_day(path: str, table: GrowingTable, day: int) -> None:
     write_deltalake(path, rows, mode="append", configuration=properties)
 
 
-def lay_out_by_need(path: str, table: GrowingTable) -> int:
-    """What the stage does to a table of this size. Returns the bytes that were written anew."""
-    from sluice.lake import log, small_writes
-    from sluice.lake.file_rewrites import rewrite_file_group
+def lay_out_by_need(spark: SparkSession, path: str, table: GrowingTable) -> int:
+    """What the stage does. Returns the bytes that were written anew."""
     from sluice.lake.layout import decide_layout
+    from sluice.upkeep import lay_out_as_decided
 
-    decision, written = decide_layout(path, table.zorder), 0
-    known = {one.path: one for one in log.list_data_files(path)}
-    for group in decision.groups:
-
-        def lay_out(staged: str) -> None:
-            assert small_writes.is_laid_out_by_delta_rs(staged, table.zorder), "a group of this size is delta-rs'"
-            small_writes.lay_out_small_table(staged, table.zorder, None)
-
-        rewrite_file_group(path, group, known, table.zorder, None, lay_out)
-        written += group.size
+    decision = decide_layout(path, table.zorder)
     assert bool(decision.groups) == decision.needed, "a decision of whole partitions"
-    return written
+    if decision.needed:
+        lay_out_as_decided(spark, path, table.zorder, decision)
+    return sum(group.size for group in decision.groups)
 
 
 def count_content(path: str) -> list[dict[str, object]]:
@@ -121,22 +117,22 @@ def measure_table(table: GrowingTable, days: int, folder: Path) -> tuple[list[li
     from sluice.settings import Settings
 
     never, by_need, nightly = (str(folder / f"{table.name}_{way}") for way in ("never", "by_need", "nightly"))
+    spark = start_spark_session(Settings.current(), "bench")
     written = rewrites = 0
     cpu = 0.0
     for day in range(days):
         append_day(never, table, day)
         append_day(by_need, table, day)
         with measure_tree() as seconds:
-            done = lay_out_by_need(by_need, table)
+            done = lay_out_by_need(spark, by_need, table)
         written, rewrites, cpu = written + done, rewrites + bool(done), cpu + seconds[0]
     shutil.copytree(never, nightly)
-    spark = start_spark_session(Settings.current(), "bench")
     statement = f"OPTIMIZE delta.`{nightly}` ZORDER BY ({', '.join(table.zorder)})"
     spark.sql(statement).collect()  # warms the JVM up; so the table is laid out as of the night before
     for path in (never, by_need, nightly):
         append_day(path, table, days)
     with measure_tree() as seconds:
-        done = lay_out_by_need(by_need, table)
+        done = lay_out_by_need(spark, by_need, table)
     written, rewrites, cpu = written + done, rewrites + bool(done), cpu + seconds[0]
     before = {one.path for one in log.list_data_files(nightly)}
     with measure_tree() as seconds:

@@ -51,13 +51,13 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demand
             workspace.note(OPTIMIZE.name)
             asked = workspace.graph.find_asked_columns(declared.name)
             questions = measure_asked_questions(path, asked)
-            before, after = _lay_out_as_decided(workspace.session, path, zorder, decision)
+            before, after = lay_out_as_decided(workspace.session, path, zorder, decision)
             report.notes.append(f"{before} files > {after}" + (f" by {', '.join(zorder)}" if zorder else ""))
             _note_what_it_bought(report, questions, measure_asked_questions(path, asked))
     return report
 
 
-def _lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], decision: LayoutDecision) -> tuple[int, int]:
+def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], decision: LayoutDecision) -> tuple[int, int]:
     """How many files were written anew, and of how many before."""
     if decision.groups:
         return _rewrite_file_groups(session, path, zorder, decision.groups)

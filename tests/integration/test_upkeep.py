@@ -25,7 +25,7 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import layout, log
+from sluice.lake import file_overlap, layout, log, small_writes
 from sluice.runs.execution import upkeep
 from sluice.table_properties import RETENTION
 
@@ -118,8 +118,8 @@ def test_optimize_keeps_to_partitions_with_new_files_and_vacuum_to_files_that_ar
 
 def test_small_files_are_joined_and_what_is_good_stays_as_it_is(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also what is smaller than all of them together."""
-    monkeypatch.setattr(layout, "MANY_SMALL_FILES", 8)
-    monkeypatch.setattr(layout, "has_grown_since_rewrite", lambda sizes, good: False)
+    monkeypatch.setattr(file_overlap, "MANY_SMALL_FILES", 8)
+    monkeypatch.setattr(layout, "has_grown_since_rewrite", lambda sizes, good=0: False)
     declared = [sales, replace(sale, zorder_by=(), declared_in="shop.silver"), replace(by_city, declared_in="shop.gold")]
     unordered = Lakehouse(lake.settings, lake.spark, build_declaration_graph(lake.graph.pipeline, declared))
     lots = "".join(f"{number},a,{number % 7}\n" for number in range(1_000))
@@ -144,6 +144,44 @@ def test_small_files_are_joined_and_what_is_good_stays_as_it_is(lake: Lakehouse,
     assert not again.committed and again.decision == "no: no data came since the last rewrite"
     conf = "spark.databricks.delta.optimize.minFileSize"
     assert lake.spark.conf.get(conf, None) is None, "what was set for one table is not left for the next"
+
+
+@pytest.mark.parametrize("through", ["delta-rs", "Spark"])
+def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bought_is_said(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, through: str
+) -> None:
+    """By the stage, of a table that both engines may write; a view follows it, and sees no change."""
+    if through == "Spark":
+        monkeypatch.setattr(small_writes, "MOST_SORTED_ROWS", 0)
+    one = replace(sale, partition_by=(), asked_by=("id", "city"), declared_in="shop.silver")
+    plain = Lakehouse(
+        lake.settings,
+        lake.spark,
+        build_declaration_graph(lake.graph.pipeline, [sales, one, replace(by_city, declared_in="shop.gold")]),
+    )
+    good = "".join(f"{number},a,1\n" for number in range(100_000, 140_000))
+    plain.land("sales/0.csv", f"id,city,amount\n{good}")
+    plain.run("bronze", "silver")
+    path = plain.workspace().path("sale")
+    for day in range(1, 10):
+        plain.land(f"sales/{day}.csv", f"id,city,amount\n{day},a,1\n{99_000 - day},b,1\n")
+        plain.run("bronze", "silver")
+    plain.run("gold")
+    before, rows = set(RustTable(path).file_uris()), plain.rows("sale")
+    report = plain.run("optimize")["sale"]
+    after = set(RustTable(path).file_uris())
+    assert report.decision and report.decision.startswith("yes: "), report.decision
+    assert len(before - after) == 9 and len(after - before) == 1 and report.written_by == through
+    assert plain.rows("sale") == rows
+    asked = report.questions["id"]
+    assert asked["files_after"] < asked["files_before"] and "a question by id opens" in "; ".join(report.notes)
+    commit = log.read_commit_history(path, 1)[0]
+    assert commit["operation"] == "OPTIMIZE" and commit["note"]["sluice"]
+    assert plain.run("optimize")["sale"].decision == "no: no data came since the last rewrite"
+    assert plain.run("gold")["by_city"].committed is False, "who follows the table sees no change"
+    plain.land("sales/90.csv", "id,city,amount\n200000,b,7\n")
+    plain.run()
+    assert plain.rows("by_city") == [("a", 40_009.0), ("b", 16.0)], "and what comes after it"
 
 
 def test_a_table_is_laid_out_on_demand(lake: Lakehouse) -> None:

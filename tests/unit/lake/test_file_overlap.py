@@ -70,6 +70,13 @@ def test_what_is_good_is_not_written_anew_with_a_few_small_ones_over_it() -> Non
             assert "good" not in [one.path for one in group.files]
 
 
+def test_a_few_small_files_over_many_large_ones_are_left_until_the_depth_would_halve() -> None:
+    large = [a_file(f"large-{n}", 100 * MIB, (0, 100)) for n in range(20)]
+    for few, needed in ((8, False), (22, False), (23, True)):
+        groups, _ = choose_file_groups([*large, *(a_file(n, MIB, (0, 100)) for n in range(few))], ordered=True, budget=200 * MIB)
+        assert bool(groups) is needed
+
+
 def test_files_that_touch_do_not_lie_over_one_another() -> None:
     """As days do that are declared in an order of instants, and files of one value each."""
     assert len(find_deepest_files([a_file(n, MIB, (n, n + 1)) for n in range(20)])) == 1

@@ -1,0 +1,31 @@
+"""OPTIMIZE of tables that a run is asked for: the names, the arguments, and when nothing new is no reason to leave it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import UsageError
+from sluice.runs import modes
+from sluice.runs.job import JobRequest
+from sluice.runs.script import build_stage_parser, read_job_request
+from sluice.settings import Settings
+
+
+def test_the_jobs_argument_says_which_tables() -> None:
+    parsed = build_stage_parser("optimize").parse_args(["--pipeline", "gym", "--optimize-now", "heart_rate, visits"])
+    assert read_job_request(parsed).optimized == ("heart_rate", "visits")
+    assert read_job_request(build_stage_parser("optimize").parse_args(["--pipeline", "gym"])).optimized == ()
+
+
+def test_a_table_that_is_not_there_is_refused_with_the_nearest(settings: Settings) -> None:
+    graph = load_declaration_graph(settings, "gym")
+    modes.check_demanded_tables(graph, ["heart_rate"])
+    with pytest.raises(UsageError, match="heart_rate"):
+        modes.check_demanded_tables(graph, ["heart_rat"])
+
+
+@pytest.mark.parametrize(("stage", "new"), [("bronze", True), ("vacuum", True), ("optimize", False)])
+def test_only_the_stage_that_lays_tables_out_does_more_than_what_is_new(stage: str, new: bool) -> None:
+    assert JobRequest("gym", stage, optimized=("heart_rate",)).takes_what_is_new is new
+    assert JobRequest("gym", stage).takes_what_is_new
