@@ -107,7 +107,9 @@ def count_content(path: str) -> list[dict[str, object]]:
     """How many rows, and sums of what they hold."""
     table = DeltaTable(path)
     sums = ", ".join(f"sum({field.name}) AS {field.name}" for field in table.schema().fields if field.type.type == "long")
-    return pa.table(QueryBuilder().register("t", table).execute(f"SELECT count(*) AS n, {sums} FROM t").read_all()).to_pylist()
+    found = QueryBuilder().register("t", table).execute(f"SELECT count(*) AS n, {sums} FROM t").read_all()
+    rows: list[dict[str, object]] = pa.table(found).to_pylist()
+    return rows
 
 
 def measure_table(table: GrowingTable, days: int, folder: Path) -> tuple[list[list[str]], list[list[str]], bool]:

@@ -83,7 +83,8 @@ def choose_file_groups(files: Sequence[FileExtent], ordered: bool, budget: float
     ordered: whether the files' ends are of the declared columns; else each file can hold any value, and one of 16 MiB is good.
     budget: so many bytes at most.
     """
-    left, groups, found = list(files), [], ""
+    left, found = list(files), ""
+    groups: list[FileGroup] = []
     while len(groups) < _MOST_GROUPS:
         group, said = _choose_group(left, ordered, budget)
         found = found or said

@@ -192,7 +192,11 @@ def _commit_rewrite(
         }
         for one in taken
     ]
-    actions = [{"commitInfo": info}, *({"remove": one} for one in removed), *({"add": one} for one in added)]
+    actions: list[Mapping[str, Any]] = [
+        {"commitInfo": info},
+        *({"remove": one} for one in removed),
+        *({"add": one} for one in added),
+    ]
     commit = home / LOG / f"{version + 1:020d}.json"
     try:
         write_file_durably(commit, _join_actions(actions).encode(), overwrite=False)

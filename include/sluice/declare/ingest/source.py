@@ -81,7 +81,6 @@ class Source(CsvDialect, _NamedFiles, Declaration):
 
     kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
     reads = ()
-    keys: ClassVar[tuple[str, ...]] = ()
     streamed_reads: ClassVar[tuple[str, ...]] = ()
     streamed_records: ClassVar[Mapping[str, str]] = MappingProxyType({"deliveries": "deliveries"})
     path_columns: bool = True
