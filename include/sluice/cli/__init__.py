@@ -57,6 +57,7 @@ COMMANDS = (
     CommandEntry("sluice.cli.monitoring.records:runs", "List what each run did, newest first."),
     CommandEntry("sluice.cli.monitoring.why:why", "Say where the time of a run went, and what would help."),
     CommandEntry("sluice.cli.monitoring.report:report", "Write a page that shows a pipeline: tables, runs, rules."),
+    CommandEntry("sluice.cli.monitoring.lineage:lineage", "Say which columns a table or column comes from."),
     CommandEntry("sluice.cli.monitoring.metrics:metrics", "Write numbers for Prometheus."),
     CommandEntry("sluice.cli.setup.machine:doctor", "Say whether this machine can run Sluice."),
     CommandEntry("sluice.cli.setup.machine:tour", "Run the DAG through a real Airflow."),

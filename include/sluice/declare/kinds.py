@@ -22,6 +22,7 @@ Role = Literal[
     "read_standing",
     "quiet",
     "check",
+    "preview",
     "test",
     "recompute",
     "replay_quarantined",
@@ -60,7 +61,8 @@ class DatasetKind:
     its lag) gives that as if it started anew. read_standing: (books, declaration) gives its lag by its checkpoint alone. quiet:
     (declaration, an instant, what gives a table's path) gives when, while nothing comes, the clock gives its flow something to do that
     a run of that instant has not done. check: (examination, declaration) gives the columns that it stores, or None where they are not
-    known yet. test: (test run, declaration) gives its rows, or None where the test gives nothing that they could be made of.
+    known yet. preview: (declaration, frames of its inputs by name) gives a frame as it is stored, whose plan tells where columns come
+    from; None: nothing traces them. test: (test run, declaration) gives its rows, or None where the test gives nothing that they could be made of.
     recompute: (recomputation, declaration) gives by plain batch code the rows that its table should have, or None where there is nothing
     yet that they could be made of; without it, nothing can be verified. replay_quarantined: (workspace, declaration, rows of its
     quarantine, report) judges them again.
@@ -84,6 +86,7 @@ class DatasetKind:
     read_standing: str | None = None
     quiet: str | None = None
     check: str | None = None
+    preview: str | None = None
     test: str | None = None
     recompute: str | None = None
     replay_quarantined: str | None = None
@@ -298,6 +301,7 @@ TABLE = DatasetKind(
     read_standing="sluice.runs.status.lag:read_silver_standing",
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check="sluice.runs.planning.transforms:examine_table",
+    preview="sluice.flows.column_lineage:preview_table_rows",
     test="sluice.testing.running:make_table_rows",
     recompute="sluice.verification.recomputation:recompute_table",
     replay_quarantined="sluice.flows.quarantine.readmission:refold_quarantined_rows",
@@ -315,6 +319,7 @@ WINDOWED_STREAM = DatasetKind(
     read_standing="sluice.runs.status.lag:measure_stream_lag",  # the checkpoint alone does not tell whether it can go on
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_stream",
     check="sluice.runs.planning.transforms:examine_stream",
+    preview="sluice.flows.column_lineage:preview_stream_rows",
 )
 MATERIALIZED_VIEW = DatasetKind(
     name="materialized view",
@@ -329,6 +334,7 @@ MATERIALIZED_VIEW = DatasetKind(
     read_standing="sluice.runs.status.lag:read_view_standing",
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_dataset",
     check="sluice.runs.planning.transforms:examine_view",
+    preview="sluice.flows.column_lineage:preview_view_rows",
     test="sluice.testing.running:make_view_rows",
     recompute="sluice.verification.recomputation:recompute_view",
 )
@@ -338,6 +344,7 @@ COMPUTED_VIEW = DatasetKind(
     noun="@view",
     order=4,
     check="sluice.runs.planning.transforms:examine_computed_view",
+    preview="sluice.flows.column_lineage:preview_computed_rows",
     test="sluice.testing.running:make_computed_view_rows",
 )
 TEMPORARY_VIEW = DatasetKind(

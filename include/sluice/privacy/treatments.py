@@ -68,6 +68,11 @@ def check_treatments(schema: StructType, treatments: Mapping[str, Treatment], ow
             )
 
 
+def name_treatment(how: Treatment) -> str:
+    """What people call a treatment: `hmac`, `null`, `truncate` and so on."""
+    return _WORDS[type(how)]
+
+
 def treatment_key_marks(settings: Settings, dataset: Dataset[Any]) -> str:
     """What shows whether a table's pseudonyms are made with the same keys as before: "name=8 hex digits", with commas; "" without any."""
     names = {how.secret for how in dataset.treatments.values() if isinstance(how, Hmac)}

@@ -14,6 +14,7 @@ import typer
 from jinja2 import Environment, StrictUndefined
 
 from sluice.cli.monitoring.status import compute_status
+from sluice.cli.monitoring.lineage import describe_column_lineage
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
@@ -28,6 +29,7 @@ from sluice.private_files import make_private_folder
 from sluice.runs import due, ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lineage
+from sluice.runs.status.column_lineage import read_column_lineage
 from sluice.runs.status.diagnosis import RunTimes, select_run_rows
 from sluice.settings import Settings
 
@@ -91,6 +93,7 @@ def render_report(settings: Settings, graph: Graph, at: datetime | None = None) 
         problems=_list_problems(state),
         picture=picture,
         nodes=_describe_nodes(settings, graph, picture, state, rows, colours),
+        traced=_describe_traced_tables(records, picture),
         width=lineage.WIDTH,
         height=lineage.HEIGHT,
         bars=_draw_run_bars(runs, colours),
@@ -164,6 +167,7 @@ def _describe_nodes(
         count = _describe_table_size(settings, graph, node)
         note = "failed" if failed else "waits" if waits else _describe_last_work(row)
         found.append({
+            "name": node.name,
             "x": node.x,
             "y": node.y,
             "colour": colours.get(node.layer, _OTHER_COLOUR),
@@ -173,6 +177,16 @@ def _describe_nodes(
             "about": f"{node.name} ({node.kind}{', ' if node.layer else ''}{node.layer}): {count}. {(row or {}).get('recomputed') or ''}",
         })
     return found
+
+
+def _describe_traced_tables(records: PipelineRecords, picture: lineage.LineagePicture) -> list[dict[str, Any]]:
+    """The tables of the picture whose columns are known, with where these come from, in the picture's order."""
+    known = read_column_lineage(records)
+    return [
+        describe_column_lineage(known, known[name], known[name].columns)
+        for name in picture.nodes
+        if name in known
+    ]
 
 
 def _describe_table_size(settings: Settings, graph: Graph, node: lineage.LineageNode) -> str:

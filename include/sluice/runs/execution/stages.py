@@ -31,7 +31,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
 from sluice.record_tables import create_record_table
-from sluice.runs.execution import clones, table_rules
+from sluice.runs.execution import clones, column_tracing, table_rules
 from sluice.runs.execution.clones import Flow
 from sluice.runs.modes import find_concerned_tables
 from sluice.step_times import DISCOVERING, TABLES, StepTimes, collect_step_times, current_step_times, measure_step
@@ -121,6 +121,7 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
             settling.end_handed_over_entries(workspace, [item.name for item, _ in flows])
     if options.judged:
         errors |= table_rules.judge_reference_rules(workspace, [report for report in reports if report.flow not in errors])
+    column_tracing.record_column_lineage(workspace, [report for report in reports if report.flow not in errors])
     if errors:
         raise FlowsFailed(reports, errors)
     if first:

@@ -1,0 +1,276 @@
+"""Which columns of its inputs each column of a table comes from, by Spark's analysed plan of the declared transform. No data is read.
+
+The plan is walked from the inputs up. Each column that a node gives is known by Spark's identity for it, with the inputs' columns that its
+value comes from (identity, transformation, aggregation). Beside that, each node may choose, match or group rows by columns (filter, join,
+group by): these count for every column above it, and are kept once for the table. A node that Sluice does not know, such as a function over
+whole groups of rows in Python, counts as one of which each column may come from all that it is given.
+
+A frame of a table's own personal columns is treated before it is stored; such a column says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sluice.column_origins import (
+    AGGREGATION,
+    DIRECT,
+    FILTER,
+    GROUP_BY,
+    IDENTITY,
+    JOIN,
+    SORT,
+    TRANSFORMATION,
+    WINDOW,
+    Origin,
+    TableOrigins,
+    TracedColumn,
+)
+from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
+from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.kinds import load_kind_function
+from sluice.flows import plans
+from sluice.flows.gold.inputs import input_read_by_node
+from sluice.flows.silver import made
+from sluice.flows.stateful.inputs import with_input_watermark
+from sluice.lake.workspace import PROVENANCE
+from sluice.privacy.treatments import apply_treatments, name_treatment
+from sluice.quality import verdicts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Leaves = Mapping[str, "DataFrame"]
+_SUBQUERY_VALUES = ("ScalarSubquery", "LateralSubquery")
+_Sources = dict[tuple[str, str], str]
+"""By table and column, in which way it counts."""
+
+
+def trace_table_columns(
+    session: SparkSession, declared: Dataset[Any] | View[Any], inputs: Mapping[str, StructType], mark: str
+) -> TableOrigins:
+    """The columns that a table stores, each with its origins. inputs: by name, their columns. mark: kept with what is found.
+
+    Reads no data and starts no Spark job. Raises what the transform raises.
+    """
+    leaves = {name: session.createDataFrame(session.sparkContext.emptyRDD(), schema) for name, schema in inputs.items()}
+    preview: Callable[[Any, Leaves], DataFrame] = load_kind_function(declared.kind, "preview")
+    frame = preview(declared, leaves)
+    walk = _PlanWalk({int(plans.analyzed_plan(leaf).rdd().id()): name for name, leaf in leaves.items()})
+    inlined = plans.spark_jvm().org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
+    plan = inlined.apply(plans.analyzed_plan(frame))
+    walk.trace_node(plan)
+    treatments = getattr(declared, "treatments", {})
+    columns = [
+        TracedColumn(
+            field.name,
+            field.dataType.simpleString(),
+            _sort_origins(walk.columns.get(plans.expression_id(attribute), {})),
+            name_treatment(treatments[field.name]) if field.name in treatments else None,
+        )
+        for field, attribute in zip(frame.schema, plans.plan_output(plan), strict=True)
+    ]
+    rows_by = tuple(sorted(Origin(*one) for one in walk.rows_by if one[1] not in PROVENANCE))
+    return TableOrigins(declared.name, mark, tuple(columns), rows_by)
+
+
+def preview_table_rows(table: Table[Any], leaves: Leaves) -> DataFrame:
+    """A frame of the table's rows as they are stored."""
+    # Without what only spells a number otherwise, as the one -0.0: the column is its input's all the same.
+    rows = made.carry_provenance(table(leaves[table.reads[0]]), table.name)
+    return made.prepare_rows_for_storage(None, table, verdicts.add_verdict_column(rows, ())).drop(*verdicts.VERDICT)
+
+
+def preview_stream_rows(stream: Windowed[Any], leaves: Leaves) -> DataFrame:
+    """The same of a stream. Its plan over tables has the columns of the one over streams."""
+    given = (with_input_watermark(stream, name, _without_provenance(leaves[name])) for name in stream.reads)
+    return apply_treatments(None, stream(*given), stream.treatments, f"Stream '{stream.name}'")
+
+
+def preview_view_rows(view: MaterializedView[Any], leaves: Leaves) -> DataFrame:
+    """The same of a materialised view."""
+    rows = view(*(_without_provenance(leaves[name]) for name in view.reads))
+    return apply_treatments(None, rows, view.treatments, f"View '{view.name}'")
+
+
+def preview_computed_rows(view: View[Any], leaves: Leaves) -> DataFrame:
+    """What a computed view gives to whoever reads it."""
+    return view(*(_without_provenance(leaves[name]) for name in view.reads))
+
+
+def _without_provenance(frame: DataFrame) -> DataFrame:
+    return frame.drop(*PROVENANCE)
+
+
+def _sort_origins(sources: _Sources) -> tuple[Origin, ...]:
+    return tuple(sorted(Origin(table, column, way) for (table, column), way in sources.items()))
+
+
+@dataclass
+class _PlanWalk:
+    """One walk through a plan. names: the inputs, by the id of their rows. columns: by identity, where each comes from, as far as it went."""
+
+    names: Mapping[int, str]
+    columns: dict[int, _Sources] = field(default_factory=dict)
+    rows_by: set[tuple[str, str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._patterns = plans.spark_jvm().org.apache.spark.sql.catalyst.trees.TreePattern
+
+    def trace_node(self, plan: Any) -> None:
+        """Take in a node and all that is below it."""
+        children = plans.plan_children(plan)
+        for child in children:
+            self.trace_node(child)
+        if plan.containsPattern(self._patterns.PLAN_EXPRESSION()):
+            for subquery in plans.scala_to_list(plan.subqueries()):
+                self.trace_node(subquery)
+        trace = _NODES.get(plan.nodeName())
+        if trace is not None:
+            trace(self, plan)
+        self._take_unknown_output(plan, children)
+
+    def define_columns(self, named: Iterable[Any]) -> None:
+        """Take in named expressions, which a node gives as its columns."""
+        for one in named:
+            number = plans.expression_id(one)
+            if one.nodeName() != "AttributeReference":
+                self.columns[number] = self.find_sources(one)
+            else:
+                self.columns.setdefault(number, {})
+
+    def choose_rows_by(self, way: str, expressions: Iterable[Any]) -> None:
+        """Take in what decides which rows there are."""
+        for one in expressions:
+            self.rows_by |= {(table, column, way) for table, column in self.find_sources(one)}
+
+    def find_sources(self, expression: Any) -> _Sources:
+        """The inputs' columns that an expression is made of."""
+        found: _Sources = {}
+        way = self._find_way(expression)
+        for attribute in plans.scala_to_list(expression.references().toSeq()):
+            _merge_sources(found, self.columns.get(plans.expression_id(attribute), {}), way)
+        if expression.containsPattern(self._patterns.PLAN_EXPRESSION()):
+            for one in plans.walk_plan_nodes(expression):
+                if one.getClass().getSimpleName() in _SUBQUERY_VALUES:
+                    first = plans.plan_output(one.plan())[:1]
+                    for attribute in first:
+                        _merge_sources(found, self.columns.get(plans.expression_id(attribute), {}), TRANSFORMATION)
+        return found
+
+    def _find_way(self, expression: Any) -> str:
+        below = expression.child() if expression.nodeName() == "Alias" else expression
+        if below.nodeName() == "AttributeReference":
+            return IDENTITY
+        return AGGREGATION if expression.containsPattern(self._patterns.AGGREGATE_EXPRESSION()) else TRANSFORMATION
+
+    def _take_unknown_output(self, plan: Any, children: list[Any]) -> None:
+        """Of columns that nothing has told yet: those of an input come from it, all others from whatever the node is given."""
+        unknown = [one for one in plans.plan_output(plan) if plans.expression_id(one) not in self.columns]
+        if not unknown:
+            return
+        name = input_read_by_node(plan, self.names)
+        given: _Sources = {}
+        for child in children:
+            for attribute in plans.plan_output(child):
+                _merge_sources(given, self.columns.get(plans.expression_id(attribute), {}), TRANSFORMATION)
+        for one in unknown:
+            self.columns[plans.expression_id(one)] = {(name, str(one.name())): IDENTITY} if name is not None else dict(given)
+
+
+def _merge_sources(found: _Sources, more: _Sources, way: str) -> None:
+    """Add sources, of which an expression is made in some way."""
+    for source, before in more.items():
+        found[source] = max(found.get(source, IDENTITY), before, way, key=DIRECT.index)
+
+
+def _trace_project(walk: _PlanWalk, plan: Any) -> None:
+    walk.define_columns(plans.scala_to_list(plan.projectList()))
+
+
+def _trace_filter(walk: _PlanWalk, plan: Any) -> None:
+    walk.choose_rows_by(FILTER, [plan.condition()])
+
+
+def _trace_join(walk: _PlanWalk, plan: Any) -> None:
+    if plan.condition().isDefined():
+        walk.choose_rows_by(JOIN, [plan.condition().get()])
+
+
+def _trace_aggregate(walk: _PlanWalk, plan: Any) -> None:
+    walk.choose_rows_by(GROUP_BY, plans.scala_to_list(plan.groupingExpressions()))
+    walk.define_columns(plans.scala_to_list(plan.aggregateExpressions()))
+
+
+def _trace_window(walk: _PlanWalk, plan: Any) -> None:
+    walk.choose_rows_by(WINDOW, [*plans.scala_to_list(plan.partitionSpec()), *plans.scala_to_list(plan.orderSpec())])
+    walk.define_columns(plans.scala_to_list(plan.windowExpressions()))
+
+
+def _trace_sort(walk: _PlanWalk, plan: Any) -> None:
+    walk.choose_rows_by(SORT, plans.scala_to_list(plan.order()))
+
+
+def _trace_deduplication(walk: _PlanWalk, plan: Any) -> None:
+    walk.choose_rows_by(GROUP_BY, plans.scala_to_list(plan.keys()))
+
+
+def _trace_distinct(walk: _PlanWalk, plan: Any) -> None:
+    walk.choose_rows_by(GROUP_BY, plans.plan_output(plan))
+
+
+def _trace_generate(walk: _PlanWalk, plan: Any) -> None:
+    sources = {key: TRANSFORMATION for key in walk.find_sources(plan.generator())}
+    for one in plans.scala_to_list(plan.generatorOutput()):
+        walk.columns[plans.expression_id(one)] = dict(sources)
+
+
+def _trace_by_position(walk: _PlanWalk, plan: Any) -> None:
+    """Of a union: each column comes from those of its place in all parts."""
+    for number, one in enumerate(plans.plan_output(plan)):
+        found: _Sources = {}
+        for child in plans.plan_children(plan):
+            part = plans.plan_output(child)[number]
+            _merge_sources(found, walk.columns.get(plans.expression_id(part), {}), IDENTITY)
+        walk.columns[plans.expression_id(one)] = found
+
+
+def _trace_set_difference(walk: _PlanWalk, plan: Any) -> None:
+    """Of INTERSECT and EXCEPT: values come from the left, and what is right decides which rows stay."""
+    for child in plans.plan_children(plan):
+        walk.choose_rows_by(FILTER, plans.plan_output(child))
+
+
+def _trace_expand(walk: _PlanWalk, plan: Any) -> None:
+    """Of ROLLUP, CUBE and GROUPING SETS: each column comes from those of its place in all projections."""
+    projections = [plans.scala_to_list(one) for one in plans.scala_to_list(plan.projections())]
+    for number, one in enumerate(plans.plan_output(plan)):
+        found: _Sources = {}
+        for projection in projections:
+            part = projection[number]
+            _merge_sources(found, walk.find_sources(part), IDENTITY)
+        walk.columns[plans.expression_id(one)] = found
+
+
+_NODES: Mapping[str, Callable[[_PlanWalk, Any], None]] = {
+    "Project": _trace_project,
+    "Filter": _trace_filter,
+    "Join": _trace_join,
+    "LateralJoin": _trace_join,
+    "Aggregate": _trace_aggregate,
+    "Window": _trace_window,
+    "Sort": _trace_sort,
+    "Deduplicate": _trace_deduplication,
+    "DeduplicateWithinWatermark": _trace_deduplication,
+    "Distinct": _trace_distinct,
+    "Generate": _trace_generate,
+    "Union": _trace_by_position,
+    "Intersect": _trace_set_difference,
+    "Except": _trace_set_difference,
+    "Expand": _trace_expand,
+}
+"""What a node says of its columns and rows. Any other passes columns on, or makes them of all that it is given."""

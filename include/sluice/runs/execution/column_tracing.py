@@ -1,0 +1,88 @@
+"""Keeping the record of where columns come from: found again when a table's declaration, or the columns of its inputs, changed.
+
+A run in which no table changed looks at nothing. What cannot be traced is left out, with a note: it never fails a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from sluice.column_origins import TableOrigins, TracedColumn
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.datasets.tables import Dataset
+from sluice.delta_log import open_checked_table
+from sluice.flows.column_lineage import trace_table_columns
+from sluice.lake import log
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.runs.status.column_lineage import read_column_lineage, write_column_lineage
+from sluice.step_times import PLANNING, measure_step
+
+
+@measure_step(PLANNING)
+def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -> None:
+    """Trace the columns of the tables of these reports that need it. A note of a report says what could not be traced."""
+    if not (able := [one for one in reports if one.flow in workspace.graph.stored]):
+        return
+    try:
+        known = read_column_lineage(workspace.records)
+    except Exception as error:
+        able[0].notes.append(f"where columns come from was not recorded ({type(error).__name__})")
+        return
+    fresh: dict[str, TableOrigins] = {}
+    for report in able:
+        try:
+            found = _trace_if_changed(workspace, report, known.get(report.flow))
+        except Exception as error:  # a look at a plan must not undo a run
+            report.notes.append(f"where its columns come from could not be found ({type(error).__name__})")
+            continue
+        if found is not None:
+            fresh[report.flow] = found
+    if fresh:
+        kept = {name: one for name, one in known.items() if name in workspace.graph.stored}
+        write_column_lineage(workspace.records, kept | fresh)
+
+
+def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrigins | None) -> TableOrigins | None:
+    """The columns of a table, where they have to be found again."""
+    declared = workspace.graph[report.flow]
+    fingerprint = compute_declaration_fingerprint(declared) if isinstance(declared, Dataset) else "source"
+    if known is not None and not report.committed and known.mark.startswith(fingerprint):
+        return None
+    if not isinstance(declared, Dataset):
+        return _list_source_columns(workspace, declared.name, known)
+    present = declared.over([name for name in declared.reads if log.is_delta_table(workspace.path(name))])
+    if present is None or not log.is_delta_table(workspace.path(declared.name)):
+        return None
+    inputs = {name: read_logged_schema(workspace.path(name)) for name in present.reads}
+    mark = f"{fingerprint}:{_digest_schemas(inputs)}"
+    if known is not None and known.mark == mark:
+        return None
+    return trace_table_columns(workspace.session.newSession(), present, inputs, mark)
+
+
+def _list_source_columns(workspace: Workspace, source: str, known: TableOrigins | None) -> TableOrigins | None:
+    """The columns of a source's records, which come from nowhere in the lake."""
+    path = workspace.path(source)
+    if not log.is_delta_table(path):
+        return None
+    schema = read_logged_schema(path)
+    mark = f"source:{_digest_schemas({source: schema})}"
+    if known is not None and known.mark == mark:
+        return None
+    return TableOrigins(source, mark, tuple(TracedColumn(one.name, one.dataType.simpleString()) for one in schema))
+
+
+def read_logged_schema(path: str) -> StructType:
+    """A table's columns as its log has them, read without a Spark job."""
+    return StructType.fromJson(json.loads(open_checked_table(path).schema().to_json()))
+
+
+def _digest_schemas(schemas: Mapping[str, StructType]) -> str:
+    told: Any = sorted((name, schema.simpleString()) for name, schema in schemas.items())
+    return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
