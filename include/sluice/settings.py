@@ -58,6 +58,8 @@ class Settings:
     lie who asked to be erased; beside the truth unless it is said. released: de-identified copies, for everybody to read; there, too.
     retain: takes the place of every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
     erasure_approval: whether requests to erase people wait until somebody approves of them (SLUICE_ERASURE_APPROVAL=yes).
+    openlineage_file: whether runs write OpenLineage events beside the pipeline's records (SLUICE_OPENLINEAGE=yes); openlineage_url: the
+    server that gets them instead (SLUICE_OPENLINEAGE_URL).
     """
 
     root: Path
@@ -72,6 +74,8 @@ class Settings:
     secrets_given: Path | None = None
     retain: str | None = None
     erasure_approval: bool = False
+    openlineage_file: bool = False
+    openlineage_url: str = ""
     vault: Path = Path()
     released: Path = Path()
 
@@ -106,12 +110,19 @@ class Settings:
             secrets_given=Path(given) if (given := os.environ.get("SLUICE_SECRETS_GIVEN")) else None,
             retain=_read_retention_override(name),
             erasure_approval=_read_yes_or_no("SLUICE_ERASURE_APPROVAL"),
+            openlineage_file=_read_yes_or_no("SLUICE_OPENLINEAGE"),
+            openlineage_url=os.environ.get("SLUICE_OPENLINEAGE_URL") or "",
         )
         profiles = settings.spark_profiles()
         if settings.spark_profile not in profiles:
             hint = nearest_name_hint(settings.spark_profile, profiles)
             raise UsageError(f"There is no Spark profile '{settings.spark_profile}' (environment '{name}').{hint}")
         return settings
+
+    @property
+    def sends_lineage(self) -> bool:
+        """Whether runs make OpenLineage events."""
+        return self.openlineage_file or bool(self.openlineage_url)
 
     @cached_property
     def state(self) -> Path:

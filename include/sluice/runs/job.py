@@ -22,7 +22,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage
-from sluice.runs import due, failures, ledger, quiet, summary
+from sluice.runs import due, failures, ledger, open_lineage, quiet, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 from sluice.work_progress import FollowedSubject, show_progress
@@ -213,11 +213,15 @@ def record_stage_run(
         report = summary.summarize_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
         report[ledger.STAGE_STEPS] = times.rounded_seconds()
         _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
+        open_lineage.send_stage_end(workspace.settings, workspace.graph, told, report["flows"], bool(failed))
         durability.flush_run_output(workspace.settings)
         return report
 
     subject = FollowedSubject(request.stage, times, (spark_counters.session_job_tag(workspace.session),))
     count_tasks = partial(spark_counters.count_running_tasks, workspace.session)
+    parent = open_lineage.find_parent_run(lambda name: workspace.session.conf.get(name, None))
+    told = open_lineage.StageIdentity(request.pipeline, request.stage, workspace.run, at, parent)
+    open_lineage.send_stage_start(workspace.settings, told)
     mark = quiet_marking.begin_stage(workspace, request.stage) if towards_quiet else None
     try:
         with collect_step_times(times), show_progress(request.pipeline, subject, count_tasks):
@@ -226,6 +230,8 @@ def record_stage_run(
         quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, stages.FlowsFailed):
             noted(error.reports, set(error.errors))
+        else:
+            open_lineage.send_stage_end(workspace.settings, workspace.graph, told, [], failed=True)
         raise
     report = noted(reports, set())
     if mark is not None:

@@ -182,11 +182,7 @@ def _describe_nodes(
 def _describe_traced_tables(records: PipelineRecords, picture: lineage.LineagePicture) -> list[dict[str, Any]]:
     """The tables of the picture whose columns are known, with where these come from, in the picture's order."""
     known = read_column_lineage(records)
-    return [
-        describe_column_lineage(known, known[name], known[name].columns)
-        for name in picture.nodes
-        if name in known
-    ]
+    return [describe_column_lineage(known, known[name], known[name].columns) for name in picture.nodes if name in known]
 
 
 def _describe_table_size(settings: Settings, graph: Graph, node: lineage.LineageNode) -> str:
