@@ -7,7 +7,9 @@ commits, and small files become one. A flow may stream such a table: no commit h
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +19,7 @@ from sluice import entries
 from sluice.delta_log import LastCommit, find_commit, is_delta_table, is_still_last, open_checked_table, open_table_to_change
 from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit
 from sluice.entries import ENTRY
-from sluice.table_properties import CHECKPOINT_INTERVAL, LOG_RETENTION, RETENTION, STATISTICS
+from sluice.table_properties import CHECKPOINT_INTERVAL, LOG_RETENTION, REMOVED_UNTIL, RETENTION, STATISTICS, WALKED_AT
 
 RECORD_TABLES = ("deliveries", *entries.COUNTED)
 """All of them, below a pipeline's `_sluice`."""
@@ -98,11 +100,21 @@ def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
     return before, after
 
 
-def remove_expired_files(path: str, note: str | None = None) -> None:
-    """VACUUM a table: the files go that no version within its retention needs. note, errors: as of `join_small_files`."""
+def remove_expired_files(path: str, keep: timedelta, note: str | None = None) -> None:
+    """VACUUM a table in full: the files go that no version within its retention needs, which is `keep`.
+
+    note, errors: as of `join_small_files`.
+    """
     with _WRITING:
-        table = _open_own_table(path)
-        table.vacuum(dry_run=False, commit_properties=_mark_commit(note), post_commithook_properties=_NO_HOOKS)
+        table, began = _open_own_table(path), time.time()
+        instants = {WALKED_AT: began, REMOVED_UNTIL: began - keep.total_seconds()}
+        said = {**{name: str(int(at * 1000)) for name, at in instants.items()}, **({"userMetadata": note} if note else {})}
+        table.vacuum(
+            dry_run=False,
+            full=True,
+            commit_properties=CommitProperties(custom_metadata=said),
+            post_commithook_properties=_NO_HOOKS,
+        )
         _finish_commit(path, table)
 
 

@@ -23,3 +23,7 @@ INSTANTS = "sluice.instants"
 """How a table's files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep."""
 
 MICROSECONDS = "microseconds"
+
+WALKED_AT, REMOVED_UNTIL = "sluiceWalkedAt", "sluiceRemovedUntil"
+"""No properties: what the last commit of a VACUUM says of itself, in milliseconds since 1970. When the table's folder was walked last; and
+until when files were removed from the table that are gone from the disk now."""

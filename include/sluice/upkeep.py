@@ -1,7 +1,4 @@
-"""How tables are laid out on disk (OPTIMIZE), and when files that no version needs any more are removed (VACUUM).
-
-What is laid out anew `sluice.lake.layout` decides. VACUUM goes by a table's own retention property: one given with the command would be
-ignored by Delta, unless it is 0.
+"""How tables are laid out on disk (OPTIMIZE). What is laid out anew `sluice.lake.layout` decides.
 
 Files that hold instants as INT96, as Spark writes them unless told otherwise, are written anew, once a table: every reader
 then understands them. INT96 counts nanoseconds from a day. Spark reads every instant of it; other engines make nanoseconds
@@ -10,8 +7,7 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -28,9 +24,8 @@ from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
-from sluice.pipeline_stages import OPTIMIZE, VACUUM
+from sluice.pipeline_stages import OPTIMIZE
 from sluice.table_properties import INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
@@ -187,60 +182,3 @@ def _list_current_files(path: str) -> list[Path]:
 def _has_int96(file: Path) -> bool:
     schema = pq.read_metadata(file).schema
     return any(schema.column(place).physical_type == "INT96" for place in range(len(schema)))
-
-
-_REMOVES_FILES = ("MERGE", "OPTIMIZE", "DELETE", "UPDATE", "REORG", "RESTORE", "TRUNCATE")
-
-
-def vacuum_table(
-    workspace: Workspace,
-    name: str,
-    path: str,
-    behind: Sequence[object] = (),
-    always: bool = False,
-    remove_files: Callable[[str, str | None], None] | None = None,
-) -> FlowReport:
-    """Remove the files of one table that no version within its retention needs. No such file, no commit.
-
-    behind: what says of each flow that has yet to read such a file; then nothing is removed. always: also where no commit of the table
-    tells of such a file, since those of writes that were aborted are in none. remove_files: what removes them, given the table's path and
-    the mark of the commit; without it Delta on Spark does.
-    """
-    with report_table_change(name, VACUUM.name, path) as report:
-        due = find_vacuum_due_time(path)
-        if not always and (due is None or due > datetime.now(UTC)):
-            pass
-        elif behind:
-            report.notes += [f"not vacuumed: {one}" for one in behind]
-        else:
-            workspace.note(VACUUM.name)
-            before = _count_data_files(path)
-            if remove_files is not None:
-                remove_files(path, commit_marks.read_session_mark(workspace.session))
-            else:
-                workspace.session.sql(f"VACUUM delta.`{path}`")
-            report.deleted = before - _count_data_files(path)
-            report.notes.append(f"{report.deleted} files removed")
-    return report
-
-
-def find_vacuum_due_time(path: str) -> datetime | None:
-    """When the first of the files that were removed from the table outlives the retention, and no VACUUM has come since; None without any."""
-    keep = read_table_retention(path)
-    last: datetime | None = None
-    due: datetime | None = None
-    for commit in log.read_commit_history(path):  # the latest first
-        operation, at = str(commit["operation"]), commit["at"]
-        if operation == "VACUUM END":
-            last = last or at
-        elif _is_removing_commit(operation, commit["parameters"]) and at is not None and (last is None or last < at + keep):
-            due = at + keep
-    return due
-
-
-def _is_removing_commit(operation: str, parameters: dict[str, object]) -> bool:
-    return operation in _REMOVES_FILES or (operation == "WRITE" and parameters.get("mode") == "Overwrite")
-
-
-def _count_data_files(path: str) -> int:
-    return sum(1 for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts)

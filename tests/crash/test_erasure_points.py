@@ -27,7 +27,7 @@ POINTS = [
     ("sluice.ingest.landing.rewriting", "_record_rewritten_files"),
     ("sluice.erasure.steps.sweep", "remove_leftover_files"),
     ("sluice.erasure.requests", "advance_request_state"),
-    ("sluice.upkeep", "vacuum_table"),
+    ("sluice.vacuum", "vacuum_table"),
 ]
 OFTEN = ("sluice.erasure.steps.rows", "delete_by_merge")
 assert OFTEN in POINTS, "make test would try none of them"

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 from datetime import datetime
 
-from sluice import upkeep
+from sluice import vacuum
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
@@ -47,15 +47,12 @@ def finish_physical_erasure(
         left = FlowReport(flow="left_over_files", layer=VACUUM.name)
         left.deleted = sweep.remove_leftover_files(workspace, min(time.time(), now.timestamp()))
         reports += [left] if left.deleted else []
-    held = [report.flow for report in reports if any(note.startswith(_HELD) for note in report.notes)]
+    held = [report.flow for report in reports if any(note.startswith(vacuum.HELD) for note in report.notes)]
     if not held:
         removed = sum(report.deleted for report in reports)
         for request in due:
             requests.advance_request_state(workspace.records, request, requests.PHYSICALLY, f"{removed} files removed")
     return reports
-
-
-_HELD = "not vacuumed:"
 
 
 def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
@@ -72,7 +69,7 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
         for name, path in paths.items():
             if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
                 streams.stop_if_requested(workspace)
-                report = upkeep.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
+                report = vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
                 report.deleted += 0 if lagging.get(path) else sweep.remove_orphan_files(path, now)
                 reports.append(report)
             work.advance()

@@ -15,7 +15,8 @@ from sluice.delta_log import is_delta_table as is_delta_table  # said by this na
 from sluice.delta_log import open_checked_table
 
 _COUNTS = ("num_records", "size_bytes")
-DELTA_RS, SPARK = "delta-rs", "Spark"
+DELTA_RS, SPARK, SLUICE = "delta-rs", "Spark", "Sluice"
+"""Who makes commits; Sluice itself those of a VACUUM by inventory, which have no file."""
 _NAMES_OF_SPARK = {"num_added_rows": "num_output_rows"}
 """Metrics that delta-rs calls otherwise, and not only in another spelling."""
 
@@ -140,7 +141,7 @@ def table_change_mark(path: str) -> str | None:
 def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, Any]]:
     """Commits, newest first: version, at (UTC), writer, operation, parameters, metrics and the note of Sluice, if it made the commit.
 
-    writer: DELTA_RS or SPARK. Metrics have the names that Spark gives them, whoever made the commit.
+    writer: DELTA_RS, SPARK or SLUICE. Metrics have the names that Spark gives them, whoever made the commit.
     """
     table = open_checked_table(path)
     found = []
@@ -149,7 +150,7 @@ def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, A
         found.append({
             "version": entry.get("version"),
             "at": datetime.fromtimestamp(entry["timestamp"] / 1000, UTC) if "timestamp" in entry else None,
-            "writer": DELTA_RS if str(entry.get("engineInfo")).startswith(DELTA_RS) else SPARK,
+            "writer": next((one for one in (DELTA_RS, SLUICE) if str(entry.get("engineInfo")).startswith(one)), SPARK),
             "operation": entry.get("operation"),
             "parameters": entry.get("operationParameters", {}),
             "metrics": {_name_as_spark_does(name): value for name, value in entry.get("operationMetrics", {}).items()},

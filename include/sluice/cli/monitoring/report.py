@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 from jinja2 import Environment, StrictUndefined
 
-from sluice.cli.monitoring.status import compute_status
 from sluice.cli.monitoring.lineage import describe_column_lineage
+from sluice.cli.monitoring.status import compute_status
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph

@@ -13,12 +13,12 @@ import shutil
 from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import unquote
 
 from sluice import session
 from sluice.delta_log import open_checked_table
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
+from sluice.lake.inventory import list_possible_places
 from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
@@ -175,17 +175,14 @@ def find_orphan_files(path: str, now: datetime) -> list[Path]:
     root, keep = Path(path), read_table_retention(path)
     since = (now - keep).timestamp()
     listed = list(_walk_table_files(root))
-    needed = [_possible_file_paths(root, name) for name in _list_needed_files(path)]
+    needed = [set(list_possible_places(root, name)) for name in _list_needed_files(path)]
     there = set(listed)
     if not all(forms & there for forms in needed):
         return []
-    stays = set().union(*needed, *(_possible_file_paths(root, name) for name in _list_recently_removed_files(root / _LOG, since)))
+    stays = set().union(
+        *needed, *(set(list_possible_places(root, name)) for name in _list_recently_removed_files(root / _LOG, since))
+    )
     return [file for file in listed if _find_checksummed_file(file) not in stays and file.lstat().st_mtime <= since]
-
-
-def _possible_file_paths(root: Path, name: str) -> set[Path]:
-    """Where a file of the log lies: names of partitions are escaped in it, once or twice."""
-    return {root / name, root / unquote(name), root / unquote(unquote(name))}
 
 
 def _list_needed_files(path: str) -> list[str]:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from sluice.declare.assembly.graph import Graph
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
+from sluice.lake.places import Places, locate_streamed_tables
 from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 
@@ -39,10 +41,15 @@ class LaggingFlow:
 
 def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[LaggingFlow]]:
     """By the path of a table, the flows that VACUUM would take files from: those that have yet to read what is older than its retention."""
+    return find_lagging_flows_at(workspace.places, workspace.graph, now)
+
+
+def find_lagging_flows_at(places: Places, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
+    """The same, without a session."""
     found: dict[str, list[LaggingFlow]] = {}
-    for declared in workspace.graph:
-        flow, streamed = workspace.graph.flow_name(declared), workspace.streamed_tables(declared)
-        for name, (version, whole) in _read_unread_versions(workspace.checkpoints(flow), flow).items():
+    for declared in graph:
+        flow, streamed = graph.flow_name(declared), locate_streamed_tables(places, declared)
+        for name, (version, whole) in _read_unread_versions(places.checkpoints(flow), flow).items():
             behind = _find_lag_past_retention(streamed[name], flow, version, whole, now) if name in streamed else None
             if behind is not None:
                 found.setdefault(streamed[name], []).append(behind)

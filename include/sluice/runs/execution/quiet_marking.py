@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from sluice import upkeep
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, digest_declarations
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
-from sluice.lake import log
 from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import quiet
 from sluice.runs.execution import clones
 from sluice.runs.quiet import QuietMark
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
+from sluice.runs.status.removals import decide_table_vacuums
 
 if TYPE_CHECKING:
     from sluice.declare.datasets.windowed import Windowed
@@ -134,8 +133,8 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     """
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
     ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
-    tables = [path for path in workspace.tables().values() if log.is_delta_table(path)]
-    due = [at for path in tables if (at := upkeep.find_vacuum_due_time(path)) is not None]
+    decisions = decide_table_vacuums(workspace.settings, workspace.graph, began).values()
+    due = [one.due for one in decisions if one.due is not None]
     return min(began + kept, *ends, *due)
 
 

@@ -6,10 +6,10 @@ With these go the bytes of erased people whose time has come.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from sluice import record_tables, upkeep
+from sluice import record_tables, upkeep, vacuum
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
@@ -21,7 +21,11 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import RECORD_TABLES
 from sluice.runs.execution.stages import StageOptions
+from sluice.runs.status import removals
 from sluice.work_progress import count_work
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
@@ -31,12 +35,13 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     """
     now = datetime.now(UTC)
     lagging = behind.find_lagging_flows(workspace, now)
+    with_people = removals.locate_tables_with_people(workspace.settings, workspace.graph)
     reports, paths = [], workspace.tables()
     with count_work("tables looked at", len(paths)) as work:
         for name, path in paths.items():
             if log.is_delta_table(path):
                 streams.stop_if_requested(workspace)
-                reports.append(upkeep.vacuum_table(workspace, name, path, lagging.get(path, ())))
+                reports.append(vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), path in with_people))
             work.advance()
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
@@ -51,9 +56,16 @@ def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[Laggi
         path = workspace.places.bookkeeping(name)
         if log.is_delta_table(path):
             streams.stop_if_requested(workspace)
-            remove = record_tables.remove_expired_files
-            reports.append(upkeep.vacuum_table(workspace, f"_sluice/{name}", path, lagging.get(path, ()), remove_files=remove))
+            reports.append(
+                vacuum.vacuum_table(
+                    workspace, f"_sluice/{name}", path, lagging.get(path, ()), remove_in_full=_remove_expired_record_files
+                )
+            )
     return [report for report in reports if report.committed or report.notes]
+
+
+def _remove_expired_record_files(session: SparkSession, path: str, keep: timedelta, mark: str | None) -> None:
+    record_tables.remove_expired_files(path, keep, mark)
 
 
 def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) -> FlowReport:

@@ -22,7 +22,7 @@ from tests.conftest import settings_at
 
 import residue
 from residue import needles
-from sluice import session, upkeep
+from sluice import session, upkeep, vacuum
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.file_formats import CsvDialect
@@ -601,7 +601,7 @@ def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pyte
         _written(workspace.path(name), [1])
         # As tables of now are made: nothing of them is to be rewritten first.
         DeltaTable(workspace.path(name)).alter.set_table_properties({INSTANTS: MICROSECONDS}, raise_if_not_exists=False)
-    module, function = {"optimize": (upkeep, "optimize_table"), "vacuum": (upkeep, "vacuum_table")}[stage]
+    module, function = {"optimize": (upkeep, "optimize_table"), "vacuum": (vacuum, "vacuum_table")}[stage]
     monkeypatch.setattr(module, function, one)
     with pytest.raises(StopRequested):
         stages.run_pipeline_stage(workspace, stage)

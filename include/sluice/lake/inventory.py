@@ -1,0 +1,267 @@
+"""Which files of a table no version within its retention needs: by its log alone, without a JVM and without walking the table's folder.
+
+Read are the commits since the last VACUUM, backwards: what each removed, and the files of the change feed that it wrote. What an aborted
+write left is in no commit. So every four weeks the folder is walked all the same: a VACUUM in full, which Delta on Spark does.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from sluice.delta_log import LOG, list_log_versions, open_checked_table
+from sluice.lake.log import SLUICE
+from sluice.lake.table_frames import has_plain_reader_protocol
+from sluice.lake.tables import parse_interval_length
+from sluice.lake.written_alike import list_file_values
+from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
+
+START, END = "VACUUM START", "VACUUM END"
+
+WALKED_EVERY = timedelta(days=28)
+"""Less than a log stays (30 days): as long as a commit tells of the last walk, none is due before its time."""
+WALKED_INSTEAD = timedelta(days=7)
+"""So often the folder is walked where the log does not tell of all files, and `WALKED_AT_ONCE` where they may not stay."""
+WALKED_AT_ONCE = timedelta(days=1)
+WORTH_SHARE = 0.1
+"""VACUUM is worth its two commits where so much of the bytes of a table can go."""
+WORTH_WAIT = timedelta(days=7)
+"""And in any case where a file could have gone so long ago."""
+
+_CLOCKS_DIFFER = timedelta(hours=1)
+"""By so much the clocks of two writers may differ."""
+_ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:|(.*/)?\.\.(/|\Z)")
+"""How the path of a file looks that lies in another table, as those of a shallow clone do, or leads out of this one."""
+_TELLS_NOTHING = '{"add":'
+_ENGINE_OF_SPARK = "Apache-Spark"
+
+
+@dataclass(frozen=True)
+class RemovedFile:
+    """A file that left a table, or that held changes. path: as the log has it. bytes: 0 where the log does not say. at: UTC."""
+
+    path: str
+    bytes: int
+    at: datetime
+
+
+@dataclass(frozen=True)
+class FileInventory:
+    """What the log says of files that are no part of the table any more, and were not vacuumed. The oldest first.
+
+    expired: those that outlived the retention; waiting: the others. table_bytes: of the latest version. walked_at: when the folder was
+    walked last, or the table was made; None where the log does not say. changed_since_walk: whether anything was committed since.
+    unknown: why the log does not tell of all files; None: it does.
+    """
+
+    expired: Sequence[RemovedFile]
+    waiting: Sequence[RemovedFile]
+    table_bytes: int
+    keep: timedelta
+    walked_at: datetime | None = None
+    changed_since_walk: bool = True
+    unknown: str | None = None
+
+    @property
+    def expired_bytes(self) -> int:
+        """Of the files that may go."""
+        return sum(file.bytes for file in self.expired)
+
+
+@dataclass(frozen=True)
+class VacuumDecision:
+    """Whether files of a table are to be removed now, and why, or why not. in_full: the folder is walked. due: when the clock alone says yes.
+
+    due is None where it never will.
+    """
+
+    needed: bool
+    why: str
+    inventory: FileInventory
+    in_full: bool = False
+    due: datetime | None = None
+
+
+def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
+    """Whether a table is to be vacuumed at `now` (UTC). at_once: as soon as one file may go, since people are in the table.
+
+    Raises DamagedLog, and TableNotFoundError where there is no table.
+    """
+    found = read_file_inventory(path, now)
+    due = _find_due_time(found, now, at_once)
+    if (walk := _find_walk_time(found, now, at_once)) is not None and walk <= now:
+        since = f"{(now - found.walked_at).days} days ago" if found.walked_at else "longer ago than the log goes back"
+        return VacuumDecision(
+            True, f"in full, as {since} the last time" + (f": {found.unknown}" if found.unknown else ""), found, True, now
+        )
+    if found.unknown:
+        return VacuumDecision(False, f"{found.unknown}; it is walked again{_format_day(walk)}", found, due=due)
+    if not found.expired:
+        return VacuumDecision(False, _describe_waiting_files(found), found, due=due)
+    size, late = found.expired_bytes, now - found.expired[0].at - found.keep
+    total = size + found.table_bytes
+    said = f"{len(found.expired):,} files, {format_bytes(size)} of {format_bytes(total)}, can go"
+    if at_once or late >= WORTH_WAIT or size >= WORTH_SHARE * total:
+        return VacuumDecision(True, said, found, due=now)
+    why = f"{said}; worth it from {WORTH_SHARE:.0%} on, or {WORTH_WAIT.days} days after the first could go, {late.days} days ago"
+    return VacuumDecision(False, why, found, due=due)
+
+
+def _describe_waiting_files(found: FileInventory) -> str:
+    if not found.waiting:
+        return "no file was removed from the table since the last time"
+    size = format_bytes(sum(file.bytes for file in found.waiting))
+    first = found.waiting[0].at + found.keep
+    return f"{len(found.waiting):,} files, {size}, are within the retention; the first can go at {first:%Y-%m-%d %H:%M} UTC"
+
+
+def _find_walk_time(found: FileInventory, now: datetime, at_once: bool) -> datetime | None:
+    """When the folder is to be walked; None: there is no need as long as nothing is committed."""
+    if not found.changed_since_walk:
+        return None
+    every = WALKED_EVERY if not found.unknown else WALKED_AT_ONCE if at_once else WALKED_INSTEAD
+    return found.walked_at + every if found.walked_at else now
+
+
+def _find_due_time(found: FileInventory, now: datetime, at_once: bool) -> datetime | None:
+    """When a decision becomes yes by the clock alone."""
+    walk = _find_walk_time(found, now, at_once)
+    times = [walk] if walk else []
+    gone, every = 0, [] if found.unknown else [*found.expired, *found.waiting]
+    if every:
+        times.append(every[0].at + found.keep + WORTH_WAIT)
+    for file in every:
+        gone += file.bytes
+        if at_once or gone >= WORTH_SHARE * (gone + found.table_bytes):
+            times.append(file.at + found.keep)
+            break
+    return max(now, min(times)) if times else None
+
+
+def _format_day(at: datetime | None) -> str:
+    return f" on {at:%Y-%m-%d}" if at else " when something is committed"
+
+
+def format_bytes(number: int) -> str:
+    """As 1.2 MB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number} B"
+
+
+def read_file_inventory(path: str, now: datetime) -> FileInventory:
+    """What the log says of files that the table does not need any more, at `now` (UTC). Errors as of `decide_vacuum`."""
+    table = open_checked_table(path)
+    keep = parse_interval_length(str(table.metadata().configuration.get(RETENTION) or "interval 7 days"))
+    reading = _LogReading({form for name in list_file_values(table, "path") for form in _list_spellings(name)})
+    if "://" in path:
+        reading.unknown = "its log is not on this machine"
+    else:
+        if not has_plain_reader_protocol(table):
+            reading.unknown = "its log names files in a way that is not known here"
+        reading.read_commits(Path(path) / LOG, table)
+    gone = sorted(reading.removed.values(), key=lambda file: file.at)
+    return FileInventory(
+        expired=[file for file in gone if file.at + keep <= now],
+        waiting=[file for file in gone if file.at + keep > now],
+        table_bytes=sum(list_file_values(table, "size_bytes")),
+        keep=keep,
+        walked_at=reading.walked_at,
+        changed_since_walk=reading.changed,
+        unknown=reading.unknown,
+    )
+
+
+@dataclass
+class _LogReading:
+    """What is known so far, of a log that is read backwards. current: the files of the latest version. until: all removed before are gone."""
+
+    current: set[str]
+    removed: dict[str, RemovedFile] = field(default_factory=dict)
+    until: datetime | None = None
+    walked_at: datetime | None = None
+    changed: bool = False
+    unknown: str | None = None
+    _ended: datetime | None = None
+
+    def read_commits(self, folder: Path, table: DeltaTable) -> None:
+        """Read until an earlier VACUUM has removed all that was removed before; the whole log where there was none."""
+        commits, _ = list_log_versions(folder)
+        at = datetime.now(UTC)
+        for version in sorted((version for version in commits if version <= table.version()), reverse=True):
+            info, actions = _read_commit(commits[version])
+            at = _instant_of(info["timestamp"]) if "timestamp" in info else at
+            self._note_vacuum(info, at)
+            for kind, action in actions:
+                self._note_file(kind, action, at)
+            if self.until is not None and at + _CLOCKS_DIFFER < self.until:
+                return
+        if min(commits, default=0) > 0:
+            self.unknown = self.unknown or "its log does not go back far enough"
+        elif self.walked_at is None:
+            self.walked_at = at  # when the table was made, nothing had been left
+
+    def _note_vacuum(self, info: Mapping[str, Any], at: datetime) -> None:
+        operation, said = str(info.get("operation")), info.get("operationParameters") or {}
+        if operation not in (START, END):
+            self.changed = self.changed or self.until is None
+        elif self.until is not None:
+            return
+        elif operation == END and REMOVED_UNTIL in info:
+            self.until = _instant_of(info[REMOVED_UNTIL])
+            self.walked_at = _instant_of(info[WALKED_AT]) if WALKED_AT in info else None
+            # By inventory: what was committed between the walk and this is not read any more.
+            self.changed = self.changed or info.get("engineInfo") == SLUICE
+        elif operation == END and str(info.get("engineInfo")).startswith(_ENGINE_OF_SPARK):
+            self._ended = at if said.get("status") == "COMPLETED" else None
+        elif operation == START and self._ended is not None:
+            self.until, self.walked_at = at - timedelta(milliseconds=int(said.get("defaultRetentionMillis") or 0)), at
+
+    def _note_file(self, kind: str, action: Mapping[str, Any], at: datetime) -> None:
+        """A file that was removed twice counts from the last time on, and one that came back not at all."""
+        path = str(action["path"])
+        if self.unknown:
+            return
+        if kind == "remove" and "deletionTimestamp" in action:
+            at = _instant_of(action["deletionTimestamp"])
+        if not self.current.isdisjoint(_list_spellings(path)) or path in self.removed or _ELSEWHERE.match(path):
+            return
+        if self.until is not None and at <= self.until:
+            return
+        self.removed[path] = RemovedFile(path, int(action.get("size") or 0), at)
+
+
+def _read_commit(file: Path) -> tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]:
+    """What a commit says of itself, and the files that it removed or that hold its changes."""
+    info: Mapping[str, Any] = {}
+    files: list[tuple[str, Mapping[str, Any]]] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith(_TELLS_NOTHING):
+            for kind, action in json.loads(line).items():
+                if kind == "commitInfo":
+                    info = action
+                elif kind in ("remove", "cdc"):
+                    files.append((kind, action))
+    return info, files
+
+
+def _instant_of(milliseconds: object) -> datetime:
+    return datetime.fromtimestamp(int(str(milliseconds)) / 1000, UTC)
+
+
+def list_possible_places(root: Path, name: str) -> list[Path]:
+    """Where a file of the log may lie below a table's folder: names of partitions are escaped in the log, once or twice."""
+    return [root / spelling for spelling in _list_spellings(name)]
+
+
+def _list_spellings(name: str) -> list[str]:
+    return list(dict.fromkeys((unquote(name), name, unquote(unquote(name)))))

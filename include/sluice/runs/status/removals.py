@@ -1,0 +1,44 @@
+"""What VACUUM would remove of each table of a pipeline, and what keeps it from that. Read without a JVM."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Set
+from datetime import datetime
+
+from sluice.declare.assembly.graph import Graph
+from sluice.delta_log import DamagedLog
+from sluice.erasure import prevention
+from sluice.flows.progress.behind import LaggingFlow, find_lagging_flows_at
+from sluice.lake import log
+from sluice.lake.inventory import VacuumDecision, decide_vacuum
+from sluice.lake.places import PipelinePlaces
+from sluice.lake.workspace import list_record_tables
+from sluice.record_tables import RECORD_TABLES
+from sluice.settings import Settings
+
+
+def locate_tables_with_people(settings: Settings, graph: Graph) -> Set[str]:
+    """The paths of the tables with personal columns: what was removed from them goes as soon as the retention is over."""
+    return {path for path, columns in prevention.personal_columns_by_path(settings, graph).items() if columns}
+
+
+def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
+    """By table that is there, whether files of it are to be removed at `now` (UTC). Not of one whose log is damaged: whoever reads it says so."""
+    with_people, found = locate_tables_with_people(settings, graph), {}
+    for name, path in list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).items():
+        if log.is_delta_table(path):
+            with contextlib.suppress(DamagedLog):
+                found[name] = decide_vacuum(path, now, path in with_people)
+    return found
+
+
+def decide_record_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
+    """The same of the tables in which Sluice keeps its records."""
+    paths = {f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES}
+    return {name: decide_vacuum(path, now, False) for name, path in paths.items() if log.is_delta_table(path)}
+
+
+def find_holding_flows(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
+    """By the path of a table, the flows that VACUUM waits for."""
+    return find_lagging_flows_at(PipelinePlaces(graph.records(settings), graph), graph, now)

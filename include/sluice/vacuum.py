@@ -1,0 +1,171 @@
+"""VACUUM: the files go that no version within a table's retention needs, by the inventory of its log (`sluice.lake.inventory`).
+
+The retention is the table's own property: one given with the command Delta would ignore, unless it is 0. To be called under the lease.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+
+from sluice.delta_log import LOG, keep_written_table
+from sluice.delta_rs_commits import complete_commit
+from sluice.durable_files import write_file_durably
+from sluice.lake import commit_marks, log
+from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list_possible_places
+from sluice.lake.report import FlowReport, report_table_change
+from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import VACUUM
+from sluice.table_properties import REMOVED_UNTIL, WALKED_AT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RemoveInFull = Callable[["SparkSession", str, timedelta, str | None], None]
+"""Removes all files that no version of a table needs, by walking its folder: takes the session, the table's path
+and retention, and the mark of its commits."""
+HELD = "not vacuumed:"
+"""How the notes begin that say what keeps files."""
+_TOLD_EVERY = 30.0
+"""Seconds: of a long removal it is said how far it is."""
+
+
+def vacuum_table(
+    workspace: Workspace,
+    name: str,
+    path: str,
+    behind: Sequence[object] = (),
+    at_once: bool = False,
+    always: bool = False,
+    remove_in_full: RemoveInFull | None = None,
+) -> FlowReport:
+    """Remove the files of one table that no version within its retention needs, where that is worth it. No such file, no commit.
+
+    behind: what says of each flow that has yet to read such a file; then nothing is removed. at_once: as `decide_vacuum`. always: in full, also
+    where nothing is known to be there, since the files of writes that were aborted are in no commit. remove_in_full: what does it in full; without it
+    Delta on Spark does.
+    """
+    with report_table_change(name, VACUUM.name, path) as report:
+        decision = decide_vacuum(path, datetime.now(UTC), at_once)
+        needed = always or decision.needed
+        report.decision = f"{'yes' if needed else 'no'}: {'demanded' if always else decision.why}"
+        if needed and behind:
+            report.notes += [f"{HELD} {one}" for one in behind]
+            report.decision = f"no: held by {len(behind)} flows that are behind; else {report.decision}"
+        elif needed:
+            workspace.note(VACUUM.name)
+            mark = commit_marks.read_session_mark(workspace.session)
+            if not (always or decision.in_full):
+                report.deleted = remove_inventory_files(name, path, decision.inventory, mark)
+            else:
+                remove, keep = remove_in_full or _remove_through_spark, decision.inventory.keep
+                report.deleted = _count_removed(path, partial(remove, workspace.session, path, keep, mark))
+            report.notes.append(f"{report.deleted} files removed")
+    return report
+
+
+def _remove_through_spark(session: SparkSession, path: str, keep: timedelta, mark: str | None) -> None:
+    session.sql(f"VACUUM delta.`{path}`")
+
+
+def _count_removed(path: str, remove: Callable[[], None]) -> int:
+    """How many files a VACUUM has removed, by what its last commit says."""
+    before = log.latest_table_version(path) or 0
+    remove()
+    new = (log.latest_table_version(path) or 0) - before
+    ended = [commit for commit in log.read_commit_history(path, new) if commit["operation"] == END] if new > 0 else []
+    return sum(int(commit["metrics"].get("numDeletedFiles") or 0) for commit in ended)
+
+
+def remove_inventory_files(name: str, path: str, inventory: FileInventory, mark: str | None) -> int:
+    """Remove the files of an inventory that may go, between two commits, as Delta's VACUUM does. Returns how many there were.
+
+    A killed one has no second commit: the next finds the same files again, and those that are gone already are well.
+    """
+    began = datetime.now(UTC)
+    kept = str(_milliseconds(inventory.keep.total_seconds()))
+    _commit_without_data(
+        path,
+        START,
+        {"retentionCheckEnabled": "true", "defaultRetentionMillis": kept},
+        {"numFilesToDelete": str(len(inventory.expired)), "sizeOfDataToDelete": str(inventory.expired_bytes)},
+        mark,
+    )
+    root, folders = Path(path), set[Path]()
+    removed, told = 0, time.monotonic()
+    for place, file in enumerate(inventory.expired):
+        found = next((one for one in list_possible_places(root, file.path) if ".." not in one.parts and one.is_file()), None)
+        if found is not None:
+            found.unlink(missing_ok=True)
+            found.with_name(f".{found.name}.crc").unlink(missing_ok=True)
+            folders.add(found.parent)
+            removed += 1
+        if time.monotonic() - told > _TOLD_EVERY:
+            told = time.monotonic()
+            print(f"sluice: VACUUM of '{name}': {place + 1:,} of {len(inventory.expired):,} files", file=sys.stderr, flush=True)
+    _remove_empty_folders(root, folders)
+    walked = {} if inventory.walked_at is None else {WALKED_AT: _milliseconds(inventory.walked_at.timestamp())}
+    until = max((file.at for file in inventory.expired), default=began - inventory.keep)
+    _commit_without_data(
+        path,
+        END,
+        {"status": "COMPLETED"},
+        {"numDeletedFiles": str(removed), "numVacuumedDirectories": "0"},
+        mark,
+        {**walked, REMOVED_UNTIL: _milliseconds(until.timestamp())},
+    )
+    return removed
+
+
+def _remove_empty_folders(root: Path, folders: set[Path]) -> None:
+    """Those of partitions that have no file any more."""
+    for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
+        while folder != root and folder.is_relative_to(root):
+            try:
+                folder.rmdir()
+            except OSError:  # there is something in it
+                break
+            folder = folder.parent
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _commit_without_data(
+    path: str,
+    operation: str,
+    parameters: dict[str, str],
+    metrics: dict[str, str],
+    mark: str | None,
+    said: dict[str, int] | None = None,
+) -> None:
+    """Commit what was done to files that are no part of the table; after another's commit, where one comes first."""
+    info = {
+        "timestamp": _milliseconds(time.time()),
+        "operation": operation,
+        "operationParameters": parameters,
+        "isBlindAppend": True,
+        "operationMetrics": metrics,
+        "engineInfo": log.SLUICE,
+        **({"userMetadata": mark} if mark else {}),
+        **(said or {}),
+    }
+    content = (json.dumps({"commitInfo": info}) + "\n").encode()
+    while True:
+        version = DeltaTable(path).version() + 1
+        with suppress(FileExistsError):
+            write_file_durably(Path(path) / LOG / f"{version:020d}.json", content, overwrite=False)
+            break
+    table = DeltaTable(path, version=version)
+    complete_commit(path, table)
+    keep_written_table(path, DeltaTable(path))

@@ -1,0 +1,250 @@
+"""Which files may go is said by the log: nothing that a version within the retention needs, and all that none does."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from sluice.lake import inventory
+from sluice.lake.inventory import VacuumDecision, decide_vacuum, read_file_inventory
+from sluice.table_properties import LOG_RETENTION, REMOVED_UNTIL, RETENTION, WALKED_AT
+from sluice.vacuum import remove_inventory_files
+
+WEEK = timedelta(days=7)
+PROPERTIES = {RETENTION: "interval 7 days", LOG_RETENTION: "interval 30 days", "delta.enableChangeDataFeed": "true"}
+
+
+def rows(first: int, number: int = 100) -> pa.Table:
+    return pa.table({"id": list(range(first, first + number)), "text": [f"{n * 7919}" for n in range(number)]})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A table of two files that were joined."""
+    made = str(tmp_path / "t")
+    for number in (0, 100):
+        write_deltalake(made, rows(number), mode="append", configuration=PROPERTIES if number == 0 else None)
+    DeltaTable(made).optimize.compact()
+    return made
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def decide(path: str, later: timedelta = timedelta(), at_once: bool = False) -> VacuumDecision:
+    return decide_vacuum(path, now() + later, at_once)
+
+
+def vacuum(path: str, later: timedelta) -> int:
+    return remove_inventory_files("t", path, read_file_inventory(path, now() + later), '{"sluice": 1}')
+
+
+def data_files(path: str) -> set[str]:
+    return {str(file.relative_to(path)) for file in Path(path).rglob("*.parquet") if "_delta_log" not in file.parts}
+
+
+def as_old(path: str, versions: range, days: int) -> None:
+    """Have these commits made so many days earlier."""
+    for version in versions:
+        file = Path(path) / "_delta_log" / f"{version:020d}.json"
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        for action in actions:
+            said = [("commitInfo", name) for name in ("timestamp", WALKED_AT, REMOVED_UNTIL)]
+            for kind, name in (*said, ("remove", "deletionTimestamp")):
+                if name in action.get(kind, {}):
+                    action[kind][name] -= days * 86_400_000
+        file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def test_files_may_go_once_they_outlived_the_retention_and_not_before(path: str) -> None:
+    assert not decide(path).needed and "2 files" in decide(path).why and "within the retention" in decide(path).why
+    decision = decide(path, WEEK + timedelta(minutes=1))
+    assert decision.needed and not decision.in_full and decision.why.startswith("2 files"), decision.why
+    assert vacuum(path, WEEK + timedelta(minutes=1)) == 2
+    assert data_files(path) == set(DeltaTable(path).get_add_actions()["path"].to_pylist())
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 200
+    assert [one["operation"] for one in DeltaTable(path).history(2)] == ["VACUUM END", "VACUUM START"]
+
+
+def test_after_it_there_is_nothing_to_do(path: str) -> None:
+    assert vacuum(path, WEEK + timedelta(minutes=1)) == 2
+    again = read_file_inventory(path, now() + 2 * WEEK)
+    assert not again.expired and not again.waiting and not decide(path, 2 * WEEK).needed
+
+
+def test_a_killed_one_is_done_again_and_what_is_gone_already_is_well(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    later, kills = WEEK + timedelta(minutes=1), iter([False, True])
+    unlink = Path.unlink
+
+    def kill(file: Path, missing_ok: bool = False) -> None:
+        if file.suffix == ".parquet" and next(kills):
+            raise KeyboardInterrupt
+        unlink(file, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", kill)
+    with pytest.raises(KeyboardInterrupt):
+        vacuum(path, later)
+    monkeypatch.undo()
+    assert len(data_files(path)) == 2 and len(read_file_inventory(path, now() + later).expired) == 2
+    assert vacuum(path, later) == 1 and len(data_files(path)) == 1
+
+
+def test_what_came_back_stays(path: str) -> None:
+    """A restored version needs its files, though a commit has removed them."""
+    DeltaTable(path).restore(1)
+    needed = set(DeltaTable(path).get_add_actions()["path"].to_pylist())
+    assert vacuum(path, WEEK + timedelta(minutes=1)) == 1
+    assert data_files(path) == needed and len(needed) == 2
+
+
+def test_files_of_the_change_feed_go_too(path: str) -> None:
+    DeltaTable(path).delete("id < 10")
+    assert list((Path(path) / "_change_data").glob("*.parquet"))
+    assert vacuum(path, WEEK + timedelta(minutes=1)) == 4
+    assert not (Path(path) / "_change_data").exists(), "nor does its folder stay"
+
+
+def test_checksums_of_files_go_with_them(path: str) -> None:
+    for file in data_files(path):
+        (Path(path) / f".{file}.crc").write_bytes(b"crc")
+    vacuum(path, WEEK + timedelta(minutes=1))
+    assert len(list(Path(path).glob(".*.crc"))) == 1
+
+
+def test_a_file_outside_the_table_is_never_touched(path: str, tmp_path: Path) -> None:
+    for name in ("../other.parquet", "%2e%2e/other.parquet", f"{tmp_path}/other.parquet"):
+        (tmp_path / "other.parquet").write_bytes(b"theirs")
+        version = DeltaTable(path).version() + 1
+        remove = {"remove": {"path": name, "dataChange": False, "deletionTimestamp": 0, "partitionValues": {}, "size": 6}}
+        commit = Path(path) / "_delta_log" / f"{version:020d}.json"
+        info = {"commitInfo": {"timestamp": 0, "operation": "DELETE", "operationParameters": {}}}
+        commit.write_text(f"{json.dumps(info)}\n{json.dumps(remove)}\n")
+        vacuum(path, timedelta())
+        assert (tmp_path / "other.parquet").exists(), name
+
+
+def test_names_of_partitions_are_found_however_they_are_escaped(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for number in (0, 1):
+        write_deltalake(
+            path,
+            pa.table({"city": ["c's, a%b"], "id": [number]}),
+            mode="append",
+            partition_by=["city"],
+            configuration=PROPERTIES if not number else None,
+        )
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).delete("id = 0")
+    assert vacuum(path, WEEK + timedelta(minutes=1)) == 4
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 1 and len(data_files(path)) == 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_goes_is_what_no_version_within_the_retention_needs(tmp_path: Path, seed: int) -> None:
+    """Against a listing of every version: histories of appends, rewrites, deletions and restorations, over some weeks."""
+    chance, path = random.Random(seed), str(tmp_path / "t")
+    write_deltalake(path, rows(0), configuration=PROPERTIES)
+    for step in range(1, 14):
+        table, what = DeltaTable(path), chance.choice(["append", "append", "compact", "delete", "restore", "vacuum"])
+        before = table.version()
+        if what == "append":
+            write_deltalake(path, rows(step * 100), mode="append")
+        elif what == "compact":
+            table.optimize.compact()
+        elif what == "delete":
+            table.delete(f"id % 100 = {step}")
+        elif what == "restore":
+            with contextlib.suppress(DeltaError):  # to the version that there is, or one whose files are gone
+                table.restore(max(0, before - 1))
+        else:
+            vacuum(path, timedelta())
+        as_old(path, range(0, DeltaTable(path).version() + 1), chance.choice([0, 1, 3]))
+    # Files that a version within the retention had, which is one that was the latest at some time since.
+    since, times = now() - WEEK, {one["version"]: one["timestamp"] / 1000 for one in DeltaTable(path).history()}
+    versions = [v for v in sorted(times) if v + 1 not in times or times[v + 1] > since.timestamp()]
+    needed = {file for v in versions for file in DeltaTable(path, version=v).get_add_actions()["path"].to_pylist()}
+    vacuum(path, timedelta())
+    assert needed <= data_files(path)
+    commits = [
+        file for file in sorted((Path(path) / "_delta_log").glob("*.json")) if times.get(int(file.stem), 9e12) > since.timestamp()
+    ]
+    recent = {a["cdc"]["path"] for file in commits for a in map(json.loads, file.read_text().splitlines()) if "cdc" in a}
+    assert data_files(path) == needed | recent
+
+
+def test_what_is_not_worth_it_waits_and_says_its_numbers(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, rows(0, 20_000), configuration=PROPERTIES)
+    write_deltalake(path, rows(0, 10), mode="append")
+    sizes = DeltaTable(path).get_add_actions()["size_bytes"].to_pylist()
+    assert min(sizes) < 0.1 * max(sizes), "what the test is about"
+    remove_smallest(path)
+    early, late = WEEK + timedelta(days=2), 2 * WEEK + timedelta(minutes=1)
+    decision = decide(path, early)
+    assert not decision.needed and "1 files" in decision.why and "10%" in decision.why and "2 days ago" in decision.why
+    assert decision.due is not None and abs(decision.due - now() - 2 * WEEK) < timedelta(minutes=1)
+    assert decide(path, early, at_once=True).needed, "people may be in it"
+    at_once = decide(path, at_once=True).due
+    assert at_once is not None and abs(at_once - now() - WEEK) < timedelta(minutes=1)
+    assert decide(path, late).needed, "it waits for a week, and not for ever"
+
+
+def remove_smallest(path: str) -> None:
+    """Take the smallest file out of a table, as a DELETE of all its rows does."""
+    actions = DeltaTable(path).get_add_actions()
+    size, name = min(zip(actions["size_bytes"].to_pylist(), actions["path"].to_pylist(), strict=True))
+    at = round(now().timestamp() * 1000)
+    info = {"commitInfo": {"timestamp": at, "operation": "DELETE", "operationParameters": {}}}
+    remove = {"remove": {"path": name, "dataChange": True, "deletionTimestamp": at, "partitionValues": {}, "size": size}}
+    commit = Path(path) / "_delta_log" / f"{DeltaTable(path).version() + 1:020d}.json"
+    commit.write_text(f"{json.dumps(info)}\n{json.dumps(remove)}\n")
+
+
+def test_the_folder_is_walked_every_four_weeks_where_anything_was_committed(path: str) -> None:
+    assert not decide(path, timedelta(days=27)).in_full
+    decision = decide(path, timedelta(days=28, minutes=1))
+    assert decision.needed and decision.in_full and "28 days ago" in decision.why
+    vacuum(path, 2 * WEEK)  # by inventory: the walk does not move
+    assert decide(path, timedelta(days=28, minutes=1)).in_full
+
+
+def test_a_log_that_does_not_go_back_far_enough_is_made_up_for_by_a_walk(path: str) -> None:
+    DeltaTable(path).create_checkpoint()
+    for version in (0, 1):
+        (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
+    decision = decide(path)
+    assert decision.needed and decision.in_full and "go back far enough" in decision.why
+
+
+def test_what_delta_on_spark_vacuumed_is_known(path: str) -> None:
+    at = round((now() + WEEK + timedelta(minutes=1)).timestamp() * 1000)
+    for operation, said in (("START", {"defaultRetentionMillis": "604800000"}), ("END", {"status": "COMPLETED"})):
+        info = {
+            "commitInfo": {
+                "timestamp": at,
+                "operation": f"VACUUM {operation}",
+                "operationParameters": said,
+                "engineInfo": "Apache-Spark/4.2.0 Delta-Lake/4.4.0",
+            }
+        }
+        commit = Path(path) / "_delta_log" / f"{DeltaTable(path).version() + 1:020d}.json"
+        commit.write_text(json.dumps(info) + "\n")
+    found = read_file_inventory(path, now() + 2 * WEEK)
+    assert not found.expired and not found.changed_since_walk and found.walked_at is not None
+    assert decide(path, 8 * WEEK).due is None and not decide(path, 8 * WEEK).needed
+
+
+def test_a_table_whose_files_have_other_names_is_walked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inventory, "has_plain_reader_protocol", lambda table: False)
+    assert not decide(path).needed
+    decision = decide(path, WEEK + timedelta(minutes=1))
+    assert decision.needed and decision.in_full and not decision.inventory.expired
