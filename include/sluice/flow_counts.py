@@ -23,7 +23,8 @@ class FlowCounts:
     """The counts of one flow in one run. rows_in: bronze records read or source rows folded; rows_out: rows written or taken out.
 
     Of a stateful flow: late, the rows that came after the watermark; unfollowed, changes of inputs other than appends, which it cannot
-    follow; state_rows and state_bytes, what it keeps of open windows.
+    follow; expired, rows that were set aside or late, and are older than the pipeline keeps them;
+    state_rows and state_bytes, what it keeps of open windows.
     """
 
     batches: int = _count()
@@ -35,6 +36,7 @@ class FlowCounts:
     deleted: int = _count()
     quarantined: int = _count(is_news=True, alerts=True)
     dropped: int = _count(is_news=True, alerts=True)
+    expired: int = _count()
     suppressed: int = _count(is_news=True, alerts=True)
     rescued: int = _count(alerts=True)
     late: int = _count(is_news=True)

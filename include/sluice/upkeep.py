@@ -182,3 +182,18 @@ def _list_current_files(path: str) -> list[Path]:
 def _has_int96(file: Path) -> bool:
     schema = pq.read_metadata(file).schema
     return any(schema.column(place).physical_type == "INT96" for place in range(len(schema)))
+
+
+def join_files_set_aside(workspace: Workspace, name: str, path: str) -> FlowReport:
+    """Join the files of a quarantine or a late table where they need it, as those of a declared table without an order."""
+    with report_table_change(name, OPTIMIZE.name, path) as report:
+        decision = decide_layout(path, ())
+        report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
+        if decision.needed:
+            workspace.note(OPTIMIZE.name)
+            if decision.join is None and small_writes.is_laid_out_by_delta_rs(path, ()):
+                before, after = small_writes.lay_out_small_table(path, (), commit_marks.read_session_mark(workspace.session))
+            else:
+                before, after = _lay_out_through_spark(workspace.session, path, "", (), decision.join)
+            report.notes.append(f"{before} files > {after}")
+    return report

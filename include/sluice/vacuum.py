@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from deltalake import DeltaTable
 
@@ -30,6 +30,18 @@ from sluice.table_properties import REMOVED_UNTIL, WALKED_AT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+class SlowReader(Protocol):
+    """A flow that has yet to read files that VACUUM would remove; in words, what is to be done. overdue: it was waited for long enough."""
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it holds the files no longer."""
+
+    def start_over(self) -> str:
+        """Have it start over. Returns that in words."""
+
+
 RemoveInFull = Callable[["SparkSession", str, timedelta, str | None], None]
 """Removes all files that no version of a table needs, by walking its folder: takes the session, the table's path
 and retention, and the mark of its commits."""
@@ -43,25 +55,27 @@ def vacuum_table(
     workspace: Workspace,
     name: str,
     path: str,
-    behind: Sequence[object] = (),
+    behind: Sequence[SlowReader] = (),
     at_once: bool = False,
     always: bool = False,
     remove_in_full: RemoveInFull | None = None,
 ) -> FlowReport:
     """Remove the files of one table that no version within its retention needs, where that is worth it. No such file, no commit.
 
-    behind: what says of each flow that has yet to read such a file; then nothing is removed. at_once: as `decide_vacuum`. always: in full, also
-    where nothing is known to be there, since the files of writes that were aborted are in no commit. remove_in_full: what does it in full; without it
-    Delta on Spark does.
+    behind: the flows that have yet to read such files; as long as one is waited for, nothing is removed. at_once: as `decide_vacuum`.
+    always: in full, also where nothing is known to be there, since the files of writes that were aborted are in no commit. remove_in_full:
+    what does it in full; without it Delta on Spark does.
     """
     with report_table_change(name, VACUUM.name, path) as report:
         decision = decide_vacuum(path, datetime.now(UTC), at_once)
         needed = always or decision.needed
         report.decision = f"{'yes' if needed else 'no'}: {'demanded' if always else decision.why}"
-        if needed and behind:
-            report.notes += [f"{HELD} {one}" for one in behind]
-            report.decision = f"no: held by {len(behind)} flows that are behind; else {report.decision}"
+        holding = [one for one in behind if not one.overdue]
+        if needed and holding:
+            report.notes += [f"{HELD} {one}" for one in holding]
+            report.decision = f"no: {len(holding)} flows are behind; else {report.decision}"
         elif needed:
+            report.notes += [one.start_over() for one in behind]
             workspace.note(VACUUM.name)
             mark = commit_marks.read_session_mark(workspace.session)
             if not (always or decision.in_full):

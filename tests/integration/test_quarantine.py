@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +13,11 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import lifetimes, receiving
 from sluice.errors import UsageError
 from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
+from sluice.lake import log
 from sluice.lake.commit_marks import find_version_origins
 from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
@@ -98,6 +101,52 @@ def test_rows_that_fit_after_the_declaration_was_corrected_go_to_bronze_once(sho
     right.run()
     assert right.rows("order", "id", "name") == [(1, "a, b"), (2, "c")], "silver hears of it"
     assert not list((right.settings.landing.parent / "lake" / "shop" / "_sluice").glob("staging/*"))
+
+
+def test_rows_expire_by_the_declared_time_and_what_was_counted_of_them_stays(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeping = replace(PIPELINE, keep_quarantine="90 days")
+    made = shop(CSV, order)
+    lake = Lakehouse(made.settings, made.spark, build_declaration_graph(keeping, [CSV, order]))
+    lake.land("orders/1.csv", "id,name\n1,a\n3\n2,\n")
+    lake.run()
+    assert (len(aside(lake)), len(aside(lake, "order"))) == (1, 1)
+    outcomes, versions = lake.outcomes(), lake.versions()
+    assert lifetimes.remove_expired_rows(lake.workspace(), datetime.now(UTC) + timedelta(days=89)) == []
+    late = datetime.now(UTC) + timedelta(days=91)
+    assert lifetimes.remove_expired_rows(made.workspace(), late) == [] and lake.versions() == versions, "not declared: for ever"
+    # Killed after the first table's commit, before anything of it was recorded.
+    merged = lifetimes.delete_by_merge
+
+    def dying(*given: Any) -> int:
+        merged(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lifetimes, "delete_by_merge", dying)
+    with pytest.raises(KeyboardInterrupt):
+        lifetimes.remove_expired_rows(lake.workspace(), late)
+    monkeypatch.undo()
+    (report,) = lifetimes.remove_expired_rows(lake.workspace(), late)
+    assert (report.flow, report.expired, report.notes) == ("order_quarantine", 1, ["1 rows expired"])
+    assert (aside(lake), aside(lake, "order")) == ([], [])
+    assert lifetimes.remove_expired_rows(lake.workspace(), late) == []
+    assert lake.outcomes() == outcomes and adds_up(lake), "counted as before"
+    with pytest.raises(UsageError, match="more than 90 days expire"):
+        replay(lake, "orders", "orders/1/1")
+    assert lake.run()["order"].rows_out == 0 and lake.rows("order", "id") == [(1,)]
+    notes = [commit["note"] for commit in log.read_commit_history(lake.workspace().quarantine("orders"), 1)]
+    assert notes[0]["flow"] == "erasure_orders_quarantine"
+
+
+def test_the_files_of_quarantines_are_joined_as_those_of_tables(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = shop(CSV, order)
+    for number in range(1, 4):
+        lake.land(f"orders/{number}.csv", f"id,name\n7\n{number},\n")
+        lake.run()
+    before = {name: lake.rows(f"{name}_quarantine", "_delivery", "_row", "reasons") for name in ("orders", "order")}
+    reports = lake.run("optimize")
+    assert reports["orders_quarantine"].notes == ["3 files > 1"] and reports["order_quarantine"].notes == ["3 files > 1"]
+    assert before == {name: lake.rows(f"{name}_quarantine", "_delivery", "_row", "reasons") for name in before}
+    assert not {"orders_quarantine", "order_quarantine"} & set(lake.run("optimize")), "a second time there is nothing to do"
 
 
 def test_one_row_is_replayed_by_its_id(shop: Shop) -> None:

@@ -6,6 +6,7 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ import residue
 from residue import needles
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
+from sluice.erasure import lifetimes, receiving
 from sluice.errors import SluiceError, StopRequested
 from sluice.pipeline_records import PipelineRecords
 
@@ -161,6 +162,23 @@ def test_each_output_once_the_rows_that_came_late_kept(settings: Settings, spark
     assert (reports["tumbling"].late, reports["first_seen"].late, reports["counted"].late) == (2, 4, 0)
     assert reports["tumbling"].notes == ["2 rows of 'pulse' came too late, by up to 720 s: they are in tumbling_late"]
     assert reports["tumbling"].state_rows > 0 and reports["tumbling"].state_bytes > 0
+
+
+def test_late_rows_expire_by_the_declared_time_after_the_run_that_found_them(settings: Settings, spark: SparkSession) -> None:
+    keeping = replace(PIPELINE, keep_late="90 days")
+    lake = Ward(settings, spark, build_declaration_graph(keeping, [PULSES, pulse, tumbling]))
+    lake.pulses(5, 31)
+    lake.run()
+    lake.pulses(9, 15)
+    assert lake.run()["tumbling"].late == 2
+    now, rows = datetime.now(UTC), lake.rows("tumbling")
+    assert lifetimes.remove_expired_rows(lake.workspace(), now + timedelta(days=89)) == []
+    (report,) = lifetimes.remove_expired_rows(lake.workspace(), now + timedelta(days=91))
+    assert (report.flow, report.expired) == ("tumbling_late", 2) and lake.rows("tumbling_late") == []
+    assert lifetimes.remove_expired_rows(lake.workspace(), now + timedelta(days=91)) == []
+    lake.pulses(16, 60)
+    assert lake.run()["tumbling"].late == 1, "the stream goes on, and keeps what comes late"
+    assert lake.minutes("tumbling_late", "at") == [(16,)] and set(rows) <= set(lake.rows("tumbling"))
 
 
 @pytest.mark.slow

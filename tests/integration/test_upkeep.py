@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +17,7 @@ from tests.conftest import Lakehouse
 from sluice import record_tables
 from sluice.declare import (
     F,
+    Layout,
     Pipeline,
     Source,
     expect,
@@ -25,9 +29,10 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import file_overlap, layout, log, small_writes
+from sluice.lake import file_overlap, inventory, layout, log, small_writes
 from sluice.runs.execution import upkeep
-from sluice.table_properties import RETENTION
+from sluice.runs.planning import plan
+from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -246,7 +251,98 @@ def test_files_of_records_go_when_they_are_old_and_no_flow_has_yet_to_read_them(
     assert lake.rows("sale", "id") == [(1,), (2,), (3,)]
 
 
+def test_a_stalled_flow_holds_files_for_the_declared_time_and_then_starts_over(lake: Lakehouse) -> None:
+    def waiting(time: str | None) -> Lakehouse:
+        pipeline = replace(lake.graph.pipeline, vacuum_waits=time)
+        return Lakehouse(lake.settings, lake.spark, build_declaration_graph(pipeline, list(lake.graph)), lake.landed)
+
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n2,b,1\n")
+    lake.run()
+    for number in (3, 4):
+        lake.land(f"sales/{number}.csv", f"id,city,amount\n1,a,{number}\n")
+        lake.run("bronze", "silver")
+    time.sleep(1.5)
+    for held in (waiting(None), waiting("1 day")):
+        report = held.run("vacuum")["sale"]
+        assert report.deleted == 0 and "has not read version" in report.notes[0]
+        assert report.decision and report.decision.startswith("no: 1 flows are behind; else yes: "), report.decision
+    report = waiting("1 second").run("vacuum")["sale"]
+    said = "VACUUM waited 1 second for it to read version 3 of an input"
+    assert report.deleted > 0 and report.notes[0] == f"the flow 'gold_by_city' starts over with its next run: {said}"
+    gold = lake.run("gold")["by_city"]
+    assert gold.recomputed and said in " ".join(gold.notes), gold.notes
+    assert lake.rows("by_city") == [("a", 4.0), ("b", 1.0)]
+    lake.land("sales/5.csv", "id,city,amount\n9,b,5\n")
+    assert lake.run()["by_city"].rows_out == 1, "from there it goes on by what changes"
+    assert lake.rows("by_city") == [("a", 4.0), ("b", 6.0)]
+
+
+def test_files_that_no_commit_names_go_with_a_walk_and_the_next_vacuum_knows(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What Delta on Spark has vacuumed is not looked for again, and what Sluice has, Delta on Spark reads."""
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
+    lake.run()
+    lake.land("sales/2.csv", "id,city,amount\n1,a,2\n")
+    lake.run()
+    orphan = Path(lake.workspace().path("sale")) / "city=a" / "part-orphan.c000.snappy.parquet"
+    orphan.write_bytes(b"never committed")
+    os.utime(orphan, (1, 1))
+    time.sleep(1.5)
+    by_inventory = lake.run("vacuum")["sale"]
+    assert by_inventory.deleted > 0 and by_inventory.written_by == "Sluice" and orphan.exists()
+    rows = lake.rows("sale"), lake.rows("by_city")
+    monkeypatch.setattr(inventory, "WALKED_EVERY", timedelta())
+    walked = lake.run("vacuum")["sale"]
+    assert walked.decision and walked.decision.startswith("yes: in full") and not orphan.exists()
+    assert (walked.deleted, walked.written_by) == (1, "Spark")
+    monkeypatch.undo()
+    again = lake.run("vacuum")["sale"]
+    assert not again.committed and again.decision == "no: no file was removed from the table since the last time"
+    assert not inventory.read_file_inventory(lake.workspace().path("sale"), datetime.now(UTC)).changed_since_walk
+    assert (lake.rows("sale"), lake.rows("by_city")) == rows
+
+
 def test_what_delta_prints_of_a_vacuum_does_not_reach_the_jobs_standard_output(lake: Lakehouse) -> None:
     jvm: Any = lake.spark._jvm
     console = getattr(getattr(jvm.scala, "Console$"), "MODULE$")
     assert not console.out().equals(jvm.java.lang.System.out)
+
+
+def test_a_declared_layout_is_brought_to_a_table_that_is_there_and_partitions_by_a_refresh(lake: Lakehouse) -> None:
+    def declaring(layout: Layout | None, **more: Any) -> Lakehouse:
+        declared = [
+            sales,
+            replace(sale, layout=layout, declared_in="shop.silver", **more),
+            replace(by_city, declared_in="shop.gold"),
+        ]
+        return Lakehouse(lake.settings, lake.spark, build_declaration_graph(lake.graph.pipeline, declared), lake.landed)
+
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n2,b,1\n")
+    lake.run()
+    path, rows = lake.workspace().path("sale"), lake.rows("sale")
+    plain, versions = log.read_table_properties(path), lake.versions()
+    lake.run()
+    assert lake.versions() == versions, "what is not declared changes nothing"
+    said = Layout(retain="14 days", keep_log="60 days", statistics="id")
+    laid = declaring(said)
+    laid.land("sales/2.csv", "id,city,amount\n3,a,1\n")
+    laid.run()
+    expected = {RETENTION: "interval 14 days", LOG_RETENTION: "interval 60 days", STATISTICS: "id"}
+    assert {name: log.read_table_properties(path)[name] for name in expected} == expected
+    laid.land("sales/3.csv", "id,city,amount\n4,a,1\n")
+    laid.run()
+    commits = [one["operation"] for one in log.read_commit_history(path)]
+    assert commits.count("SET TBLPROPERTIES") == 2, "once, and the fingerprint's of the first run"
+    back = declaring(None)
+    back.land("sales/4.csv", "id,city,amount\n5,a,1\n")
+    back.run()
+    now = log.read_table_properties(path)
+    assert (now[RETENTION], now[LOG_RETENTION]) == (plain[RETENTION], plain[LOG_RETENTION])
+    other = declaring(None, partition_by=("amount",))
+    notes = plan.plan_run(other.settings, other.graph).notes
+    assert any("'sale' is partitioned by city, and declared by amount" in note for note in notes), notes
+    assert log.read_partition_columns(path) == ["city"]
+    other.run(mode="refresh", tables=["sale"])
+    assert log.read_partition_columns(path) == ["amount"] and set(rows) <= set(other.rows("sale"))
+    assert not any("is partitioned by" in note for note in plan.plan_run(other.settings, other.graph).notes)

@@ -3,6 +3,7 @@
 from sluice.declare.cdc.auto_cdc import auto_cdc, auto_cdc_from_snapshot
 from sluice.declare.datasets.computed import role_view, view
 from sluice.declare.datasets.decorators import materialized_view, table, temporary_view
+from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.datasets.windowed import Watermark, windowed
 from sluice.declare.erasure.identifiers import Link, erasure_requests
@@ -29,6 +30,7 @@ __all__ = [
     "F",
     "KafkaSource",
     "Landed",
+    "Layout",
     "Link",
     "Pipeline",
     "Rules",

@@ -15,7 +15,15 @@ from sluice.pipeline_stages import names_no_layer_may_have
 Stages = Literal["apart", "together"]
 
 _INTERVAL = re.compile(r"\d+ (second|minute|hour|day|week)s?\Z")
-_INTERVALS = {"retain": "7 days", "erase_within": "30 days", "deadline": "6 hours", "freshness": "6 hours"}
+_INTERVALS = {
+    "retain": "7 days",
+    "vacuum_waits": "30 days",
+    "keep_quarantine": "90 days",
+    "keep_late": "90 days",
+    "erase_within": "30 days",
+    "deadline": "6 hours",
+    "freshness": "6 hours",
+}
 """Options that are intervals, each with one as it is written."""
 _BELOW_A_ROOT = re.compile(r"(lake|restricted|landing|released)(/[^/]+)+\Z")
 _TABLE_AND_RULE = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*\Z")
@@ -29,7 +37,9 @@ class Pipeline:
     part of a module's name is its layer. stages: "apart": each layer is a task of the DAG, with a Spark of its own. "together": one task
     brings all layers up to date in one Spark, which is cheaper; the run ledger has them apart all the same. maker: the module behind
     `sluice land`. retain: how long removed data files are kept (an interval such as "7 days"): time travel reaches so far back, and an
-    erased person's bytes are gone after it.
+    erased person's bytes are gone after it. vacuum_waits: for how long VACUUM leaves files that a flow has yet to read; after that the flow
+    starts over from its inputs as they are then. None: for ever. keep_quarantine, keep_late: how long rows stay that were set aside, or came
+    too late for a stream; None: for ever.
     erase_within: by when a request to erase people is to be proved, from its receipt on. also_here: what lies below the pipeline's
     folders without a declaration, as "lake/by_hand", "restricted/old_keys", "landing/notes.txt" or "released/readme": certificates
     name it as an exception, and with anything else that nobody has declared they prove nothing.
@@ -54,6 +64,9 @@ class Pipeline:
     publishes: tuple[str, ...] = ()
     maker: str | None = None
     retain: str = "7 days"
+    vacuum_waits: str | None = None
+    keep_quarantine: str | None = None
+    keep_late: str | None = None
     erase_within: str = "30 days"
     also_here: tuple[str, ...] = ()
     deadline: str | None = None

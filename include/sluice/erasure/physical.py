@@ -70,7 +70,8 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
             if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
                 streams.stop_if_requested(workspace)
                 report = vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
-                report.deleted += 0 if lagging.get(path) else sweep.remove_orphan_files(path, now)
+                held = any(note.startswith(vacuum.HELD) for note in report.notes)
+                report.deleted += 0 if held else sweep.remove_orphan_files(path, now)
                 reports.append(report)
             work.advance()
     return reports

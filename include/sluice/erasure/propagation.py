@@ -24,8 +24,8 @@ from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.erasure.vault import PSEUDONYM, Identifier
 from sluice.lake import log, shallow
+from sluice.lake.log import read_table_retention
 from sluice.lake.report import FlowReport
-from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.privacy import suppression_list
 

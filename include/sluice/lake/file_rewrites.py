@@ -27,8 +27,8 @@ from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import flush_file_and_name, write_file_durably
 from sluice.errors import SluiceError
 from sluice.lake.file_overlap import FileGroup
-from sluice.lake.log import DataFile
-from sluice.lake.written_alike import is_written_alike, list_file_values
+from sluice.lake.log import DataFile, list_file_values
+from sluice.lake.written_alike import is_written_alike
 
 _STAGING = ".spark-staging-layout-"
 """How the folder begins in which files are laid out: as folders of Spark's do that are swept when their writer was killed."""

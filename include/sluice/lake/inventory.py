@@ -18,10 +18,7 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
-from sluice.lake.log import SLUICE
-from sluice.lake.table_frames import has_plain_reader_protocol
-from sluice.lake.tables import parse_interval_length
-from sluice.lake.written_alike import list_file_values
+from sluice.lake.log import SLUICE, has_plain_reader_protocol, list_file_values, parse_interval_length
 from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
 
 START, END = "VACUUM START", "VACUUM END"

@@ -9,11 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from sluice.delta_log import is_delta_table as is_delta_table  # said by this name, too
 from sluice.delta_log import open_checked_table
+from sluice.table_properties import RETENTION
 
+_READER_VERSIONS = frozenset({1, 3})
+_READER_FEATURES = frozenset({"timestampNtz"})
 _COUNTS = ("num_records", "size_bytes")
 DELTA_RS, SPARK, SLUICE = "delta-rs", "Spark", "Sluice"
 """Who makes commits; Sluice itself those of a VACUUM by inventory, which have no file."""
@@ -288,3 +292,26 @@ def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
 def _is_wanted(name: str, columns: Sequence[str]) -> bool:
     kind, _, column = name.partition(".")
     return name in ("path", "size_bytes", "num_records") or kind == "partition" or (kind in ("min", "max") and column in columns)
+
+
+def parse_interval_length(interval: str) -> timedelta:
+    """The length of an interval such as "7 days" or "interval 1 week"."""
+    number, unit = interval.removeprefix("interval").split()[:2]
+    return timedelta(**{f"{unit.rstrip('s')}s": float(number)})
+
+
+def read_table_retention(path: str) -> timedelta:
+    """How long the files stay that are removed from a table."""
+    return parse_interval_length(read_table_properties(path).get(RETENTION, "interval 7 days"))
+
+
+def has_plain_reader_protocol(table: DeltaTable) -> bool:
+    """Whether a reader that knows files and columns by name alone reads a table right."""
+    protocol = table.protocol()
+    return protocol.min_reader_version in _READER_VERSIONS and set(protocol.reader_features or ()) <= _READER_FEATURES
+
+
+def list_file_values(table: DeltaTable, column: str) -> list[Any]:
+    """What the log says of each of a table's files."""
+    found = table.get_add_actions()
+    return pa.chunked_array(found[column]).to_pylist() if len(found) and column in found.schema.names else []

@@ -29,10 +29,11 @@ from pyspark.sql.types import StructType
 from sluice.delta_log import TRANSACTIONS, keep_written_table, open_checked_table, open_table_to_change
 from sluice.delta_rs_commits import complete_commit
 from sluice.errors import SluiceError
+from sluice.lake.log import list_file_values
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
-from sluice.lake.written_alike import is_written_alike, list_file_values, list_statistics_columns
+from sluice.lake.written_alike import is_written_alike, list_statistics_columns
 from sluice.step_times import WRITING, measure_step
 
 OPERATION = "_operation"

@@ -29,8 +29,6 @@ MOST_FILES = 100
 MOST_BYTES = 128 * 1024 * 1024
 """Of more than this it pays to leave out the files whose statistics do not fit."""
 
-_READER_VERSIONS = frozenset({1, 3})
-_READER_FEATURES = frozenset({"timestampNtz"})
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PATTERN_LETTERS = frozenset("*?[]{}\\")
 
@@ -75,15 +73,9 @@ def read_spark_schema(table: DeltaTable) -> StructType:
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
-def has_plain_reader_protocol(table: DeltaTable) -> bool:
-    """Whether a reader that knows files and columns by name alone reads a table right."""
-    protocol = table.protocol()
-    return protocol.min_reader_version in _READER_VERSIONS and set(protocol.reader_features or ()) <= _READER_FEATURES
-
-
 def _is_plain_parquet(table: DeltaTable) -> bool:
     """Whether a table's rows are what its files hold, whole and by the names of its columns."""
-    return has_plain_reader_protocol(table) and not table.metadata().partition_columns
+    return log.has_plain_reader_protocol(table) and not table.metadata().partition_columns
 
 
 def _is_kept_by_parquet(schema: StructType) -> bool:

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -51,6 +50,7 @@ def parse_ddl_schema(ddl: str) -> StructType:
 class TableShape:
     """What a table is made with. statistics: columns with minima and maxima per file, none of them personal.
 
+    statistics_declared: a table that is there gets exactly these, too. keep_log: how long commits stay in the log, at least; None: 30 days.
     checks: conditions by name that every row must meet for Delta to take it. Columns that are not nullable, and comments, are in the
     schema.
     """
@@ -60,6 +60,8 @@ class TableShape:
     statistics: tuple[str, ...]
     partition_by: tuple[str, ...] = ()
     retain: str = "7 days"
+    keep_log: str | None = None
+    statistics_declared: bool = False
     change_feed: bool = True
     checks: Mapping[str, str] = field(default_factory=dict, hash=False)
 
@@ -119,7 +121,9 @@ def _update_promised_properties(session: SparkSession, path: str, shape: TableSh
     # Columns that the table got later have none either way.
     columns = [name for name in present[STATISTICS].split(",") if name]
     safe = [name for name in columns if name.strip(" `") in shape.statistics]
-    if safe != columns:
+    if shape.statistics_declared and present[STATISTICS] != wanted[STATISTICS]:
+        changed[STATISTICS] = wanted[STATISTICS]
+    elif safe != columns and not shape.statistics_declared:
         changed[STATISTICS] = ",".join(safe)
     if changed:
         said = ", ".join(f"'{name}' = '{value}'" for name, value in changed.items())
@@ -172,26 +176,15 @@ def _shape_properties(shape: TableShape) -> dict[str, str]:
         STATISTICS: ",".join(name for name in shape.statistics if name not in shape.partition_by),
         INSTANTS: MICROSECONDS,
         RETENTION: f"interval {shape.retain}",
-        LOG_RETENTION: f"interval {_log_retention_for(shape.retain)}",
+        LOG_RETENTION: f"interval {_log_retention_for(shape.retain, shape.keep_log or '30 days')}",
         **{f"{CONSTRAINT}{name}": condition for name, condition in shape.checks.items()},
         **({CHECKS: ",".join(sorted(shape.checks))} if shape.checks else {}),
     }
 
 
-def parse_interval_length(interval: str) -> timedelta:
-    """The length of an interval such as "7 days" or "interval 1 week"."""
-    number, unit = interval.removeprefix("interval").split()[:2]
-    return timedelta(**{f"{unit.rstrip('s')}s": float(number)})
-
-
-def read_table_retention(path: str) -> timedelta:
-    """How long the files stay that are removed from a table."""
-    return parse_interval_length(log.read_table_properties(path).get(RETENTION, "interval 7 days"))
-
-
-def _log_retention_for(retain: str) -> str:
+def _log_retention_for(retain: str, keep_log: str) -> str:
     """The log is kept at least as long as removed files are, or Delta refuses the properties."""
-    return retain if parse_interval_length(retain) > timedelta(days=30) else "30 days"
+    return max(keep_log, retain, key=log.parse_interval_length)
 
 
 def read_table_property(path: str, name: str) -> str | None:

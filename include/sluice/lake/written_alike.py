@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
-from sluice.lake.table_frames import has_plain_reader_protocol, read_spark_schema
+from sluice.lake.log import has_plain_reader_protocol, list_file_values
+from sluice.lake.table_frames import read_spark_schema
 from sluice.lake.tables import has_misread_statistics
 from sluice.table_properties import (
     CHECKPOINT_INTERVAL,
@@ -141,9 +140,3 @@ def _type_names(kind: DataType) -> set[str]:
 def list_statistics_columns(properties: Mapping[str, str | None]) -> list[str]:
     """The columns of which a table's log holds least and greatest values."""
     return [name.strip(" `") for name in (properties.get(STATISTICS) or "").split(",") if name]
-
-
-def list_file_values(table: DeltaTable, column: str) -> list[Any]:
-    """What the log says of each of a table's files."""
-    found = table.get_add_actions()
-    return pa.chunked_array(found[column]).to_pylist() if len(found) and column in found.schema.names else []

@@ -195,7 +195,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
 
     Raises FlowsFailed with the reports of both where the first failed; otherwise what the second raises.
     """
-    from sluice.erasure import aging, propagation
+    from sluice.erasure import aging, lifetimes, propagation
     from sluice.erasure.steps.erasing import NotFollowed
     from sluice.lake.report import FlowReport
     from sluice.runs.execution.stages import FlowsFailed, run_layers_above_bronze
@@ -208,13 +208,14 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     try:
+        reports += lifetimes.remove_expired_rows(workspace, datetime.now(UTC))
         reports += aging.delete_expired_rows(workspace, follow)
     except StopRequested:
         raise
     except NotFollowed as failed:
-        reports, errors = failed.reports, dict(failed.errors)
+        reports, errors = [*reports, *failed.reports], dict(failed.errors)
     except Exception as error:
-        reports, errors = [FlowReport(flow=_AGING, layer=stage)], {_AGING: error}
+        reports, errors = [*reports, FlowReport(flow=_AGING, layer=stage)], {_AGING: error}
     try:
         reports += propagation.propagate_deletions(workspace, follow, only=options.requests)
     except SluiceError as error:

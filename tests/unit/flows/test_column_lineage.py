@@ -48,7 +48,9 @@ def rows_by(found: TableOrigins) -> list[str]:
 def test_a_join_with_a_filter_and_an_aggregate(spark: SparkSession) -> None:
     def made(steps: Any, trackers: Any) -> Any:
         known = steps.join(trackers, "device").where("since > DATE'2020-01-01'")
-        return known.groupBy("device", F.to_date("at").alias("day")).agg(F.sum("n").alias("n"), F.first(F.upper("who")).alias("who"))
+        return known.groupBy("device", F.to_date("at").alias("day")).agg(
+            F.sum("n").alias("n"), F.first(F.upper("who")).alias("who")
+        )
 
     found = traced(spark, view(("steps", "trackers"), made))
     assert origins(found) == {

@@ -61,7 +61,9 @@ def traced(settings: Settings) -> PipelineRecords:
     records = PipelineRecords(settings, "gym")
     Path(records.bookkeeping()).mkdir(parents=True)
     mean = TracedColumn("mean", "double", (Origin("heart_rate", "bpm", "aggregation"),), treated="round")
-    write_column_lineage(records, {"device_day": TableOrigins("device_day", "m", (mean,), (Origin("heart_rate", "time", "group by"),))})
+    write_column_lineage(
+        records, {"device_day": TableOrigins("device_day", "m", (mean,), (Origin("heart_rate", "time", "group by"),))}
+    )
     return records
 
 
@@ -75,7 +77,9 @@ def test_a_server_gets_the_stage_and_each_table_that_changed(
 ) -> None:
     address, events = received
     idle = flow("member_day", version_after=3)
-    send_all(replace(settings, openlineage_url=address), [flow("device_day", table_rules={"enough": {"met": False, "count": 2}}), idle])
+    send_all(
+        replace(settings, openlineage_url=address), [flow("device_day", table_rules={"enough": {"met": False, "count": 2}}), idle]
+    )
     assert [(one["job"]["name"], one["eventType"]) for one in events] == [
         ("gym.gold", "START"),
         ("gym.gold.device_day", "START"),
@@ -99,7 +103,7 @@ def test_a_server_gets_the_stage_and_each_table_that_changed(
     assert (way["type"], way["subtype"], way["masking"]) == ("DIRECT", "AGGREGATION", True)
     assert lineage["dataset"][0]["transformations"][0]["subtype"] == "GROUP_BY"
     assertions = ruled["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"]
-    assert {"enough": False} == {one["name"]: one["success"] for one in assertions if one["name"] == "enough"}
+    assert {one["name"]: one["success"] for one in assertions if one["name"] == "enough"} == {"enough": False}
     assert {"gym.heart_rate"} <= {one["name"] for one in done["inputs"]}
 
 
@@ -151,5 +155,9 @@ def test_the_parent_is_what_spark_was_told_or_the_environment(monkeypatch: pytes
     assert open_lineage.find_parent_run(lambda name: None) is None
     monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/gym.gold/{PARENT[0]}")
     assert open_lineage.find_parent_run(lambda name: None) == PARENT
-    conf = {"spark.openlineage.parentRunId": "r", "spark.openlineage.parentJobNamespace": "n", "spark.openlineage.parentJobName": "j"}
+    conf = {
+        "spark.openlineage.parentRunId": "r",
+        "spark.openlineage.parentJobNamespace": "n",
+        "spark.openlineage.parentJobName": "j",
+    }
     assert open_lineage.find_parent_run(conf.get) == ("r", "n", "j")

@@ -55,12 +55,16 @@ def list_reasons(
             }
             for row in rows
         ]
+    expired = count_expired_rows(records)
     if as_json:
-        print_json({"pipeline": pipeline, "ids" if ids else "reasons": rows})
-    elif rows:
+        print_json({"pipeline": pipeline, "ids" if ids else "reasons": rows, "expired": expired})
+        return
+    if rows:
         print_rows(rows, ("id", "file", "what", "rows") if ids else ("table", "reason", "rows", "deliveries"))
     else:
         escaping_console().print(f"Nothing of '{pipeline}' is in quarantine.")
+    for table, number in expired.items():
+        escaping_console().print(f"{table}: {number:,} rows have expired and cannot be replayed from here.", soft_wrap=True)
 
 
 @quarantine.command()
@@ -126,6 +130,16 @@ def discard(
         settings, graph, readmission.parse_quarantine_selection(graph, ids or []), reason, wait
     )
     _print_readmission_report(pipeline, report, as_json)
+
+
+def count_expired_rows(records: PipelineRecords) -> dict[str, int]:
+    """By table, how many rows were in its quarantine for longer than the pipeline keeps them, and are gone."""
+    found: dict[str, int] = {}
+    for row in ledger.read_run_ledger(records):
+        table = name_quarantined_table(row["flow"] or "")
+        if table and row["expired"]:
+            found[table] = found.get(table, 0) + row["expired"]
+    return found
 
 
 def count_quarantined_by_reason(records: PipelineRecords) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import prevention
 from sluice.errors import SluiceError, UsageError
+from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision
 from sluice.printable import format_size
 from sluice.runs.planning import plan as plans
@@ -58,6 +59,7 @@ def plan(
     print_stale_dates(pipeline, found.stale, afterwards=chosen != "increment")
     print_schedule_gaps(pipeline, open_ones)
     _print_layouts(found)
+    _print_vacuums(found)
     notes = [*found.notes, *([f"Erasure requests that it would carry out: {requests}."] if requests else [])]
     for note in notes:
         escaping_console().print(f"\n{note}", soft_wrap=True)
@@ -116,6 +118,7 @@ def _plan_as_json(pipeline: str, found: RunPlan, open_ones: list[Gap], requests:
         "gaps": [gap_as_json(pipeline, gap) for gap in open_ones],
         "erasure_requests": requests,
         "layouts": [_layout_as_row(name, decision) for name, decision in found.layouts.items()],
+        "vacuums": [_vacuum_as_row(name, decision) for name, decision in found.vacuums.items()],
         "notes": found.notes,
     }
 
@@ -125,6 +128,24 @@ def _print_layouts(found: RunPlan) -> None:
     rows = [_layout_as_row(name, decision) for name, decision in found.layouts.items() if decision.needed]
     if rows:
         print_rows(rows, ("table", "partitions", "why"), title="Files that would be written anew")
+
+
+def _print_vacuums(found: RunPlan) -> None:
+    """The tables of which the stage `vacuum` would remove files; not before a flow that is behind has read them."""
+    rows = [_vacuum_as_row(name, decision) for name, decision in found.vacuums.items() if decision.needed]
+    if rows:
+        print_rows(rows, ("table", "files", "why"), title="Files that would be removed")
+
+
+def _vacuum_as_row(name: str, decision: VacuumDecision) -> dict[str, Any]:
+    gone = decision.inventory
+    return {
+        "table": name,
+        "needed": decision.needed,
+        "files": len(gone.expired),
+        "bytes": gone.expired_bytes,
+        "why": decision.why,
+    }
 
 
 def _layout_as_row(name: str, decision: LayoutDecision) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
+from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.tables import (
     Dataset,
     MaterializedView,
@@ -81,6 +82,7 @@ def table(
     zorder_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
+    layout: Layout | None = None,
     subject: str | None = None,
     subject_at: str | None = None,
     personal: Personal = (),
@@ -104,6 +106,7 @@ def table(
     zorder_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
+    layout: Layout | None = None,
     subject: str | None = None,
     subject_at: str | None = None,
     personal: Personal = (),
@@ -137,6 +140,7 @@ def materialized_view(
     zorder_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
+    layout: Layout | None = None,
     subject: str | None = None,
     subject_at: str | None = None,
     personal: Personal = (),
@@ -160,6 +164,7 @@ def materialized_view(
     zorder_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
+    layout: Layout | None = None,
     subject: str | None = None,
     subject_at: str | None = None,
     personal: Personal = (),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from sluice.declare import kinds
 from sluice.declare.datasets import made_rows
+from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.time_reach import TimeReach, check_time_reach
 from sluice.declare.kinds import DatasetKind, Declaration
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
@@ -57,7 +58,7 @@ class Dataset(Declaration, Generic[P]):
     schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what it
     becomes before it is stored. restricted: the table lies below SLUICE_RESTRICTED, not in the lake. sql: the text, where it was declared
     by one. subject_at: the time that a row is about, as SQL over the stored columns; needed where the subject's identifiers change hands
-    (`Link`).
+    (`Link`). layout: how its files are kept, where that is not as for every table.
 
     asked_by: the columns by whose values it is asked; what OPTIMIZE bought is measured by them. They change nothing of the table.
 
@@ -74,6 +75,7 @@ class Dataset(Declaration, Generic[P]):
     zorder_by: tuple[str, ...] = ()
     asked_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
+    layout: Layout | None = None
     subject: str | None = None
     subject_at: str | None = None
     personal: tuple[str, ...] = ()
@@ -112,6 +114,8 @@ class Dataset(Declaration, Generic[P]):
         for mistake in treat.find_treatment_mistakes(self.treatments, self.keys, self.subject if self.folded_source else None):
             raise DeclarationError(f"{owner}: {mistake}")
         hidden = {name.lower() for name in self.private}  # to Spark, upper and lower case are one
+        for mistake in self.layout.find_mistakes(self.private) if self.layout else ():
+            raise DeclarationError(f"{owner}: {mistake}")
         for of in ("zorder_by", "partition_by"):
             used = sorted(name for name in getattr(self, of) if name.lower() in hidden)
             if used:

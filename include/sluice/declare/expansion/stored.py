@@ -235,6 +235,7 @@ def _check_named_columns(dataset: Dataset[Any], text: SchemaText) -> None:
         "asked_by": dataset.asked_by,
         "partition_by": dataset.partition_by,
     }
+    named["layout.statistics"] = dataset.layout.statistics_columns if dataset.layout else ()
     named["subject"] = (dataset.subject,) if dataset.subject else ()
     named["personal"] = tuple(dataset.treatments)
     if dataset.sequence_by:

@@ -19,7 +19,7 @@ from sluice.delta_log import open_checked_table
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_places
-from sluice.lake.tables import read_table_retention
+from sluice.lake.log import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.settings import Settings
 from sluice.work_progress import count_work

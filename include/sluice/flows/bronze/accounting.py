@@ -14,7 +14,7 @@ from sluice.ingest import ledger
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.schema.evolution import held_back_note, newly_held_back_fields
-from sluice.lake import table_frames
+from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
@@ -72,7 +72,7 @@ def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[Exam
     """By delivery, how many rows a table has of it, and how many of them were rescued in part. delta-rs counts where it reads the table right."""
     numbers = [item.delivery.number for item in examined]
     snapshot = open_table_snapshot(path)
-    if table_frames.has_plain_reader_protocol(snapshot.table):
+    if log.has_plain_reader_protocol(snapshot.table):
         rescued_rows = "COUNT(_rescued_data)" if "_rescued_data" in snapshot.column_names else "0"
         counts = snapshot.query_rows(
             f"SELECT _delivery, COUNT(*) AS rows, {rescued_rows} AS rescued FROM t "

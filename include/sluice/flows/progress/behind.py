@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.pipeline import parse_duration
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
+from sluice.lake.log import read_table_retention
 from sluice.lake.places import Places, locate_streamed_tables
-from sluice.lake.tables import read_table_retention
 from sluice.lake.workspace import Workspace
 
 _NO_DATA = (
@@ -28,15 +29,27 @@ _NO_CHANGE = ("OPTIMIZE", "REORG")
 
 @dataclass(frozen=True)
 class LaggingFlow:
-    """A flow that has yet to read a version of its input. at: when that was made (UTC)."""
+    """A flow that has yet to read a version of its input. at: when that was made (UTC). overdue: VACUUM has waited for it long enough.
+
+    folder: of its checkpoints. waits: for how long VACUUM waits, as declared.
+    """
 
     flow: str
     version: int
     at: datetime | None
+    folder: str = ""
+    waits: str | None = None
+    overdue: bool = False
 
     def __str__(self) -> str:
         """In words, for a report."""
         return f"the flow '{self.flow}' has not read version {self.version} yet; run it, and the files go with the next VACUUM"
+
+    def start_over(self) -> str:
+        """Have the flow start over with its next run. To be called under the lease, before the files go. Returns that in words."""
+        why = f"VACUUM waited {self.waits} for it to read version {self.version} of an input"
+        checkpoints.reset_checkpoint(self.folder, self.flow, why)
+        return f"the flow '{self.flow}' starts over with its next run: {why}"
 
 
 def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[LaggingFlow]]:
@@ -49,10 +62,14 @@ def find_lagging_flows_at(places: Places, graph: Graph, now: datetime) -> dict[s
     found: dict[str, list[LaggingFlow]] = {}
     for declared in graph:
         flow, streamed = graph.flow_name(declared), locate_streamed_tables(places, declared)
-        for name, (version, whole) in _read_unread_versions(places.checkpoints(flow), flow).items():
+        folder = places.checkpoints(flow)
+        # What a stream with state keeps cannot be made again from what its inputs are now: it is waited for.
+        waits = None if declared.name in graph.streams else graph.pipeline.vacuum_waits
+        for name, (version, whole) in _read_unread_versions(folder, flow).items():
             behind = _find_lag_past_retention(streamed[name], flow, version, whole, now) if name in streamed else None
             if behind is not None:
-                found.setdefault(streamed[name], []).append(behind)
+                overdue = waits is not None and behind.at is not None and behind.at + parse_duration(waits) <= now
+                found.setdefault(streamed[name], []).append(replace(behind, folder=folder, waits=waits, overdue=overdue))
     return found
 
 

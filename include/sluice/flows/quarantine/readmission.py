@@ -107,11 +107,13 @@ def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence
         wanted = missing[0] if missing else None
     else:
         wanted = None
+    keep = workspace.graph.pipeline.keep_quarantine
+    expired = f". Rows that are there for more than {keep} expire" if keep else ""
     which = "/".join(str(part) for part in wanted if part is not None) if wanted else "nothing"
     raise UsageError(
-        f"There is no {name}/{which} in quarantine. Ids: sluice quarantine list {workspace.pipeline} --ids"
+        f"There is no {name}/{which} in quarantine. Ids: sluice quarantine list {workspace.pipeline} --ids{expired}"
         if wanted
-        else f"Nothing of '{name}' is in quarantine."
+        else f"Nothing of '{name}' is in quarantine{expired}."
     )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
@@ -49,12 +50,16 @@ def prepare_target_table(
     check_personal_data_protection(workspace, dataset, anew == REFRESH)
     path, retain = workspace.path(dataset.name), workspace.graph.pipeline.retain
     schema, checks = enforceable_schema(dataset, wanted)
+    layout = dataset.layout or Layout()
     shape = TableShape(
         schema=schema,
         comment=dataset.comment,
-        statistics=choose_statistics_columns(schema, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
+        statistics=layout.statistics_columns
+        or choose_statistics_columns(schema, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
+        statistics_declared=bool(layout.statistics_columns),
         partition_by=dataset.partition_by,
-        retain=retain,
+        retain=layout.retain or retain,
+        keep_log=layout.keep_log,
         checks=checks,
     )
     if has_quarantine(dataset):
@@ -135,6 +140,7 @@ def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
         "asked_by": dataset.asked_by,
         "partition_by": dataset.partition_by,
     }
+    wanted["layout.statistics"] = dataset.layout.statistics_columns if dataset.layout else ()
     if dataset.sequence_by:
         wanted["sequence_by"] = (dataset.sequence_by,)
     if dataset.subject:

@@ -134,6 +134,9 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
     ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
     decisions = decide_table_vacuums(workspace.settings, workspace.graph, began).values()
+    pipeline = workspace.graph.pipeline
+    stay = [parse_duration(one) for one in (pipeline.keep_quarantine, pipeline.keep_late) if one is not None]
+    ends += [_next_look_for_old_rows(began, stay)] if stay else []
     due = [one.due for one in decisions if one.due is not None]
     return min(began + kept, *ends, *due)
 
@@ -142,7 +145,11 @@ def find_end_of_quiet_source(source: Source, began: datetime, locate: Callable[[
     """Records that grow too old, and files that are to be cleaned, are looked for once a day, or more often where they stay for less."""
     stay = [parse_duration(source.keep_for)] if source.keep_for else []
     stay += [timedelta(days=source.clean_after_days)] if source.clean_source != "keep" else []
-    return began + min(timedelta(days=1), *(one / 24 for one in stay)) if stay else NEVER
+    return _next_look_for_old_rows(began, stay) if stay else NEVER
+
+
+def _next_look_for_old_rows(began: datetime, stay: Sequence[timedelta]) -> datetime:
+    return began + min(timedelta(days=1), *(one / 24 for one in stay))
 
 
 def find_end_of_quiet_topic(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:

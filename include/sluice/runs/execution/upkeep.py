@@ -34,19 +34,30 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     And what killed commits left, which no VACUUM takes. Raises StopRequested between two tables, where somebody asked for it.
     """
     now = datetime.now(UTC)
-    lagging = behind.find_lagging_flows(workspace, now)
-    with_people = removals.locate_tables_with_people(workspace.settings, workspace.graph)
-    reports, paths = [], workspace.tables()
+    lagging, paths = behind.find_lagging_flows(workspace, now), workspace.tables()
+    reports = _vacuum_tables(workspace, paths, lagging)
+    sweep.remove_killed_commit_files(workspace, now.timestamp())
+    finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
+    joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
+    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, lagging)]
+
+
+def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
+    """One table by its retention. name: as `Workspace.tables` has it."""
+    lagging = behind.find_lagging_flows(workspace, datetime.now(UTC))
+    return _vacuum_tables(workspace, {name: workspace.tables()[name]}, lagging)
+
+
+def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
+    """A report of each of these tables that is there. paths: by name."""
+    with_people, reports = removals.locate_tables_with_people(workspace.settings, workspace.graph), []
     with count_work("tables looked at", len(paths)) as work:
         for name, path in paths.items():
             if log.is_delta_table(path):
                 streams.stop_if_requested(workspace)
                 reports.append(vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), path in with_people))
             work.advance()
-    sweep.remove_killed_commit_files(workspace, now.timestamp())
-    finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
-    joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
-    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, lagging)]
+    return reports
 
 
 def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
@@ -78,7 +89,7 @@ def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) 
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Every table, those first that hold instants as files of before did; those that are demanded whether or not they need it.
+    """Lay out every table that needs it or is demanded, those of late rows and of quarantine too; first those whose files hold INT96.
 
     Raises StopRequested between two tables.
     """
@@ -98,6 +109,12 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
                 report.note_new_versions(workspace.path(declared.name))
             reports.append(report)
             work.advance()
+    declared_tables = {workspace.graph.table_of(declared.name) for declared in workspace.graph}
+    for name, path in workspace.tables().items():
+        if name not in declared_tables and log.is_delta_table(path):
+            streams.stop_if_requested(workspace)
+            aside = upkeep.join_files_set_aside(workspace, name, path)
+            reports += [aside] if aside.committed else []
     records = [report for name in RECORD_TABLES if (report := upkeep.join_record_files(workspace, name)) is not None]
     return [*reports, *rewritten.values(), *records]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
@@ -12,6 +13,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.delta_log import DamagedLog
 from sluice.lake import log, versions
+from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
 from sluice.runs import modes
@@ -26,6 +28,7 @@ from sluice.runs.planning.steps import (
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.lag import FlowLag
+from sluice.runs.status.removals import decide_table_vacuums
 from sluice.settings import Settings
 
 
@@ -49,6 +52,8 @@ class RunPlan:
     notes: list[str]
     layouts: Mapping[str, LayoutDecision]
     """By table that is there, whether its files would be written anew as they are now, before the run adds to them."""
+    vacuums: Mapping[str, VacuumDecision]
+    """By table that is there, whether files would be removed that nothing needs."""
 
     @property
     def recomputed(self) -> list[PlannedStep]:
@@ -72,8 +77,12 @@ def plan_run(
     notes = [
         *_list_replay_notes(graph, interval, chosen),
         *(describe_restored_table(books, *one) for one in find_restored_tables(books).items()),
+        *_list_partition_changes(books),
     ]
-    return RunPlan(mode, interval, found, _find_staleness(books, found, interval, chosen), notes, decide_table_layouts(books))
+    vacuums = decide_table_vacuums(settings, graph, datetime.now(UTC))
+    return RunPlan(
+        mode, interval, found, _find_staleness(books, found, interval, chosen), notes, decide_table_layouts(books), vacuums
+    )
 
 
 def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
@@ -85,6 +94,21 @@ def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
             with contextlib.suppress(DamagedLog):
                 found[declared.name] = decide_layout(path, declared.zorder_by)
     return found
+
+
+def _list_partition_changes(books: PipelineBooks) -> Iterator[str]:
+    """The tables that are partitioned otherwise than they are declared: every file would be another, which is done only when asked for."""
+    for name, declared in books.graph.datasets.items():
+        path = books.path(name)
+        if not log.is_delta_table(path):
+            continue
+        with contextlib.suppress(DamagedLog):
+            is_, wanted = log.read_partition_columns(path), list(declared.partition_by)
+            if is_ != wanted:
+                yield (
+                    f"'{name}' is partitioned by {', '.join(is_) or 'nothing'}, and declared by {', '.join(wanted) or 'nothing'}. "
+                    f"It stays so until a refresh writes it anew: sluice run {books.records.pipeline} --mode refresh --table {name}."
+                )
 
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:

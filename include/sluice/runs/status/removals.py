@@ -33,12 +33,20 @@ def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dic
     return found
 
 
-def decide_record_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
-    """The same of the tables in which Sluice keeps its records."""
+def decide_all_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
+    """The same, also of the tables in which Sluice keeps its records."""
     paths = {f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES}
-    return {name: decide_vacuum(path, now, False) for name, path in paths.items() if log.is_delta_table(path)}
+    of_records = {name: decide_vacuum(path, now, False) for name, path in paths.items() if log.is_delta_table(path)}
+    return {**decide_table_vacuums(settings, graph, now), **of_records}
 
 
 def find_holding_flows(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
-    """By the path of a table, the flows that VACUUM waits for."""
-    return find_lagging_flows_at(PipelinePlaces(graph.records(settings), graph), graph, now)
+    """By name of a table, the flows that VACUUM waits for."""
+    places = PipelinePlaces(graph.records(settings), graph)
+    lagging = find_lagging_flows_at(places, graph, now)
+    paths = {
+        **list_record_tables(graph, places, settings),
+        **{f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES},
+    }
+    found = {name: [one for one in lagging.get(path, ()) if not one.overdue] for name, path in paths.items()}
+    return {name: flows for name, flows in found.items() if flows}

@@ -38,7 +38,7 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake
-from sluice.flows.progress import behind
+from sluice.flows.progress import behind, checkpoints
 from sluice.ingest import ledger as deliveries_ledger
 from sluice.ingest.landing import cleaning
 from sluice.ingest.reading import records
@@ -247,6 +247,24 @@ def test_files_stay_that_a_flow_has_yet_to_read_when_they_are_old(workspace: Wor
     assert (
         behind.find_lagging_flows(workspace, later)[workspace.path("said")][0].version == 1
     )  # it was reading the table as a whole
+
+
+def test_a_flow_that_is_behind_for_longer_than_declared_is_not_waited_for(workspace: Workspace) -> None:
+    _written(workspace.path("said"), [1], [2], [3])
+    _checkpoint(workspace, read_to=0)
+    (for_ever,) = behind.find_lagging_flows(workspace, NOW + timedelta(days=9999))[workspace.path("said")]
+    assert not for_ever.overdue
+    graph = replace(workspace.graph, pipeline=replace(workspace.graph.pipeline, vacuum_waits="30 days"))
+    patient = replace(workspace, graph=graph)
+    (early,) = behind.find_lagging_flows(patient, NOW + timedelta(days=29))[workspace.path("said")]
+    (late,) = behind.find_lagging_flows(patient, NOW + timedelta(days=31))[workspace.path("said")]
+    assert (early.overdue, late.overdue) == (False, True)
+    assert late.start_over() == (
+        "the flow 'test_erasure_steps_each' starts over with its next run: VACUUM waited 30 days for it to read version 1 of an input"
+    )
+    assert behind.find_lagging_flows(patient, NOW + timedelta(days=31)) == {}
+    why = checkpoints.reason_to_rebase(workspace.checkpoints(late.flow), late.flow, {})
+    assert why == "VACUUM waited 30 days for it to read version 1 of an input"
 
 
 def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:

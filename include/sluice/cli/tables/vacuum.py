@@ -1,0 +1,81 @@
+"""`sluice vacuum`: which files no version within a table's retention needs, and removing them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from sluice.cli.printing import AsJson, format_size, print_json, print_rows
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import UsageError, nearest_name_hint
+from sluice.pipeline_stages import VACUUM
+from sluice.runs.status import removals
+from sluice.settings import Settings, require_known_pipeline
+
+
+def vacuum(
+    name: Annotated[str, typer.Argument(metavar="PIPELINE[.TABLE]", help="A table, or a pipeline: all its tables.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing. Starts no Spark.")] = False,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the files that no version within a table's retention needs, where that is worth it. Every run does it."""
+    settings = Settings.current()
+    pipeline, _, table = name.partition(".")
+    require_known_pipeline(settings, pipeline)
+    graph = load_declaration_graph(settings, pipeline)
+    rows = describe_table_vacuums(settings, graph)
+    tables = [row["table"] for row in rows]
+    if table and table not in tables:
+        raise UsageError(f"'{pipeline}' has no table '{table}' yet.{nearest_name_hint(table, tables)}")
+    if dry_run:
+        found = [row for row in rows if table in ("", row["table"])]
+        if as_json:
+            print_json({"pipeline": pipeline, "tables": found})
+        else:
+            shown = [{**row, "bytes": format_size(row["bytes"]), "remove": "yes" if row["remove"] else "no"} for row in found]
+            print_rows(shown, ("table", "remove", "files", "bytes", "why"))
+        return
+    # Spark's modules only now: a wrong name is answered at once.
+    from sluice.runs import job, summary
+    from sluice.runs.execution import clones, upkeep
+    from sluice.runs.execution.stages import StageOptions
+
+    clones.check_stage_in_clone(settings, graph, VACUUM.name)
+    request = job.JobRequest(pipeline, VACUUM.name, wait=wait)
+    report = job.run_under_lease(
+        settings,
+        graph,
+        request,
+        lambda workspace: (
+            upkeep.vacuum_named_table(workspace, table)
+            if table
+            else upkeep.run_vacuum_stage(workspace, VACUUM.name, StageOptions())
+        ),
+    )
+    if as_json:
+        print_json(report)
+    else:
+        print(summary.format_run_summary(report), flush=True)
+
+
+def describe_table_vacuums(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
+    """Of each table that is there, what VACUUM would remove now, and why, or why not. files: how many outlived the retention."""
+    now = datetime.now(UTC)
+    holding = removals.find_holding_flows(settings, graph, now)
+    found = []
+    for table, decision in removals.decide_all_vacuums(settings, graph, now).items():
+        held = [str(one) for one in holding.get(table, ())] if decision.needed else []
+        found.append({
+            "table": table,
+            "remove": decision.needed and not held,
+            "files": len(decision.inventory.expired),
+            "bytes": decision.inventory.expired_bytes,
+            "in_full": decision.in_full,
+            "why": "; ".join(held) or decision.why,
+            "names": [file.path for file in decision.inventory.expired],
+        })
+    return found
