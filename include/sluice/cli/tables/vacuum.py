@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, format_size, print_json, print_rows
+from sluice.cli.printing import AsJson, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.pipeline_stages import VACUUM
+from sluice.printable import format_size
 from sluice.runs.status import removals
 from sluice.settings import Settings, require_known_pipeline
 
