@@ -1,6 +1,6 @@
 """OPTIMIZE by need beside `OPTIMIZE ZORDER` of the whole each night, and beside no OPTIMIZE at all, of tables that grow day by day.
 
-    .venv/bin/python benchmarks/upkeep.py [--days 60] [--results benchmarks/results.md]
+    .venv/bin/python benchmarks/upkeep.py [--short] [--days 60] [--write benchmarks/results.md]
 
 Two tables, which come by commits as flows make them: measurements like gym's heart_rate at a tenth of its size, in order of time as they
 arrive; and a table like TPC-H's lineitem at SF 0.1, loaded once and then added to, each day all over its parts. By need, each day ends with
@@ -15,12 +15,11 @@ What is left out: the days before the measured one are not laid out nightly, whi
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,7 +29,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from _cpu_seconds import measure_tree
-from _results import format_table, write_section
+from _options import BenchmarkOptions
+from _results import format_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 GOAL = 0.05
 """By need, a day writes at most this share of the bytes that a night of the whole writes."""
 DAYS = 60
+SHORT = {"days": 10}
 LOSSES = """What OPTIMIZE by need does not give: as few files as a table that is written whole each night. Where each day brings any value, a
 question opens a file of each rewrite and of each day since the last one."""
 _DAY = 86_400
@@ -178,12 +179,11 @@ def describe_questions(table: GrowingTable, paths: dict[str, str]) -> list[list[
     return found
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Lay out in each way, compare, and say what each cost. Returns the exit code: 1 where the goal is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--days", type=int, default=DAYS)
-    parser.add_argument("--results", type=Path)
-    asked = parser.parse_args(given)
+    asked = parser.read_options()
     costs, questions, met, began = list[list[str]](), list[list[str]](), list[bool](), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         for table in TABLES:
@@ -200,7 +200,6 @@ def main(given: Sequence[str] | None = None) -> int:
     goals = ", ".join(f"{table.name} {'met' if one else 'missed'}" for table, one in zip(TABLES, met, strict=True))
     took = f"{asked.days} days and one more, in {time.monotonic() - began:.0f} s."
     parts = [
-        "## OPTIMIZE by need",
         f"{took} Goal: by need a day writes at most {GOAL} of the bytes of a night: {goals}.",
         format_table(header, costs),
         "What a question of one value opens, by the log's least and greatest values:",
@@ -209,8 +208,7 @@ def main(given: Sequence[str] | None = None) -> int:
     ]
     text = "\n\n".join(parts)
     print(text)
-    if asked.results:
-        write_section(asked.results, "upkeep", text)
+    parser.write_findings(asked, "OPTIMIZE by need", text)
     return int(not all(met))
 
 

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sluice.lake import file_rewrites, log
+from sluice.lake import log
 from sluice.lake.file_overlap import (
     WORTH_OPENING,
     FileExtent,
@@ -78,6 +78,8 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
         return LayoutDecision((), 0, "it has no file")
     if not _has_new_data(path):
         return LayoutDecision((), len(partitions), "no data came since the last rewrite")
+    from sluice.lake import file_rewrites  # it knows Spark's types, which a plan over tables without news need not load
+
     if file_rewrites.is_rewritten_by_files(path, zorder):
         return decide_by_files(log.list_data_files(path, zorder), zorder)
     return decide_by_partitions(partitions, bool(zorder))

@@ -608,7 +608,7 @@ def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(
 def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     done: list[str] = []
 
-    def one(of: Workspace, table: Any, *_: object) -> FlowReport:
+    def one(of: Workspace, table: Any, *_: object, **__: object) -> FlowReport:
         done.append(table if isinstance(table, str) else table.name)
         stop = of.places.stop_request(of.run)
         stop.parent.mkdir(parents=True, exist_ok=True)
