@@ -1,4 +1,4 @@
-"""What a pipeline file imports. Loads no pyspark: `F` and `Window` are loaded at their first use."""
+"""The names that a pipeline file imports. Loads no pyspark: `F` and `Window` load it at their first use."""
 
 from sluice.declare.cdc.auto_cdc import auto_cdc, auto_cdc_from_snapshot
 from sluice.declare.datasets.computed import role_view, view

@@ -1,4 +1,4 @@
-"""An interval of time, half-open, as a backfill names it."""
+"""A half-open interval of time, as a backfill names it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Interval:
 
     @classmethod
     def of(cls, start: str, end: str) -> Interval:
-        """The interval that two texts mean. A date as end means through that day, an instant as end is not included.
+        """The interval between two texts. An end that is a date includes that whole day; an end that is an instant is itself excluded.
 
-        Raises UsageError where a text is no date or instant, or where nothing lies between the two.
+        Raises UsageError if a text is neither date nor instant, or if the start does not lie before the end.
         """
         first, last = parse_instant(start, "--from"), parse_instant(end, "--to")
         if _DATE.match(end.strip()):
@@ -36,7 +36,7 @@ class Interval:
 
     @classmethod
     def of_days(cls, first: date, last: date) -> Interval:
-        """Whole days, the last one included."""
+        """The interval of whole days from the first to the last, both included."""
         return cls(datetime.combine(first, time(), UTC), datetime.combine(last, time(), UTC) + _DAY)
 
     def __contains__(self, moment: datetime) -> bool:
@@ -49,7 +49,7 @@ class Interval:
         return f"{self.start:%Y-%m-%dT%H:%M:%SZ} up to {self.end:%Y-%m-%dT%H:%M:%SZ}"
 
     def days(self) -> list[Interval]:
-        """One interval for each day (UTC) of it; the first and the last may be parts of a day."""
+        """One interval for each of its days (UTC); the first and the last may be parts of a day."""
         borders = [self.start]
         while borders[-1] < self.end:
             midnight = datetime.combine(borders[-1].date(), time(), UTC) + _DAY
@@ -57,7 +57,7 @@ class Interval:
         return [Interval(a, b) for a, b in itertools.pairwise(borders)]
 
     def without(self, others: Iterable[Interval]) -> list[Interval]:
-        """What is left of it when others are taken out."""
+        """What is left of it after the other intervals are taken out."""
         left = [self]
         for other in others:
             left = [part for one in left for part in one._minus(other)]
@@ -71,7 +71,7 @@ class Interval:
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same time in as few intervals as there can be, in order."""
+    """The same time in the fewest possible intervals, in order."""
     found: list[Interval] = []
     for one in sorted(intervals):
         if found and one.start <= found[-1].end:
@@ -82,7 +82,7 @@ def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def parse_instant(text: str, option: str) -> datetime:
-    """The instant in UTC that a date or an instant means; without a zone it is UTC. Raises UsageError."""
+    """The instant in UTC that a date or an instant stands for; a text without a zone is UTC. Raises UsageError."""
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:

@@ -1,6 +1,6 @@
-"""The kinds of declarations: what messages call each, and which functions of the engine run, plan, measure, check and test it.
+"""The kinds of declarations: how messages name each kind, and which engine functions run, plan, measure, check and test it.
 
-A function stands here as "module:function" and is loaded when it is called, so that Airflow, which parses declarations, loads no Spark.
+Functions are given as "module:function" and loaded when they are called, so that Airflow can parse declarations without loading Spark.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ DeliveryRole = Literal[
 
 
 _OF_WHAT_RUNS: tuple[Role, ...] = ("plan", "measure_lag", "measure_lag_anew", "read_standing", "quiet", "check")
-"""What status, plan and quiet runs ask of every flow."""
+"""The roles that status, plan and quiet runs need of every kind that has a flow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetKind:
-    """One kind of declaration. A new kind is one of these, the functions that it names, and the class that has it as its `kind`.
+    """One kind of declaration. To add a kind, write one of these, the functions it names, and a class that has it as its `kind`.
 
-    name: as people read it. label: how messages begin, as in "View 'day'"; noun: what they say further on, as in "table 'day'".
-    order: a pipeline's declarations come in this order; of one order each comes after those that it reads. in_files: its records lie in
-    files of a landing folder. sets_rows_aside: it has a quarantine. may_ask_clock: its expectations may compare with the present, because
-    it is never replayed. may_read: the kinds, by name, of what it reads, None meaning any; reads_others: how the message goes on about an
-    input of another kind. reads_computed: it may read computed views, and is made of what these read.
+    name: what people call it. label: how a message begins, as in "View 'day'". noun: how a message refers to it further on, as in
+    "table 'day'". order: its place among a pipeline's declarations; within one order, each declaration comes after those it reads.
+    in_files: its records come from files of a landing folder. sets_rows_aside: it has a quarantine. may_ask_clock: its expectations may
+    compare with the present, because it is never replayed. may_read: the names of the kinds it may read; None allows any. reads_others:
+    the end of the error message about an input of another kind. reads_computed: it may read computed views, and is then made from what
+    those read.
 
     What is done with a declaration, each by a function of these arguments; None where the kind takes no part in it:
     run: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan: (books, declaration, its lag, the
@@ -101,15 +102,17 @@ class DatasetKind:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceKind(DatasetKind):
-    """A kind of source. Each of these names a function that does something with its deliveries, of these arguments.
+    """A kind of source. Each further field names a function that handles its deliveries, with these arguments and results.
 
-    find_folder: (source, settings, the pipeline's landing folder) gives the folder that names of deliveries count from. find_arrivals:
-    (source, landing folder, what is known of files, interval or None) gives what came and went. group: (source, rows of deliveries) gives
-    them in micro-batches within the source's limits. count_waiting: (names of deliveries) gives how many records they have, None where
-    nobody knows. examine: (source, deliveries) gives what a look at each says. examine_to_ingest: (source, deliveries, the numbers that were judged
-    before) gives the same of deliveries that bronze has nothing of. read_blocks: (source, the place of a delivery, columns) gives its
-    records. find_unchanged: (source, landing folder, rows of the delivery ledger) gives the numbers of those that can be read as they
-    were discovered. find_warnings: (source, the paths of deliveries and outcomes) gives what is to be seen to before records are lost.
+    find_folder: (source, settings, the pipeline's landing folder) returns the folder that delivery names are relative to.
+    find_arrivals: (source, landing folder, what is known of files, interval or None) returns what has arrived and what has vanished.
+    group: (source, delivery rows) returns them in micro-batches within the source's limits.
+    count_waiting: (delivery names) returns how many records they have, or None if that is unknown.
+    examine: (source, deliveries) returns the result of examining each. examine_to_ingest: (source, deliveries, numbers judged before)
+    returns the same for deliveries of which bronze has nothing.
+    read_blocks: (source, a delivery's place, columns) returns its records.
+    find_unchanged: (source, landing folder, rows of the delivery ledger) returns the numbers of those still readable as discovered.
+    find_warnings: (source, paths of deliveries and outcomes) returns what must be attended to before records are lost.
     """
 
     find_folder: str
@@ -124,7 +127,7 @@ class SourceKind(DatasetKind):
 
 
 def load_kind_function(kind: DatasetKind, role: Role | DeliveryRole) -> Any:
-    """The function that plays a role for a kind. Raises DeclarationError where the kind names none."""
+    """Returns the function that plays a role for a kind. Raises DeclarationError if the kind names none."""
     named: str | None = getattr(kind, role)
     if named is None:
         raise DeclarationError(f"A {kind.name} has no function for '{role}': name one in its DatasetKind.")
@@ -133,10 +136,10 @@ def load_kind_function(kind: DatasetKind, role: Role | DeliveryRole) -> Any:
 
 
 class Declaration:
-    """What the engine asks of any declaration, with the answer of a kind that has nothing of it. Each kind's class answers for itself.
+    """What the engine asks of any declaration, with the default for kinds that lack it. The class of each kind overrides what it has.
 
-    These are no fields, so that the repr and the fingerprint of a declaration have only what its own kind says. What they mean is said
-    where they are fields.
+    These are class attributes, not fields, so that the repr and the fingerprint of a declaration hold only what its own kind declares.
+    The classes that have them as fields explain them.
     """
 
     kind: ClassVar[DatasetKind]
@@ -146,7 +149,7 @@ class Declaration:
     subject: str | None = None
     subject_at: str | None = None
     expectations: tuple[Any, ...] = ()
-    # Said of sources.
+    # Attributes of sources.
     into: str | None = None
     domain: str = ""
     subject_in: str | None = None
@@ -176,12 +179,12 @@ class Declaration:
 
     @property
     def label(self) -> str:
-        """How messages call it at their beginning."""
+        """How a message that begins with it names it."""
         return f"{self.kind.label} '{self.name}'"
 
     @property
     def mention(self) -> str:
-        """How messages call it within a sentence: a table that Sluice keeps, by what it is kept for."""
+        """How a message names it within a sentence. A table that Sluice keeps for another is named by the table it serves."""
         return f"{self.kind.noun} '{self.serves or self.name}'"
 
     @property
@@ -191,17 +194,17 @@ class Declaration:
 
     @property
     def folded_source(self) -> str | None:
-        """The source that its rows are of, one by one, so that a person is erased in it by rows. None: it follows the tables that it reads."""
+        """The source whose rows it holds one to one, so that erasure removes rows from it. None if it just follows the tables it reads."""
         return None
 
     @property
     def ddl(self) -> str | None:
-        """The declared columns of what is delivered, as DDL text."""
+        """The declared columns of its deliveries, as DDL text."""
         return None
 
     @property
     def needed_secrets(self) -> tuple[str, ...]:
-        """The names of the secrets that it is read with."""
+        """The names of the secrets that reading it needs."""
         return ()
 
     @property
@@ -215,23 +218,23 @@ class Declaration:
         return False
 
     def is_declared_in(self, module: str) -> bool:
-        """Whether it belongs to a module that has it among its values."""
+        """Returns whether it belongs to a module that has it among its values."""
         return self.module == module
 
     def find_layer_module(self, layers: Sequence[str]) -> str:
-        """The module of the layer that it is in. layers: those of its pipeline, the sources' first."""
+        """Returns the module of its layer. layers: the layer modules of its pipeline, the sources' first."""
         return self.module
 
     def name_flow(self, layer: str) -> str:
-        """What its flow is called by its checkpoint, its commits and its reports. layer: the name of its own."""
+        """Returns the name of its flow in checkpoints, commits and reports. layer: the name of its layer."""
         return f"{layer}_{self.name}"
 
     def add_personal_columns(self, inherited: frozenset[str]) -> Self:
-        """It with the personal columns that it inherits by name from its inputs. Raises DeclarationError as its constructor does."""
+        """Returns it with the personal columns it inherits by name from its inputs. Raises DeclarationError as its constructor does."""
         return self
 
     def over(self, present: Iterable[str]) -> Self | None:
-        """It over those of its inputs that are there. None where it waits for another."""
+        """Returns it reduced to those of its inputs that exist. None if it has to wait for one."""
         return self
 
 
@@ -316,7 +319,7 @@ WINDOWED_STREAM = DatasetKind(
     plan="sluice.runs.planning.steps:plan_stream_step",
     measure_lag="sluice.runs.status.lag:measure_stream_lag",
     measure_lag_anew="sluice.runs.status.lag:measure_lag_of_all_inputs",
-    read_standing="sluice.runs.status.lag:measure_stream_lag",  # the checkpoint alone does not tell whether it can go on
+    read_standing="sluice.runs.status.lag:measure_stream_lag",  # The checkpoint alone does not show whether the stream can go on.
     quiet="sluice.runs.execution.quiet_marking:find_end_of_quiet_stream",
     check="sluice.runs.planning.transforms:examine_stream",
     preview="sluice.flows.column_lineage:preview_stream_rows",
@@ -351,6 +354,6 @@ TEMPORARY_VIEW = DatasetKind(
     name="temporary view", label="Temporary view", order=4, test="sluice.testing.running:make_temporary_view_rows"
 )
 CHANGE_TARGET = DatasetKind(name="change target", label="Table", order=4)
-"""What `auto_cdc` declares. A pipeline has the tables and the view that it stands for instead, and each of them has its own kind."""
+"""The kind of what `auto_cdc` declares. A pipeline holds the tables and the view it expands to instead, each of its own kind."""
 
 KINDS = (FILE_SOURCE, TOPIC, TABLE, WINDOWED_STREAM, MATERIALIZED_VIEW, COMPUTED_VIEW, TEMPORARY_VIEW, CHANGE_TARGET)

@@ -1,6 +1,6 @@
-"""`F` and `Window` for declarations: the modules of pyspark, loaded at their first use.
+"""`F` and `Window` for declarations: pyspark modules that load at their first use.
 
-A DAG file imports a pipeline's declarations, and parsing it must not pay for pyspark.
+A DAG file imports a pipeline's declarations, and parsing it must not cost a load of pyspark.
 """
 
 from __future__ import annotations

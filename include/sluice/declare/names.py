@@ -1,4 +1,4 @@
-"""Guards for the fields of declarations, which Python does not check by itself: a lone string is not a tuple of names."""
+"""Checks of the names in declarations. Python does not check fields by itself, and a lone string is not a tuple of names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sluice.settings import is_valid_name
 
 
 def check_names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> tuple[str, ...]:
-    """The names as a tuple; a single string stands for one name. Raises DeclarationError for anything else."""
+    """Returns the names as a tuple; a single string stands for one name. Raises DeclarationError for anything else, or a duplicate."""
     found = (value,) if isinstance(value, str) else tuple(value)
     for name in found:
         if not isinstance(name, str) or not name:
@@ -21,19 +21,19 @@ def check_names(value: str | tuple[str, ...] | list[str], field: str, owner: str
 
 
 def add_parent_columns(columns: Iterable[str]) -> frozenset[str]:
-    """The names, and of one of a field within a column (`address.email`) the column's, too: whoever takes `address` takes both."""
+    """The names, and for a field within a column (`address.email`) also its column: whoever takes `address` takes both."""
     return frozenset(part for name in columns for part in (name, name.partition(".")[0]))
 
 
 def check_declared_name(name: str, owner: str) -> str:
-    """The name again. Raises DeclarationError where it is not lower-case snake case."""
+    """Returns the name. Raises DeclarationError if it is not lower-case snake case."""
     if not is_valid_name(name):
         raise DeclarationError(f"{owner} '{name}': a name is lower-case snake case, as in 'heart_rate'.")
     return name
 
 
 def check_secret_name(name: str) -> str:
-    """The name again. Raises DeclarationError where it is no name of a secret: a file's, without a folder."""
+    """Returns the name. Raises DeclarationError if it is no valid name of a secret: a file name without a folder."""
     if not re.fullmatch(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*", name) or len(name) > 64:
         raise DeclarationError(
             f"Secret '{name[:64]}': a name has lower-case letters, digits, _ - and single dots, as in 'research.key'."

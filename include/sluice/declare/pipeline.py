@@ -1,4 +1,4 @@
-"""What Airflow needs to know of a pipeline, and what its deliveries' maker gives back."""
+"""What Airflow needs to know about a pipeline (`Pipeline`), and what the maker of its deliveries returns (`Landed`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TABLE_AND_RULE = re.compile(r"[a-z][a-z0-9_]*\.[a-z][a-z0-9_]*\Z")
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """A pipeline by name. It names its layer modules; they are loaded on the Spark side only.
+    """A pipeline and its options. It names its layer modules without importing them; only the Spark side loads them.
 
     schedule: a cron expression. publishes: tables that other DAGs may wait for. layers: importable modules, lowest first; the last
     part of a module's name is its layer. stages: "apart": each layer is a task of the DAG, with a Spark of its own. "together": one task
@@ -44,15 +44,15 @@ class Pipeline:
     folders without a declaration, as "lake/by_hand", "restricted/old_keys", "landing/notes.txt" or "released/readme": certificates
     name it as an exception, and with anything else that nobody has declared they prove nothing.
 
-    Of these an alert is sent: deadline: how long after it was queued a run may end. freshness: how old the latest data of a published
-    table may be. alert_when: how many rows may fail a rule in one run, by "table.rule", as in {"heart_rate.plausible_heart_rate": 100};
-    quarantined, dropped, rescued and suppressed may stand for a rule.
+    Three options send an alert when they are exceeded. deadline: how long a run may take from the moment it is queued. freshness: how
+    old the latest data of a published table may be. alert_when: how many rows may fail a rule in one run, by "table.rule", as in
+    {"heart_rate.plausible_heart_rate": 100}; instead of a rule, quarantined, dropped, rescued or suppressed may be named.
 
-    roles: who reads the tables by `role_view`s of their own, and what for, as in {"analyst": "counts and averages, nobody's data"}.
+    roles: the readers who have `role_view`s, each with its purpose, as in {"analyst": "counts and averages, nobody's data"}.
 
-    canonical: by kind of identifier, in which form two of them are one person's: "text" (by itself), "lower" (as e-mail addresses),
-    "digits", "hex"; see `treat.Hmac`. Erasures, the list of erased people, links and requests go by it. Where `treat.hmac(canonical=)`
-    makes pseudonyms of that kind, its form holds and need not be said again.
+    canonical: for each domain of identifiers, the form in which they are compared: "text" (unchanged), "lower" (for e-mail addresses),
+    "digits" or "hex"; see `treat.Hmac`. Erasures, the suppression list, links and requests all use it. Where `treat.hmac(canonical=)`
+    already makes pseudonyms of a domain, its form holds and need not be repeated here.
     """
 
     name: str
@@ -120,24 +120,24 @@ class Pipeline:
 
     @property
     def layer_names(self) -> tuple[str, ...]:
-        """What its layers are called, lowest first: each is a stage of a run."""
+        """The names of its layers, lowest first. Each layer is a stage of a run."""
         return tuple(layer.rsplit(".", 1)[-1] for layer in self.layers)
 
 
 def is_interval(text: str) -> bool:
-    """Whether the text is an interval such as "6 hours"."""
+    """Returns whether the text is an interval such as "6 hours"."""
     return _INTERVAL.match(text) is not None
 
 
 def parse_duration(interval: str) -> timedelta:
-    """The time that an interval such as "6 hours" means."""
+    """The duration that an interval such as "6 hours" stands for."""
     number, unit = interval.split()
     return timedelta(**{unit.rstrip("s") + "s": int(number)})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Landed:
-    """What `sluice land` put into the landing folder. until: the label of the last day or instant that is landed now."""
+    """What `sluice land` put into the landing folder. until: the label of the last day or instant that has been landed."""
 
     files: int
     deleted: int

@@ -1,4 +1,4 @@
-"""The fingerprint of a declaration: changes when its transform, or anything of the pipeline that the transform uses, does."""
+"""The fingerprint of a declaration. It changes when its transform changes, or any pipeline code that the transform uses."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.declare.sql.texts import strip_sql_layout
 
 _DECLARED = (Dataset, TemporaryView, AutoCdc, View, ExpectingTransform)
-"""What a transform may name without using it."""
+"""The kinds of values that a transform may name without using their code."""
 _PARSING = threading.Lock()
-"""Flows run in threads, and Python 3.11.7 counts for all threads together how deep it is in a tree: where two parse, one may fail.
+"""Python 3.11.7 counts recursion depth in a syntax tree for all threads together, and flows run in threads: two that parse may fail.
 
 Source: python/cpython issue 106905.
 """
 
 
 def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
-    """16 hex digits. Comments and layout do not count; expectations, keys, functions of the pipeline that are called, and values used do."""
-    # A view that does not wait for all its inputs is the same over some of them; what it is made by says which it reads.
+    """Returns 16 hex digits. They cover expectations, keys, called functions of the pipeline and used values, but no comments or layout."""
+    # A view that does not wait for all its inputs stays the same over some of them; its makers say which inputs it reads.
     reads = () if dataset.of_some else dataset.reads
     declared = (reads, dataset.keys, dataset.sequence_by, dataset.expectations, type(dataset).__name__)
-    # What came later is left out where it is not used: the fingerprints of tables that are there must not change.
-    # Of a schema what counts is among the expectations; its types are the transform's.
+    # Options added later are left out where they are not used: the fingerprints of existing tables must not change.
     later = (None, sorted(dataset.treatments.items()), *dataset.list_fingerprint_fields())
     seen: set[object] = set()
     code = "".join(part for made_by in dataset.made_by or (dataset.function,) for part in _collect_maker_code(made_by, seen))
@@ -44,7 +43,7 @@ def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
 
 
 def digest_declarations(graph: Iterable[Source | Dataset[Any]]) -> str:
-    """One digest of all declarations of a pipeline: sources as they are declared, all others by fingerprints and rules of the whole table."""
+    """One digest of all a pipeline's declarations: of sources as declared, of the rest by fingerprint and whole table expectations."""
     told = [
         f"{one!r}" if isinstance(one, Source) else f"{one.name} {compute_declaration_fingerprint(one)} {one.table_expectations}"
         for one in graph
@@ -54,7 +53,7 @@ def digest_declarations(graph: Iterable[Source | Dataset[Any]]) -> str:
 
 def _collect_maker_code(made_by: Callable[..., Any] | str, seen: set[object]) -> list[str]:
     if isinstance(made_by, View):
-        # For itself: views that are made in a loop share the name of their function.
+        # Each maker is collected by itself: views that are made in a loop share their function's name.
         return [
             f"{made_by.name}{made_by.reads}",
             *([strip_sql_layout(made_by.sql)] if made_by.sql else _collect_function_code(made_by.function, set())),
@@ -63,11 +62,11 @@ def _collect_maker_code(made_by: Callable[..., Any] | str, seen: set[object]) ->
 
 
 def _collect_function_code(function: Callable[..., Any], seen: set[object]) -> list[str]:
-    """The code of a function, and of what it uses. seen: what was told already."""
+    """The code of a function and of everything it uses. seen: what has been collected already."""
     if not isinstance(function, FunctionType) or function in seen:
         return []
     seen.add(function)
-    # Of its own code: of a function that wraps another, Python shows the other's source.
+    # Only its own code: for a function that wraps another, Python would show the other's source.
     parts = [_dump_syntax_tree(function.__code__)]
     names = _find_names_in_code(function.__code__)
     values = {name: function.__globals__.get(name) for name in names} | _closure_values(function)
@@ -75,7 +74,7 @@ def _collect_function_code(function: Callable[..., Any], seen: set[object]) -> l
 
 
 def _collect_code_of_value(name: str, value: object, names: set[str], seen: set[object]) -> list[str]:
-    """What a name stands for that a function uses: code of the pipeline, or a value. names: all that the function names."""
+    """The code or value behind a name that a function uses. names: all names that the function uses."""
     if isinstance(value, ModuleType):
         inside = {one: getattr(value, one) for one in names if hasattr(value, one)} if _is_pipeline_module(value.__name__) else {}
         fresh = {one: found for one, found in inside.items() if (value.__name__, one) not in seen}
@@ -95,7 +94,7 @@ def _collect_code_of_value(name: str, value: object, names: set[str], seen: set[
 
 
 def _collect_callable_code(value: Callable[..., Any], seen: set[object]) -> list[str]:
-    """The code of a function of the pipeline; of a class with that of what its methods use."""
+    """The code of a function of the pipeline; for a class, with the code that its methods use."""
     if not isinstance(value, type):
         return _collect_function_code(value, seen)
     if value in seen:
@@ -111,7 +110,7 @@ def _collect_callable_code(value: Callable[..., Any], seen: set[object]) -> list
 
 
 def _is_pipeline_module(module: str | None) -> bool:
-    """Whether a module is one of pipelines, whose code counts: what they call of Sluice and of libraries does not."""
+    """Whether a module belongs to a pipeline. Only such code counts, not the code of Sluice or of libraries that it calls."""
     return f"{module}.".startswith("pipelines.")
 
 
@@ -120,13 +119,13 @@ def _dump_syntax_tree(code: CodeType | type) -> str:
         with _PARSING:
             source = inspect.getsource(code)
             tree = ast.parse(textwrap.dedent(source))
-    except OSError:  # a class that was made by a call, as a namedtuple is
+    except OSError:  # A class made by a call, such as a namedtuple, has no source.
         return f"{code!r}{sorted(vars(code))}" if isinstance(code, type) else repr(code.co_code)
     return ast.dump(_strip_docstring_and_decorators(tree))
 
 
 def _closure_values(function: FunctionType) -> dict[str, object]:
-    """What the function takes from the one that it is declared in, as a table declared in a loop does."""
+    """The values a function takes from the function that declares it, as for tables declared in a loop."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {name: cell.cell_contents for name, cell in cells}
 

@@ -1,4 +1,4 @@
-"""A pipeline's declarations together: who reads whom, in which layer, in which order. Wrong ones are errors here, before any data."""
+"""A pipeline's declarations together: what reads what, in which layer, in which order. Mistakes raise errors before any data is read."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from sluice.settings import Settings
 
 AnyDataset = Dataset[Any]
 PSEUDONYM = "pseudonym"
-"""The domain of what `treat.hmac` stores in the place of an identifier."""
+"""The domain of the values that `treat.hmac` stores instead of identifiers."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Checked declarations of one pipeline. stored: by name those that have a table, every input before its readers.
+    """The checked declarations of one pipeline. stored: those that have a table, by name, every input before its readers.
 
-    computed: what @view declares, which is not stored and so not among those that are iterated.
-    links: which identifiers are whose. asking: which rows ask for somebody's erasure. unstored: the temporary views. forms: by domain, in
-    which form identifiers are compared, where that is not as text.
+    computed: the @views; they are not stored, so iteration leaves them out. links: which identifiers belong to which person. asking:
+    the declarations of rows that ask for an erasure. unstored: the temporary views. forms: by domain, the form in which its identifiers
+    are compared, if it is not text.
     """
 
     pipeline: Pipeline
@@ -64,93 +64,93 @@ class Graph:
 
     @cached_property
     def sources(self) -> Mapping[str, Source]:
-        """Files and topics."""
+        """The file sources and topics."""
         return {one.name: one for one in self._by_kind.sources}
 
     @cached_property
     def datasets(self) -> Mapping[str, AnyDataset]:
-        """All that is made of something else: every stored declaration but the sources."""
+        """Every stored declaration except the sources."""
         return {one.name: one for one in self._by_kind.datasets}
 
     @cached_property
     def tables(self) -> Mapping[str, Table[Any]]:
-        """What @table declares."""
+        """The tables declared with @table."""
         return {one.name: one for one in self._by_kind.tables}
 
     @cached_property
     def views(self) -> Mapping[str, MaterializedView[Any]]:
-        """What @materialized_view declares."""
+        """The views declared with @materialized_view."""
         return {one.name: one for one in self._by_kind.views}
 
     @cached_property
     def streams(self) -> Mapping[str, Windowed[Any]]:
-        """What @windowed declares."""
+        """The streams declared with @windowed."""
         return {one.name: one for one in self._by_kind.streams}
 
     def feeding(self, name: str) -> tuple[Source, ...]:
-        """The sources whose records are in the bronze table of a source: the one that it is named after first, then those that go into it."""
+        """The sources whose records go into a source's bronze table: first the source it is named after, then the others."""
         table = self.sources[name].table
         return (self.sources[table], *(source for source in self.sources.values() if source.into == table))
 
     def sharing(self, declared: Source | AnyDataset) -> tuple[Source | AnyDataset, ...]:
-        """All whose rows are in the table of a declaration: of a source those that feed it, else the declaration alone."""
+        """All declarations whose rows are in this one's table: for a source all that feed the table, else the declaration alone."""
         return self.feeding(declared.name) if declared.name in self.sources else (declared,)
 
     def table_of(self, name: str) -> str:
-        """The table that a declaration's flow writes: its own, or that of the source that it goes into. Raises UsageError as `[]` does."""
+        """The table that a declaration's flow writes: its own, or that of the source it goes into. Raises UsageError as `[]` does."""
         return self[name].table
 
     def records(self, settings: Settings) -> PipelineRecords:
-        """Where all that is recorded of this pipeline lies."""
+        """The place of all records of this pipeline."""
         return PipelineRecords(settings, self.pipeline.name)
 
     def location(self, settings: Settings, name: str) -> str:
-        """Where the table of a declaration lies: in its layer, under the restricted root, or among the pipeline's own records."""
+        """The path of a declaration's table: in its layer, below the restricted root, or among the pipeline's own records."""
         declared, records = self[name], self.records(settings)
         if declared.place is not None:
             return records.bookkeeping(declared.place, restricted=declared.restricted)
         return records.table_path(self.layer(declared), self.table_of(name), restricted=declared.restricted)
 
     def location_of_late(self, settings: Settings, name: str) -> str:
-        """Where the rows lie that came too late for a stream: beside its table; restricted where that, or one of its inputs, is."""
+        """The path of a stream's late table: beside its own; restricted if that table or one of its inputs is."""
         stream = self.streams[name]
         restricted = any(self[one].restricted for one in (name, *stream.reads))
         return self.records(settings).table_path(self.layer(stream), stream.late, restricted=restricted)
 
     def layer(self, declared: Source | AnyDataset) -> str:
-        """The layer's name: that of the module that declares it; of a source, the lowest."""
+        """The layer's name: that of the module that declares it; for a source, the lowest."""
         return declared.find_layer_module(self.pipeline.layers).rsplit(".", 1)[-1]
 
     def flow_name(self, declared: Source | AnyDataset) -> str:
-        """What a declaration's flow is called by its checkpoint, its commits and its reports; of a source so whatever its layer is called."""
+        """The name of a declaration's flow in checkpoints, commits and reports. A source's does not depend on its layer's name."""
         return declared.name_flow(self.layer(declared))
 
     def domain(self, declared: Source | AnyDataset) -> str | None:
-        """What kind of identifier a table's subject is: the domain of its source. None where that has no subject."""
+        """The kind of identifier that a table's subject is: its source's domain. None if the source has no subject."""
         return (self.sources[declared.folded_source].domain or None) if declared.folded_source else None
 
     def domains(self) -> list[str]:
-        """All kinds of identifiers that a person can be asked for by."""
+        """All kinds of identifiers by which a person's erasure can be requested."""
         found = {source.domain for source in self.sources.values() if source.domain}
         found |= {domain for link in self.links for _, domain in (link.person, link.identifier)}
         found |= {domain for source in self.sources.values() for _, domain in source.also_subjects}
         return sorted(found | ({PSEUDONYM} if found and self.pseudonyms() else set()))
 
     def canonical(self, domain: str) -> Canonical:
-        """In which form identifiers of a domain are compared; of what a domain was called before, in its own."""
+        """The form in which identifiers of a domain are compared. A former name of a domain has the form of that domain."""
         former = (self.forms[one] for one in self.forms if domain in self.former(one))
         return self.forms[domain] if domain in self.forms else next(former, AS_TEXT)
 
     def pseudonyms(self) -> list[tuple[str, Hmac]]:
-        """The treatments that make pseudonyms, with the name of the table."""
+        """The treatments that make pseudonyms, each with the name of its table."""
         return [(one.name, how) for one in self for how in one.treatments.values() if isinstance(how, Hmac)]
 
     def changing_hands(self) -> frozenset[str]:
-        """The domains whose identifiers are one person's for a time."""
+        """The domains whose identifiers belong to one person only for a time."""
         return frozenset(link.identifier[1] for link in self.links if link.since)
 
     def former(self, domain: str) -> frozenset[str]:
-        """What a domain was called before sources could say one: people who were erased then are listed under the subject's name."""
+        """The former names of a domain: before sources had `domain`, erased people were listed under the name of the subject column."""
         domains = {source.domain for source in self.sources.values()}
         return frozenset(one.subject for one in self.sources.values() if one.domain == domain and one.subject) - domains
 
@@ -169,7 +169,7 @@ class Graph:
         return tuple(dict.fromkeys(declared.asked_by or readers or declared.keys))
 
     def below(self, name: str) -> set[str]:
-        """The names of everything that reads `name`, directly or through others; of a source, the table that its records go into."""
+        """The names of everything that reads `name`, directly or through others; for a source, what reads the table it goes into."""
         found: set[str] = set()
         read = self.table_of(name)
         for dataset in self.datasets.values():
@@ -181,7 +181,7 @@ class Graph:
 def build_declaration_graph(
     pipeline: Pipeline, declared: Iterable[Declared], links: Iterable[Link] = (), asking: Iterable[ErasureRequests] = ()
 ) -> Graph:
-    """Check declarations against each other. Raises DeclarationError with all mistakes, one a line."""
+    """Checks declarations against each other. Raises DeclarationError with all mistakes, one per line."""
     given = DeclarationsByKind(declared)
     _refuse_circular_reads(pipeline, given)
     everything = expand_declarations(given)
@@ -237,7 +237,7 @@ def build_declaration_graph(
 
 
 def _complete_computed_views(views: Sequence[View[Any]], stored: Mapping[str, Source | AnyDataset]) -> dict[str, View[Any]]:
-    """The computed views by name, each after those that it reads, with the personal columns of what they read."""
+    """The computed views by name, each after those it reads, with the personal columns of what they read."""
     by_name = {view.name: view for view in views}
     found: dict[str, View[Any]] = {}
     for view in resolve_computed_views(by_name, by_name):
@@ -249,14 +249,14 @@ def _complete_computed_views(views: Sequence[View[Any]], stored: Mapping[str, So
 def _inherited_personal_columns(
     view: View[Any], computed: Mapping[str, View[Any]], stored: Mapping[str, Source | AnyDataset]
 ) -> frozenset[str]:
-    """The personal columns of what a computed view reads. computed: those that come before it."""
+    """The personal columns of what a computed view reads. computed: the views that come before it."""
     return frozenset().union(*(computed[name].personal if name in computed else stored[name].private for name in view.reads))
 
 
 def _find_role_mistakes(
     pipeline: Pipeline, given: DeclarationsByKind, computed: Mapping[str, View[Any]], stored: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What is wrong with what roles may see, and with what reads that."""
+    """Yields the mistakes in what roles may see, and in what reads role views."""
     for view in computed.values():
         yield from find_role_view_mistakes(pipeline, view, _inherited_personal_columns(view, computed, stored))
     for item in given.queries:
@@ -285,7 +285,7 @@ def _find_layer_mistakes(pipeline: Pipeline, declared: Sequence[AnyDataset | Vie
 
 
 def _refuse_circular_reads(pipeline: Pipeline, given: DeclarationsByKind) -> None:
-    """Computed views are gone from what is ordered below: a circle through one would be told as that of a table with itself."""
+    """Raises for a circle through computed views. The ordering below no longer has them, and would report a table that reads itself."""
     _sort_topologically(pipeline, {item.name: item.reads for item in given.queries})
 
 

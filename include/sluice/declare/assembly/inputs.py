@@ -1,6 +1,6 @@
-"""Whether what declarations name of each other is there: what they read, of a kind that they may read, and the rules and tables of their rules.
+"""Checks that what declarations name exists: inputs, of a kind that may be read, and the rules and tables that rules refer to.
 
-Several sources into one bronze table (`into`): what must be the same of them, for their records to be of one kind.
+Where several sources go into one bronze table (`into`), also checks that they agree in what its records must have in common.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DeclaredByName = Mapping[str, Source | Dataset[Any]]
 
 
 def find_input_mistakes(stored: list[Source | AnyDataset], given: DeclarationsByKind) -> list[str]:
-    """All mistakes, one a text. stored: the declarations, expanded; given: as they were declared."""
+    """Returns all mistakes, one per text. stored: the declarations, expanded; given: as they were declared."""
     return [*_find_stored_input_mistakes(stored, given), *_find_view_input_mistakes(stored, given)]
 
 
 def _find_stored_input_mistakes(declared: list[Source | AnyDataset], given: DeclarationsByKind) -> Iterator[str]:
-    """given: as declared; what a view reads through a computed one is looked at there."""
+    """given: as declared; checks what a view reads through a computed view at that computed view."""
     kinds = {item.name: item for item in declared}
     computed = {item.name for item in given.computed}
     read_by = {item.name: item.reads for item in given.views}
@@ -58,7 +58,7 @@ def _find_view_input_mistakes(declared: list[Source | AnyDataset], given: Declar
 def _find_read_mistakes(
     called: str, name: str, read: Source | AnyDataset | None, unstored: Sequence[TemporaryView], known: Iterable[str]
 ) -> Iterator[str]:
-    """What is wrong with reading this name, whoever does."""
+    """Yields what is wrong with reading this name, for any reader."""
     if read is None and name in {view.name for view in unstored}:
         yield f"{called} reads the temporary view '{name}'; only what is made row by row does, as @table and auto_cdc."
     elif read is None:
@@ -88,13 +88,13 @@ def _find_table_source_mistakes(table: Table[Any], sources: Mapping[str, Source]
 
 
 def _has_replacing_redelivery(source: Source, sources: Mapping[str, Source]) -> bool:
-    """Whether in every source of its table the latest version of a file takes the place of the earlier ones."""
+    """Whether every source of its table has redelivery "replace", by which the latest version of a file replaces earlier ones."""
     feeding = [source, *(item for item in sources.values() if item.into == source.name)]
     return all(one.redelivery == "replace" for one in feeding)
 
 
 def find_shared_table_mistakes(sources: Mapping[str, Source], others: frozenset[str]) -> Iterator[str]:
-    """What is wrong with the sources that go into the table of another, one a line. others: names that are declared and no sources."""
+    """Yields what is wrong with sources that go into another source's table, one per line. others: declared names that are no sources."""
     for source in sources.values():
         if source.into is None:
             continue
@@ -140,17 +140,17 @@ def _quote_or_none(value: str | None) -> str:
 
 
 def _lowercase_column_types(ddl: str) -> dict[str, str]:
-    """The columns of DDL text with their types: Delta's names ignore case."""
+    """The columns of DDL text with their types, in lower case, since Delta ignores the case of names."""
     return {name.lower(): kind for name, kind in parse_column_types(ddl).items()}
 
 
 def find_rule_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> list[str]:
-    """All mistakes, one a text."""
+    """Returns all mistakes, one per text."""
     return [*_find_alert_mistakes(pipeline, declared), *_find_reference_mistakes(pipeline, declared)]
 
 
 def _find_alert_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterator[str]:
-    """An alert on a rule that no table has would never be sent."""
+    """Yields alerts on rules that no table has: such an alert would never be sent."""
     for place in pipeline.alert_when:
         name, _, rule = place.partition(".")
         if name not in declared:
@@ -191,6 +191,6 @@ def _find_referenced_table_mistakes(
 
 
 def _layer_position(pipeline: Pipeline, item: Source | Dataset[Any]) -> int:
-    """Which layer it is in, from below. One in no layer is refused elsewhere."""
+    """The position of its layer, counted from the lowest. Another check refuses a declaration in no layer."""
     module = item.find_layer_module(pipeline.layers)
     return pipeline.layers.index(module) if module in pipeline.layers else 0

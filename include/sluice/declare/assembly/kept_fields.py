@@ -15,7 +15,7 @@ def columns_named_in_schema(source: Source) -> list[str]:
 
 
 def find_reserved_column_mistakes(sources: Iterable[Source]) -> Iterator[str]:
-    """What is wrong with the names of columns, one a line."""
+    """Yields what is wrong with the names of columns, one mistake per line."""
     for source in sources:
         taken = [name for name in columns_named_in_schema(source) if is_reserved_column(name)]
         if taken:
@@ -27,7 +27,7 @@ def find_reserved_column_mistakes(sources: Iterable[Source]) -> Iterator[str]:
 
 
 def suggest_kept_fields(source: Source, fields: Mapping[str, str], most: int = 10) -> Iterator[str]:
-    """Of fields that became no columns, with their types, which they are and what of the declaration would keep them, a sentence a reason."""
+    """For fields that became no columns: yields, per reason, a sentence with the fields and the option that would keep them."""
     taken = {name for name in fields if is_reserved_column(name)}
     unnamed = {name for name in fields if name.startswith("_")} - taken
     crowded = [name for name in fields if name not in taken | unnamed]

@@ -1,4 +1,4 @@
-"""Loading a pipeline's layer modules by name. The only place that does; a DAG file never comes here."""
+"""Loads a pipeline's layer modules by name. No other module does, and a DAG file never calls this one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Said = TypeVar("Said", Link, ErasureRequests)
 
 
 def load_pipeline_declaration(settings: Settings, name: str) -> Pipeline:
-    """What pipelines/<name>/pipeline.py declares as PIPELINE. Raises UsageError for an unknown name."""
+    """Returns the PIPELINE that pipelines/<name>/pipeline.py declares. Raises UsageError for an unknown name."""
     module = _import_pipeline_module(f"pipelines.{require_known_pipeline(settings, name)}.pipeline", name)
     declared = getattr(module, "PIPELINE", None)
     if not isinstance(declared, Pipeline):
@@ -33,7 +33,7 @@ def load_pipeline_declaration(settings: Settings, name: str) -> Pipeline:
 
 
 def load_declaration_graph(settings: Settings, name: str) -> Graph:
-    """A pipeline's checked declarations. Raises UsageError or DeclarationError."""
+    """Returns a pipeline's checked declarations. Raises UsageError or DeclarationError."""
     declared = load_pipeline_declaration(settings, name)
     modules = [_import_pipeline_module(layer, name) for layer in declared.layers]
     return build_declaration_graph(
@@ -45,7 +45,7 @@ def load_declaration_graph(settings: Settings, name: str) -> Graph:
 
 
 def find_sibling_declarations(module: str) -> list[Declared]:
-    """What is declared in a module that is loaded and, where it is of a pipeline, in the pipeline's other layers."""
+    """Returns the declarations of a loaded module and, if it belongs to a pipeline, of the pipeline's other layers."""
     parts = module.split(".")
     names = [module]
     if parts[0] == "pipelines" and len(parts) > 2:
@@ -54,21 +54,21 @@ def find_sibling_declarations(module: str) -> list[Declared]:
 
 
 def load_delivery_maker(declared: Pipeline) -> ModuleType:
-    """The module behind `sluice land`. Raises UsageError where the pipeline names none."""
+    """Returns the module behind `sluice land`. Raises UsageError if the pipeline names none."""
     if declared.maker is None:
         raise UsageError(f"Pipeline '{declared.name}' names no maker of deliveries; put files into its landing folder yourself.")
     return _import_pipeline_module(declared.maker, declared.name)
 
 
 def _collect_declarations(module: ModuleType) -> list[Declared]:
-    """What a module declares: its values, and what stands in its lists, tuples and dicts, each once."""
+    """The declarations of a module: its values, and those in its lists, tuples and dicts, each once."""
     values = (item for value in vars(module).values() for item in _contained_values(value))
     found: dict[int, Any] = {id(item): item for item in values if isinstance(item, Declaration)}
     return [item for item in found.values() if item.is_declared_in(module.__name__)]
 
 
 def _collect_erasure_declarations(module: ModuleType, kind: type[Said]) -> list[Said]:
-    """What a module says that is no table, each once."""
+    """The links or erasure requests that a module declares, each once."""
     found = {id(item): item for value in vars(module).values() for item in _contained_values(value) if isinstance(item, kind)}
     return [item for item in found.values() if item.module == module.__name__]
 

@@ -1,4 +1,4 @@
-"""Which secrets a pipeline needs, from its declarations: Airflow's secret back end is asked for no other."""
+"""The secrets that a pipeline needs, found from its declarations. Airflow's secret back end is asked for no others."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import Hmac
 
 SUPPRESSION_KEY = "suppression.key"
-"""The secret that the list of erased people is kept with."""
+"""The secret that keys the suppression list."""
 CERTIFICATE_KEY = "certificate.key"
-"""The secret that certificates of erasures are sealed with."""
+"""The secret that seals certificates of erasures."""
 
 
 def find_needed_secrets(graph: Graph) -> tuple[str, ...]:
-    """Their names, sorted."""
+    """The names of these secrets, sorted."""
     found: set[str] = set()
     for declared in graph:
         found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}

@@ -1,7 +1,7 @@
-"""Whose rows are in a table, by kind of identifier (domain), as far as the declarations tell.
+"""Whose rows are in a table, by kind of identifier (domain), as far as the declarations say.
 
-A @table has its source's domain. A view has the subjects of everything it is made from, and says by a column of the same name, or
-by its own subject, whose its rows are; where it does not, an erased person cannot be found in it.
+A @table has its source's domain. A view has the subjects of everything it is made from. A column of the same name, or the view's own
+subject, says whose its rows are; without either, an erased person cannot be found in it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from sluice.declare.privacy.treat import Hmac
 
 @dataclass(frozen=True)
 class TableSubjects:
-    """columns: by column of the table, the domain that its values are identifiers of. unknown: domains that no column tells of."""
+    """columns: by column of the table, the domain of the identifiers in it. unknown: domains that no column identifies."""
 
     columns: tuple[tuple[str, str], ...] = ()
     unknown: frozenset[str] = frozenset()
 
 
 def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -> TableSubjects:
-    """Of a table with these columns."""
+    """The subjects of a table with these columns."""
     hashed = _find_pseudonym_columns(graph, dataset, columns)
     if dataset.folded_source:
         domain = graph.domain(dataset)
@@ -32,9 +32,10 @@ def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -
     treated = {name for one in (dataset, *above) for name in one.treatments}
     told = [(one, domain) for one in above if one.subject and (domain := graph.domain(one))]
     domains = {domain for _, domain in told}
-    # What has the subject somewhere inside is no identifier as a whole.
+    # A column with the subject somewhere inside it is not an identifier as a whole.
     known = {(one.subject, domain) for one, domain in told if one.subject and not one.subject_in}
-    # A treated value is no identifier any more: of a pseudonym the list has the pseudonym, of others nothing.
+    # A treated value is no identifier any more: the suppression list holds the pseudonym of a pseudonymised one, and nothing of
+    # others.
     found = {(column, domain) for column, domain in known if column in columns and column not in treated}
     missing = domains - {domain for _, domain in found}
     own = dataset.subject
@@ -49,22 +50,22 @@ def find_subject_domains(graph: Graph, declared: Source | AnyDataset) -> frozens
 
 
 def find_other_subject_columns(graph: Graph, declared: Source | AnyDataset) -> dict[str, str]:
-    """By column, of which domain the other person is that may stand in it: of bronze as declared, else of columns of the same name."""
+    """The columns that may hold another person, by domain: for bronze as declared, else every column of the same name."""
     made_of = [*graph.sharing(declared), *_walk_all_inputs(graph, declared)]
     treated = {name for one in made_of for name in one.treatments}
     return {column: domain for one in made_of for column, domain in one.also_subjects if column not in treated}
 
 
 def find_free_text_columns(graph: Graph, declared: Source | AnyDataset) -> tuple[str, ...]:
-    """The columns of text, in a table or in what it is made from, that may name anybody."""
+    """The text columns, in a table or in what it is made from, that may name anybody."""
     made_of = (*graph.sharing(declared), *_walk_all_inputs(graph, declared))
     return tuple(dict.fromkeys(column for one in made_of for column in one.free_text))
 
 
 def build_subject_expression(graph: Graph, declared: Source | AnyDataset, columns: Sequence[str]) -> str | None:
-    """Whose a stored row is, as SQL that gives the subject as text, over a table with these columns. None where no column tells.
+    """The SQL expression that gives a stored row's subject as text, for a table with these columns. None if no column identifies it.
 
-    Of bronze also where the subject did not fit its column and so stands among what was rescued. Of a quarantine it is `_subject`.
+    For bronze it also covers a subject that did not fit its column and so went to the rescued data. For a quarantine it is `_subject`.
     """
     if declared.subject is None:
         return None
@@ -77,12 +78,12 @@ def build_subject_expression(graph: Graph, declared: Source | AnyDataset, column
 
 
 def subject_time_expression(declared: Source | AnyDataset) -> str | None:
-    """Of what time a row tells, as SQL over its columns: decides whose an identifier was that changes hands. None where it is not said."""
+    """The instant each row is about, as an SQL expression: it decides who owned an identifier that changes hands. None if undeclared."""
     return declared.subject_at
 
 
 def _find_pseudonym_columns(graph: Graph, dataset: AnyDataset, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The columns with pseudonyms, of the table's own making or of that of what it is made from."""
+    """The columns with pseudonyms, made by the table itself or by a table it is made from."""
     made = (dataset, *_walk_all_inputs(graph, dataset))
     names = {name for one in made for name, how in one.treatments.items() if isinstance(how, Hmac)}
     return tuple((name, PSEUDONYM) for name in sorted(names & set(columns)))

@@ -1,4 +1,4 @@
-"""`auto_cdc` and `auto_cdc_from_snapshot`: a target kept from change feeds or full extracts, in whatever order they come."""
+"""`auto_cdc` and `auto_cdc_from_snapshot`: a target kept from change feeds or full extracts, whatever order they arrive in."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _OF_COLUMNS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AutoCdc(Declaration):
-    """A target that is the fold of its change log: the last state of each key (SCD type 1), or all its states with their times (2).
+    """A target that is the fold of its change log: the last state of each key (SCD type 1), or all states with their times (type 2).
 
-    reads: a source or a temporary view; several are feeds whose changes go into one target. keys: the columns that say which changes are
-    about the same thing. sequence_by: the columns that put the changes of a key in order, whenever they arrived; several are compared one
-    after the other. apply_as_deletes, apply_as_truncates: SQL over a row of the feed that says that its key, or everything, is gone.
-    ignore_null_updates: NULL in a change leaves the value that was there. column_list, except_column_list: the target's columns; by default
-    those of the feed that do not begin with an underscore. track_history_...: the columns that begin an interval of SCD type 2 when they
-    change; by default all but the keys and sequence_by. from_snapshots: the feed consists of full extracts, and a key that is missing in
-    one is gone; sequence_by then names the column that says which extract a row belongs to.
+    reads: a source or a temporary view; several are feeds whose changes go into one target. keys: the columns that identify what a
+    change is about. sequence_by: the columns that order the changes of a key, whenever they arrived; several are compared one after the
+    other. apply_as_deletes, apply_as_truncates: SQL conditions over a row of the feed that mean that its key, or everything, is
+    deleted. ignore_null_updates: NULL in a change keeps the value that was there. column_list, except_column_list: the target's
+    columns; by default those of the feed that do not begin with an underscore. track_history_...: the columns whose change begins a new
+    interval of SCD type 2; by default all but the keys and sequence_by. from_snapshots: the feed consists of full extracts, and a key
+    that is missing in one is deleted; sequence_by then names the column that says which extract a row belongs to.
 
-    expectations are on the rows of the feeds, and a delete need not meet them. The other fields are those of `Dataset`, for the target.
+    expectations apply to the rows of the feeds; a delete need not meet them. The other fields are those of `Dataset`, for the target.
     """
 
     kind: ClassVar[DatasetKind] = kinds.CHANGE_TARGET
@@ -145,7 +145,7 @@ class AutoCdc(Declaration):
 
     @property
     def of_intervals(self) -> tuple[str, ...]:
-        """The columns that a history has beside the feed's."""
+        """The columns that a history has in addition to the feed's."""
         return ("__START_AT", "__END_AT") if self.stored_as_scd_type == 2 else ()
 
 
@@ -174,7 +174,7 @@ def auto_cdc(
     expectations: tuple[ExpectationDecorator, ...] = (),
     comment: str = "",
 ) -> AutoCdc:
-    """Declare a target that is kept from the changes of one feed or more. See `AutoCdc`."""
+    """Declares a target that is kept from the changes of one feed or more. See `AutoCdc`."""
     return _build_auto_cdc({**locals(), "declared_in": find_calling_module()})
 
 
@@ -200,10 +200,10 @@ def auto_cdc_from_snapshot(
     expectations: tuple[ExpectationDecorator, ...] = (),
     comment: str = "",
 ) -> AutoCdc:
-    """Declare a target of full extracts that come from time to time. See `AutoCdc`.
+    """Declares a target that is kept from full extracts taken from time to time. See `AutoCdc`.
 
-    snapshot_by: the column that says which extract a row belongs to; its values put the extracts in order. An extract without any row is
-    not seen.
+    snapshot_by: the column that says which extract a row belongs to; its values order the extracts. An extract without any row goes
+    unnoticed.
     """
     given = {**locals(), "sequence_by": snapshot_by, "from_snapshots": True, "declared_in": find_calling_module()}
     del given["snapshot_by"]

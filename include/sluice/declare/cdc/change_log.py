@@ -1,7 +1,7 @@
 """The change log of an `auto_cdc` target: which rows of a feed are changes, and what is kept of each.
 
-A row of a feed gets its sequence and its kind before its verdict (`ChangeMarker`); after verdict and treatments of personal columns it gets the
-log's shape (`ChangeShaper`). Both are row-local, so that a log is kept by the same flow as every silver table.
+A feed's row gets its sequence and its kind before its verdict (`ChangeMarker`). After the verdict and the treatment of personal columns
+it gets the log's columns (`ChangeShaper`). Both steps are row-local, so the same flow keeps a log as any silver table.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from sluice.declare.datasets.tables import Table
 
 KNOWN = "known_key_and_sequence"
-"""The expectation that a change says what it is of and when it was."""
+"""The expectation that a change has its keys and its sequence."""
 
 OWN = (SEQUENCE, CHANGE, CONTENT)
 _CARRIED = ("_delivery", "_row", "_failed_rules", "_null_rules")
-"""What a flow puts beside the columns of a transform: where the row is from, and its verdict."""
+"""The columns a flow adds to those of a transform: the row's provenance and its verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetColumns:
-    """Which columns a target has: all of its feed that do not begin with an underscore, those listed, or all but those left out.
+    """The columns of a target: all of its feed's that do not begin with an underscore, those listed, or all except those excluded.
 
-    of_several: there are other feeds, which may have the columns that this one lacks.
+    of_several: there are other feeds, which may have columns that this one lacks.
     """
 
     owner: str
@@ -43,7 +43,7 @@ class TargetColumns:
     of_several: bool = False
 
     def select_columns(self, given: Sequence[str]) -> list[str]:
-        """The target's columns of a frame with these columns. Raises DeclarationError for a column that is not among them."""
+        """Selects the target's columns from those given. Raises DeclarationError for a column that is not among them."""
         if not self.of_several:
             check_columns_exist(self.owner, "column_list", self.listed, given)
             check_columns_exist(self.owner, "except_column_list", self.left_out, given)
@@ -54,10 +54,10 @@ class TargetColumns:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeMarker:
-    """Selects the rows of a feed that are changes, or those that are truncates, and adds SEQUENCE and CHANGE.
+    """Selects a feed's rows that are changes, or those that are truncates, and adds SEQUENCE and CHANGE.
 
-    deletes, truncates: SQL; NULL counts as no. sequence_by: several columns make a struct, which is compared field by field. A truncate
-    whose time is unknown counts as a change, whose verdict says so.
+    deletes, truncates: SQL conditions; NULL counts as false. sequence_by: several columns make a struct, which is compared field by
+    field. A truncate without a known time counts as a change, and its verdict reports that.
     """
 
     owner: str
@@ -101,13 +101,13 @@ class ChangeMarker:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeShaper:
-    """What is kept of a change: the target's columns, SEQUENCE, CHANGE and CONTENT. A delete keeps only its keys and its subject."""
+    """Makes the log's row of a change: the target's columns, SEQUENCE, CHANGE and CONTENT. A delete keeps only its keys and its subject."""
 
     columns: TargetColumns
     subject: str | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """The rows of the log, with what the flow carries beside them."""
+        """Returns the rows of the log, with the columns that the flow adds."""
         names = self.columns.select_columns([name for name in frame.columns if name not in (*OWN, *_CARRIED)])
         check_columns_exist(self.columns.owner, "subject", (self.subject,) if self.subject else (), names)
         stays = {*self.columns.keys, self.subject}
@@ -119,7 +119,7 @@ class ChangeShaper:
 
 
 def is_change_log(table: Table[Any]) -> bool:
-    """Whether a table is a log of changes, whose rows of one key are equal."""
+    """Whether a table is a log of changes, in which all rows of one key are equal."""
     return isinstance(table.shape, ChangeShaper)
 
 
@@ -129,14 +129,14 @@ def is_truncate_log(table: Table[Any]) -> bool:
 
 
 def shape_truncates(frame: DataFrame) -> DataFrame:
-    """What is kept of a truncate: its SEQUENCE."""
+    """Keeps only the SEQUENCE of a truncate."""
     return frame.select(SEQUENCE, *(name for name in _CARRIED if name in frame.columns))
 
 
 def hash_row_content(columns: Mapping[str, Column]) -> Column:
     """The hash of a row's content, which decides ties. It covers the columns that are not NULL, sorted by name.
 
-    So a column that comes later does not change the order of older rows.
+    A column that is added later therefore does not change the order of older rows.
     """
     fields = (columns[name].alias(name) for name in sorted(columns))
     return F.sha2(F.to_json(F.struct(*fields), {"ignoreNullFields": "true"}), 256)
@@ -147,13 +147,13 @@ def change_log_expectations(declared: Iterable[Expectation], marked: ChangeMarke
     known = " AND ".join(f"`{name}` IS NOT NULL" for name in dict.fromkeys((*marked.keys, *marked.sequence_by)))
     found = tuple(declared)
     if marked.deletes:
-        # NULL stays NULL: of a change that is no delete it is counted as such.
+        # NULL stays NULL, so that a change which is no delete is counted as such.
         found = tuple(replace(one, condition=f"{CHANGE} = '{DELETE}' OR ({one.condition})") for one in found)
     return (Expectation(name=KNOWN, condition=known, action=Action.QUARANTINE), *found)
 
 
 def check_columns_exist(owner: str, field: str, wanted: Iterable[str], given: Iterable[str]) -> None:
-    """Raises DeclarationError with the nearest name where a declaration names a column that is not there."""
+    """Raises DeclarationError with the nearest name if a declaration names a column that does not exist."""
     present = list(given)
     for name in wanted:
         if name not in present:

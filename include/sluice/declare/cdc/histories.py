@@ -1,9 +1,10 @@
-"""What a log of changes amounts to: the last state of each key (SCD 1), or all its states with their times (SCD 2).
+"""Folds a log of changes into the last state of each key (SCD 1), or into all its states with their times (SCD 2).
 
-A log has the keys, the target's columns, and CHANGE, SEQUENCE and CONTENT. The result depends on the set of its rows alone: the changes of
-a key are ordered by (sequence, truncate before upsert before delete, content), so neither arrival nor duplicates show. At one sequence a
-key has one state, the one after its last change. In the log of a truncate or a delete, columns that are NULL are not read. Rows of a key
-are made of rows of that key alone, and of all truncates, so a filter on a key can be pushed down to the log.
+A log has the keys, the target's columns, and CHANGE, SEQUENCE and CONTENT. The result depends only on the set of its rows: the changes
+of a key are ordered by (sequence, truncate before upsert before delete, content), so neither order of arrival nor duplicates matter. At
+one sequence a key has one state, the one after its last change. For truncates and deletes, the target's columns are NULL and are not
+read. The rows of a key are made only from the log's rows of that key and from all truncates, so a filter on a key can be pushed down to
+the log.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ SEQUENCE, CHANGE, CONTENT = "_sequence", "_change", "_content"
 UPSERT, DELETE = "upsert", "delete"
 START, END = "__START_AT", "__END_AT"
 _VALUES, _GONE, _UNTIL, _TRUNCATE = "_values", "_gone", "_until", "_truncate"
-"""Of a state: its columns but the keys, whether it is none, the sequence at which it ends, and the next truncate after it."""
+"""Columns of a state: its values without the keys, whether it is deleted, the sequence at which it ends, and the next truncate."""
 
 _BEGINS, _LIFE, _INTERVAL = "_begins", "_life", "_interval"
-"""Of a state: whether something begins with it, and which of its key's lives (up to a delete or truncate) and intervals it is in."""
+"""Columns of a state: whether an interval begins with it, and which life of its key (up to a delete or truncate) and interval it is in."""
 
 _SNAPSHOT, _DELETED, _WRITTEN = "_snapshot", "_deleted", "_written"
 
@@ -37,10 +38,10 @@ def fold_changes_scd1(
     columns: Sequence[str],
     ignore_null_updates: bool = False,
 ) -> DataFrame:
-    """One row per key that is there: the target's columns after its last change.
+    """Returns one row per existing key: the target's columns after its last change.
 
-    truncates: their SEQUENCE; None where there are none. ignore_null_updates: NULL in an upsert leaves the value that was there since
-    the last delete or truncate.
+    truncates: a frame with their SEQUENCE, or None. ignore_null_updates: NULL in an upsert keeps the value that was there since the
+    last delete or truncate.
     """
     if truncates is not None:
         last = truncates.agg(F.max(SEQUENCE).alias(_TRUNCATE))
@@ -63,9 +64,10 @@ def fold_changes_scd2(
     tracked: Sequence[str],
     ignore_null_updates: bool = False,
 ) -> DataFrame:
-    """One row per key and interval, from START up to END, which is NULL for the one that lasts: the target's columns, START and END.
+    """Returns one row per key and interval from START up to END: the target's columns, START and END. END is NULL for a current one.
 
-    tracked: columns of which another value, NULL being one, begins an interval. The others have the last value of theirs.
+    tracked: the columns in which a new value, including NULL, begins an interval. The other columns have the last value of their
+    interval.
     """
     values = _non_key_columns(keys, columns)
     states = changes.groupBy(*_quote_columns([*keys, SEQUENCE])).agg(
@@ -91,10 +93,10 @@ def fold_snapshots(
     tracked: Sequence[str] = (),
     scd_type: Literal[1, 2] = 1,
 ) -> DataFrame:
-    """The same for full extracts, whose rows have the keys, the target's columns, CONTENT, and the snapshot they belong to.
+    """Folds full extracts in the same way. Their rows have the keys, the target's columns, CONTENT, and the snapshot they belong to.
 
-    A key that is not in a snapshot is deleted at it. Of several rows of a key in one snapshot the content decides. A snapshot without a row
-    is not seen. Each snapshot affects every key that was in the one before.
+    A key that is missing in a snapshot is deleted at it. If a snapshot has several rows of a key, their content decides. A snapshot
+    without a row goes unnoticed. Each snapshot affects every key of the one before it.
     """
     values = _non_key_columns(keys, columns)
     taken = F.col(f"`{snapshot_by}`")
@@ -112,7 +114,7 @@ def fold_snapshots(
 
 
 def _merge_adjacent_states(states: DataFrame, keys: Sequence[str], columns: Sequence[str], tracked: Sequence[str]) -> DataFrame:
-    """States of keys as intervals, each up to the next sequence; adjacent states with the same tracked values become one interval."""
+    """States of keys as intervals, each up to the next sequence. Adjacent states with equal tracked values become one interval."""
     before = {name: F.lag(f"{_VALUES}.`{name}`").over(_key_window(keys)) for name in tracked if name not in keys}
     same = (F.col(f"{_VALUES}.`{name}`").eqNullSafe(value) for name, value in before.items())
     meets = F.lag(_UNTIL).over(_key_window(keys)).eqNullSafe(F.col(SEQUENCE))
@@ -127,7 +129,7 @@ def _merge_adjacent_states(states: DataFrame, keys: Sequence[str], columns: Sequ
 
 
 def _last_upsert_values(values: Sequence[str], ignore_null_updates: bool) -> Column:
-    """The columns after the upserts of one sequence, the one with the highest content being the last of them."""
+    """The columns after the upserts of one sequence, of which the one with the highest content comes last."""
     if not ignore_null_updates:
         return F.max_by(_pack_values(values), CONTENT).alias(_VALUES)
     known = (F.max_by(f"`{name}`", F.when(F.col(f"`{name}`").isNotNull(), F.col(CONTENT))).alias(name) for name in values)
@@ -136,7 +138,7 @@ def _last_upsert_values(values: Sequence[str], ignore_null_updates: bool) -> Col
 
 def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """The states, with each NULL replaced by the value that the column had since the last delete or truncate."""
-    # A truncate at a sequence comes before the upserts of that sequence: they begin from nothing.
+    # A truncate comes before the upserts of the same sequence, so these begin from nothing.
     over = F.lag(_GONE).over(_key_window(keys)) | (F.lag(_TRUNCATE).over(_key_window(keys)) <= F.col(SEQUENCE))
     states = states.withColumn(_BEGINS, F.coalesce(over, F.lit(False)))
     states = states.withColumn(_LIFE, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
@@ -146,7 +148,7 @@ def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], values: Sequence
 
 
 def _compute_last_known_values(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """Of each key that is there, per column the last value that is not NULL since the last delete."""
+    """For each existing key and column, the last value since the last delete that is not NULL."""
     upsert = F.col(CHANGE) == UPSERT
     known = []
     for name in values:
@@ -167,17 +169,17 @@ def _compute_last_known_values(changes: DataFrame, keys: Sequence[str], values: 
 
 
 def _next_sequence(all_of: str, after: str) -> Column:
-    """The least of an array's sequences that is higher than a sequence; NULL where none is."""
+    """The lowest sequence in the array that is higher than the given one, or NULL."""
     return F.array_min(F.filter(all_of, lambda one: one > F.col(after)))
 
 
 def _pack_values(values: Iterable[str]) -> Column:
-    """Columns packed into one, beside a constant, since a target may have nothing but its keys."""
+    """Packs columns into one, with a constant, since a target may have no columns but its keys."""
     return F.struct(F.lit(True).alias(_VALUES), *_quote_columns(values))
 
 
 def _unpack_target_columns(keys: Sequence[str], columns: Sequence[str]) -> list[Column]:
-    """The target's columns of a frame that has the keys and _VALUES, in the target's order; a key that it does not name comes first."""
+    """The target's columns, in its order, from a frame with the keys and _VALUES; keys that the target does not name come first."""
     names = [*(key for key in keys if key not in columns), *columns]
     return [F.col(f"`{name}`") if name in keys else F.col(f"{_VALUES}.`{name}`").alias(name) for name in names]
 

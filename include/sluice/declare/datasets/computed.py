@@ -1,4 +1,4 @@
-"""`@view`: computed whenever it is read, never stored. `role_view`: one that shows the rows and columns which a role may see, masked."""
+"""`@view` declares a view that is computed at each read, never stored; `role_view` shows a role its rows and columns, masked."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class View(Declaration, Generic[P]):
-    """A transform of tables and views that whoever reads it runs. It has no keys, no versions and no flow.
+    """A transform of tables and views that runs whenever it is read. It has no keys, no versions and no flow.
 
-    A @materialized_view that reads it runs its transform over its inputs. personal: columns with personal data, beside those that it
-    inherits by name. role: the role that a `role_view` is for; nothing stored may read such a view.
+    A @materialized_view that reads it runs its transform over its inputs. personal: columns with personal data, in addition to those
+    inherited by name. role: the role that a `role_view` is for; nothing stored may read such a view.
     """
 
     kind: ClassVar[DatasetKind] = kinds.COMPUTED_VIEW
@@ -41,7 +41,7 @@ class View(Declaration, Generic[P]):
     role: str | None = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
-        """What the transform makes of these inputs."""
+        """Returns what the transform makes of these inputs."""
         return self.function(*args, **kwargs)
 
     def __post_init__(self) -> None:
@@ -66,9 +66,9 @@ def view(*, name: str, reads: Names, sql: str, personal: Names = (), comment: st
 def view(
     *, reads: Names, name: str | None = None, sql: str | None = None, personal: Names = (), comment: str = ""
 ) -> Callable[[Callable[P, DataFrame]], View[P]] | View[...]:
-    """Declare the decorated transform as a view that is computed whenever it is read. See `View`.
+    """Declares the decorated transform as a view that is computed whenever it is read. See `View`.
 
-    sql: a text over the names that are read, instead of a function; `view` then returns the view itself.
+    sql: a query over the names in `reads`, instead of a function; `view` then returns the view itself.
     """
     read, private = check_names(reads, "reads", "A @view"), check_names(personal, "personal", "A @view")
     if sql is not None:
@@ -94,9 +94,9 @@ def view(
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedProjection:
-    """The transform of a role's view: it filters rows, selects the listed columns and masks them.
+    """The transform of a role's view: filters rows, selects the listed columns and masks them.
 
-    masks: by column; None shows a personal column as it is. rows: SQL over the rows as they are stored.
+    masks: by column; None shows a personal column unmasked. rows: an SQL condition over the stored rows.
     """
 
     owner: str
@@ -105,7 +105,7 @@ class MaskedProjection:
     rows: str | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """What the role sees. Raises DeclarationError for a column that is not there."""
+        """Returns what the role sees. Raises DeclarationError for a column that does not exist."""
         for name in self.columns:
             if name not in frame.columns:
                 raise DeclarationError(
@@ -126,10 +126,10 @@ def role_view(
     rows: str | None = None,
     comment: str = "",
 ) -> View[...]:
-    """Declare what a role may see. Columns that the table gets later are not shown.
+    """Declares what a role may see. Columns that the table gets later are not shown.
 
-    columns: the columns shown. masks: by column; every personal column has one. rows: which rows, as SQL over them as they are stored.
-    Raises DeclarationError where a mask names a column that is not shown.
+    columns: the columns shown. masks: by column; every personal column needs one. rows: an SQL condition over the stored rows that
+    selects those shown. Raises DeclarationError if a mask names a column that is not shown.
     """
     owner = f"View '{name}'"
     shown = check_names(columns, "columns", owner)
@@ -153,7 +153,7 @@ def role_view(
 
 
 def find_role_view_mistakes(pipeline: Pipeline, view: View[Any], inherited: frozenset[str]) -> Iterator[str]:
-    """What is wrong with a role's view. inherited: the personal columns of what it reads, by name."""
+    """Yields what is wrong with a role's view. inherited: the names of the personal columns of what it reads."""
     if view.role is None or not isinstance(view.function, MaskedProjection):
         return
     if view.role not in pipeline.roles:

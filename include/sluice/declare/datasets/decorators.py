@@ -1,4 +1,4 @@
-"""`@table`, `@materialized_view` and `@temporary_view`: a function, or with `sql=` a text, made into a declaration."""
+"""`@table`, `@materialized_view` and `@temporary_view`: they make a declaration from a function, or from an SQL text (`sql=`)."""
 
 from __future__ import annotations
 
@@ -120,10 +120,11 @@ def table(
 def table(
     *, sql: str | None = None, expectations: tuple[ExpectationDecorator, ...] = (), personal: Personal = (), **options: Any
 ) -> _TableDecorator | Table[...]:
-    """Declare the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`.
+    """Declares the decorated row-local transform as a keyed table of the source it reads. See `Table` and `Dataset`.
 
-    name: the table's name where it differs from the function's, as for tables declared in a loop. sql: a text over the name that is read,
-    instead of a function; `table` then returns the table itself. expectations: for a text, what decorators below the function would add.
+    name: the table's name if it differs from the function's, as for tables declared in a loop. sql: a query over the name in `reads`,
+    instead of a function; `table` then returns the table itself. expectations: for an SQL text, what decorators below the function
+    would add.
     """
     found = {**options, **split_personal_treatments(personal)}
     if sql is None:
@@ -185,7 +186,7 @@ def materialized_view(
     reach: Mapping[str, TimeReach] | None = None,
     **options: Any,
 ) -> _ViewDecorator | MaterializedView[...]:
-    """Declare the decorated transform as a view that is kept equal to its full recompute. See `table`, `MaterializedView` and `Dataset`."""
+    """Declares the decorated transform as a view that always equals its full recompute. See `table`, `MaterializedView` and `Dataset`."""
     found = {**options, **split_personal_treatments(personal), "reach": reach or {}}
     if sql is None:
         return _ViewDecorator(found, flatten_expectations(expectations))
@@ -200,9 +201,9 @@ def temporary_view(*, name: str, reads: str, sql: str, comment: str = "") -> Tem
 def temporary_view(
     *, reads: str, name: str | None = None, sql: str | None = None, comment: str = ""
 ) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView] | TemporaryView:
-    """Declare the decorated row-local transform as a view that is never stored: what reads it runs it. See `TemporaryView`.
+    """Declares the decorated row-local transform as a view that is never stored: whatever reads it runs it. See `TemporaryView`.
 
-    sql: a text over the name that is read, instead of a function; `temporary_view` then returns the view itself.
+    sql: a query over the name in `reads`, instead of a function; `temporary_view` then returns the view itself.
     """
     if sql is not None:
         options = {"name": name, "reads": reads}
@@ -217,7 +218,7 @@ def temporary_view(
 
 
 def find_calling_module() -> str:
-    """The module that called the function which calls this one: where a declaration without a function of its own stands."""
+    """The module two calls up the stack: where a declaration without a function of its own was written."""
     frame = inspect.currentframe()
     outer = frame.f_back.f_back if frame and frame.f_back else None
     while outer is not None and str(outer.f_globals.get("__name__", "")).startswith("sluice.declare"):
@@ -226,7 +227,7 @@ def find_calling_module() -> str:
 
 
 def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a declaration that is made from a text alone. Raises DeclarationError where the text or the name is missing."""
+    """The options of a declaration made from an SQL text alone. Raises DeclarationError if the text or the name is missing."""
     if not sql.strip() or not options.get("name"):
         raise DeclarationError(
             "A table that is declared by a SQL text needs a name and a text: table(name='starts', sql='SELECT ...', ...)."
@@ -235,7 +236,7 @@ def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
-    """The function that runs a text. kind: what is declared, for messages."""
+    """The function that runs the SQL text. kind: what is declared, for error messages."""
     owner = f"{kind} '{options['name']}'"
     return texts.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
 

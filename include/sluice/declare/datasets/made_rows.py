@@ -1,10 +1,10 @@
-"""What becomes of the rows that a transform makes, as soon as it is called: whoever computes a table, in part, in full or to compare, gets the same.
+"""Fixes the rows a transform makes as soon as it is called, so every caller gets the same: in part, in full or to compare.
 
-Empty texts in partition columns become NULL, as Delta stores them (PROTOCOL.md, "Partition Value Serialization"). Otherwise a row that was
-made would never equal the one that is stored.
+Empty texts in partition columns become NULL, as Delta stores them (PROTOCOL.md, "Partition Value Serialization"). Otherwise a computed
+row would never equal the stored one.
 
-A row about fewer than `at_least` people is no row of the view, so it is neither stored nor published. A group that shrinks, for instance
-by an erasure, leaves the view as a deleted key does.
+A row about fewer than `at_least` people is no row of the view, so it is neither stored nor published. A group that shrinks, for
+instance after an erasure, leaves the view as a deleted key does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHOLE = ("byte", "short", "integer", "long")
 
 
 def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
-    """The rows, with NULL for empty texts in partition columns."""
+    """Returns the rows with NULL for empty texts in partition columns."""
     texts = [name for name in partition_by if name in rows.columns and rows.schema[name].dataType.typeName() in _TEXTS]
     for name in texts:
         rows = rows.withColumn(name, F.nullif(F.col(f"`{name}`"), F.lit("")))
@@ -31,9 +31,9 @@ def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> 
 
 
 def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str | None, owner: str) -> DataFrame:
-    """The rows without those of small groups. A group whose size is NULL counts as small.
+    """Returns the rows without those of small groups. A group whose size is NULL counts as small.
 
-    Raises DeclarationError where `subjects` is no column of the rows, or no whole number.
+    Raises DeclarationError if `subjects` is no column of the rows, or not a whole number.
     """
     if at_least is None or subjects is None:
         return rows
@@ -51,7 +51,7 @@ def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str 
 
 
 def find_small_group_mistakes(at_least: int | None, subjects: str | None, private: frozenset[str]) -> list[str]:
-    """What is wrong with the declaration, as sentences."""
+    """Returns what is wrong with the declaration of small groups, as sentences."""
     if at_least is None and subjects is None:
         return []
     if at_least is None or subjects is None:

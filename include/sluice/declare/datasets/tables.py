@@ -1,4 +1,4 @@
-"""Tables and materialised views: a transform, and how its result is kept. Their decorators are in `decorators`."""
+"""Tables and materialised views: a transform, and how its result is kept. `decorators` has their decorators."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ Recompute = Literal["auto", "keys", "strict", "full"]
 
 @dataclass(frozen=True)
 class RecomputeRule:
-    """How much of a view a change of its inputs makes anew: always_full: all of it; by_cost: all, where that is cheaper; else what it touches.
+    """How much of a view is recomputed after its inputs change.
 
-    bounded_only: a change that can touch any row is refused, instead of making all of the view anew.
+    always_full: all of it. by_cost: all of it where that is cheaper, else only what the change touches. bounded_only: a change that can
+    touch any row is refused instead of recomputing the whole view.
     """
 
     always_full: bool = False
@@ -48,12 +49,12 @@ RECOMPUTE_RULES: Mapping[Recompute, RecomputeRule] = MappingProxyType({
 """What each value of `recompute` means. The engine asks the rule, never the value."""
 OnErasure = Literal["delete", "anonymise"]
 Personal = Names | Mapping[str, Treatment | None]
-"""Columns with personal data; with a treatment, what becomes of each before it is stored."""
+"""Columns with personal data; as a mapping, with the treatment that each gets before it is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset(Declaration, Generic[P]):
-    """A declared table. It can be called with DataFrames, in the order of `reads`, like the function it was made from.
+    """A declared table. Like the function it was made from, it can be called with DataFrames in the order of `reads`.
 
     schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what it
     becomes before it is stored. restricted: the table lies below SLUICE_RESTRICTED, not in the lake. sql: the text, where it was declared
@@ -62,9 +63,9 @@ class Dataset(Declaration, Generic[P]):
 
     asked_by: the columns by whose values it is asked; what OPTIMIZE bought is measured by them. They change nothing of the table.
 
-    own_personal: the personal columns that the declaration names; `personal` also has those inherited by name. place: where a table that
-    Sluice keeps for itself lies below the pipeline's bookkeeping. serves: the declared table that such a table is kept for. made_by: the
-    functions and texts that the fingerprint covers, where the function is not the user's own. declared_in: the module that declares it.
+    own_personal: the personal columns that the declaration names; `personal` also has the inherited ones. place: where a table that
+    Sluice keeps for itself lies below the pipeline's records. serves: the declared table that such a table is kept for. made_by: the
+    functions and texts that the fingerprint covers, if the function is not the user's own. declared_in: the module that declares it.
     """
 
     kind: ClassVar[DatasetKind]
@@ -93,7 +94,7 @@ class Dataset(Declaration, Generic[P]):
     made_by: tuple[Callable[..., Any] | str, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
-        """What the transform makes of these inputs."""
+        """Returns what the transform makes of these inputs."""
         return made_rows.null_empty_partition_texts(self.function(*args, **kwargs), self.partition_by)
 
     def __post_init__(self) -> None:
@@ -125,54 +126,54 @@ class Dataset(Declaration, Generic[P]):
 
     @property
     def sequence_by(self) -> str | None:
-        """The column that decides among rows of one key."""
+        """The column that decides which row of a key wins."""
         return None
 
     @property
     def streamed_reads(self) -> tuple[str, ...]:
-        """Those of its inputs whose changes its flow streams."""
+        """The inputs whose changes its flow streams."""
         return self.reads
 
     @property
     def streamed_records(self) -> Mapping[str, str]:
-        """Tables of the pipeline's own records that its flow streams: by the name that its checkpoint has for each, where it is kept."""
+        """The tables of the pipeline's own records that its flow streams: name in the checkpoint -> where the table is kept."""
         return {}
 
     @property
     def parted_by(self) -> tuple[str, ...]:
-        """The columns by whose values a part of its rows can be told from the others."""
+        """The columns whose values divide its rows into parts that can be handled separately."""
         return self.keys
 
     def list_fingerprint_fields(self) -> tuple[object, ...]:
-        """What of the fields that only its kind has counts in its fingerprint."""
+        """Returns the fields of this kind alone that count in its fingerprint."""
         return ()
 
     def add_personal_columns(self, inherited: frozenset[str]) -> Self:
-        """With its own."""
+        """Returns it with these personal columns in addition to its own."""
         return replace(self, personal=tuple(sorted(set(self.personal) | inherited)))
 
     def over(self, present: Iterable[str]) -> Self | None:
-        """It over those of its inputs that are there. None where it waits for another."""
+        """Returns it reduced to those of its inputs that exist. None if it has to wait for one."""
         return self if set(self.reads) <= set(present) else None
 
     @property
     def private(self) -> frozenset[str]:
-        """Columns that must not get into statistics, partitions or clustering. A personal field makes its whole column private."""
+        """The columns that must stay out of statistics, partitions and clustering. A personal field makes its whole column private."""
         return add_parent_columns((*self.personal, *((self.subject,) if self.subject else ())))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Dataset[P]):
-    """One row per key: the fold of the live deliveries of its source. The transform is row-local.
+    """One row per key: the fold of the live deliveries of its source. The transform must be row-local.
 
-    sequence_by: the column whose highest value wins among rows of one key. Ties, and tables without one, are decided by content, never by
-    which delivery came last. key_in_one_file: the rows of a key come from one file only, so folding a key again reads that file alone.
-    apply_as_deletes: SQL that says which rows delete their key; such a table is kept by a change log, as `auto_cdc` keeps its own. shape:
-    of a change log, what is made of a row after its verdict and its treatments; row-local. on_erasure: "anonymise" keeps the rows of an
-    erased person with NULL for their subject and their personal columns.
+    sequence_by: among rows of one key, the highest value of this column wins. Ties, and tables without a sequence, are decided by
+    content, never by the order of arrival. key_in_one_file: all rows of a key come from one file, so folding a key again reads that
+    file alone. apply_as_deletes: an SQL condition that marks the rows that delete their key; such a table is kept by a change log, as
+    an `auto_cdc` is. shape: for a change log, the row-local function that gives a row its stored form after verdict and treatments.
+    on_erasure: "anonymise" keeps the rows of an erased person, with NULL in their subject and personal columns.
 
-    replayed_by: the columns by whose values a replay finds all rows to take again; by default the keys. For a change log these are the keys
-    of its target: a replay takes all changes of such a key, since otherwise its state would be made by two versions of the code.
+    replayed_by: the columns by whose values a replay finds all the rows to process again; by default the keys. A change log uses the
+    keys of its target: a replay takes all changes of such a key, since otherwise two versions of the code would make its state.
     """
 
     kind: ClassVar[DatasetKind] = kinds.TABLE
@@ -194,17 +195,17 @@ class Table(Dataset[P]):
 
     @property
     def folded_source(self) -> str:
-        """What it reads."""
+        """The source it reads."""
         return self.reads[0]
 
     @property
     def parted_by(self) -> tuple[str, ...]:
-        """Of a change log the keys of its target: its own keys hold a hash of each row."""
+        """For a change log the keys of its target, because the log's own keys include a hash of each row."""
         return self.replayed_by
 
     @property
     def streamed_reads(self) -> tuple[str, ...]:
-        """None: bronze is read as it is, of the deliveries that have an outcome."""
+        """Empty: bronze is read directly, for the deliveries that have an outcome."""
         return ()
 
     @property
@@ -215,13 +216,14 @@ class Table(Dataset[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class MaterializedView(Dataset[P]):
-    """A table that always equals its transform over its inputs as they are, kept so by affected keys.
+    """A table that always equals its transform over its inputs, kept so by recomputing the keys that a change affects.
 
-    of_some: for a view that does not wait for inputs that are not there yet, the transform over the inputs that are, in the order of
-    `reads`; None where they are too few. reach: by input, how far in time a change reaches. recompute: "keys" or "full"; with "auto" the
-    engine takes whichever is cheaper; with "strict" it follows keys, and a change that nothing bounds fails.
+    of_some: for a view that does not wait for missing inputs, a function from the inputs that exist (in the order of `reads`) to the
+    transform over them, or to None if they are too few. reach: by input, how far in time a change reaches. recompute: "keys" or "full";
+    "auto" takes whichever is cheaper; "strict" follows keys, and fails at a change that nothing bounds.
 
-    at_least: how many people a row must be about to be stored. subjects: the column of the transform's result that counts them, each once.
+    at_least: how many people a row must be about to be stored. subjects: the column of the transform's result with their number, each
+    person counted once.
 
     folded_by: of a target of changes, the columns that its log is grouped by: its rows of one value of these are made of the log's rows of
     that value. It cannot have a key twice, so nobody needs to look. followed_by: the same columns where a change of the log touches only
@@ -238,7 +240,7 @@ class MaterializedView(Dataset[P]):
     followed_by: tuple[str, ...] = ()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
-        """What the transform makes of these inputs, without groups that are too small: nobody who runs the view gets those."""
+        """Returns what the transform makes of these inputs, without groups that are too small: no caller ever gets those."""
         return made_rows.leave_out_small_groups(
             super().__call__(*args, **kwargs), self.at_least, self.subjects, f"View '{self.name}'"
         )
@@ -254,21 +256,21 @@ class MaterializedView(Dataset[P]):
 
     @property
     def parted_by(self) -> tuple[str, ...]:
-        """What it is folded by, or its keys."""
+        """Its `folded_by`, or its keys."""
         return self.folded_by or self.keys
 
     @property
     def recompute_rule(self) -> RecomputeRule:
-        """What its `recompute` means."""
+        """The rule that its `recompute` stands for."""
         return RECOMPUTE_RULES[self.recompute]
 
     def list_fingerprint_fields(self) -> tuple[object, ...]:
-        """How far changes reach, and how small groups may be. How cheaply a view is kept does not count."""
+        """The reach of changes and the limit for small groups. How the view is recomputed does not count."""
         groups = ((self.at_least, self.subjects),) if self.at_least else ()
         return (*((sorted((name, repr(one)) for name, one in self.reach.items()),) if self.reach else ()), *groups)
 
     def over(self, present: Iterable[str]) -> Self | None:
-        """The view over those of its inputs that are there; None where it waits for one that is not."""
+        """Returns the view over those of its inputs that exist. None if it has to wait for one."""
         known = set(present)
         there = tuple(name for name in self.reads if name in known)
         if there == self.reads:
@@ -280,9 +282,9 @@ class MaterializedView(Dataset[P]):
 
 @dataclass(frozen=True, kw_only=True)
 class TemporaryView(Declaration):
-    """A row-local transform of a source, or of another temporary view, that is never stored: what reads it runs it.
+    """A row-local transform of a source or of another temporary view. It is never stored; whatever reads it runs it.
 
-    It has no expectations: they belong to the tables that read it.
+    It has no expectations: those belong to the tables that read it.
     """
 
     kind: ClassVar[DatasetKind] = kinds.TEMPORARY_VIEW
@@ -294,7 +296,7 @@ class TemporaryView(Declaration):
     sql: str | None = None
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """What the transform makes of its input."""
+        """Returns what the transform makes of its input."""
         return self.function(frame)
 
     def __post_init__(self) -> None:
@@ -308,7 +310,7 @@ class TemporaryView(Declaration):
 
 
 def split_personal_treatments(personal: Personal) -> dict[str, Any]:
-    """Splits what `personal=` was given into the fields `personal` and `treatments` of a dataset."""
+    """Splits the value of `personal=` into the fields `personal` and `treatments` of a dataset."""
     if not isinstance(personal, Mapping):
         return {"personal": personal, "treatments": {}}
     return {"personal": tuple(personal), "treatments": {name: how for name, how in personal.items() if how is not None}}

@@ -13,14 +13,14 @@ NOTHING = "0 days"
 
 @dataclass(frozen=True)
 class TimeReach:
-    """A change of an input on day (or at instant) d touches only those of the view's rows whose `column` is from d - before to d + after.
+    """A change of an input at day or instant d touches only the view's rows whose `column` lies from d - before to d + after.
 
-    column: a DATE or TIMESTAMP column of the view. before, after: intervals such as "6 days". input: the SQL expression over the input that
-    gives d, a DATE or TIMESTAMP; by default the column of the same name. Where one of the two is a day and the other an instant, the day
-    counts whole. A change without d (NULL) may touch any row.
+    column: a DATE or TIMESTAMP column of the view. before, after: intervals such as "6 days". input: the SQL expression over the input
+    that gives d, a DATE or TIMESTAMP; by default the column of the same name. If one of the two is a day and the other an instant, the
+    whole day counts. A change whose d is NULL may touch any row.
 
-    It narrows what is recomputed, beside what Spark's optimiser finds by itself, and is a promise that the engine believes: one that
-    does not hold leaves old rows behind, which `sluice verify` finds.
+    A reach narrows what is recomputed, in addition to what Spark's optimiser finds by itself. It is a promise that the engine believes:
+    if it does not hold, outdated rows stay in the view, and `sluice verify` finds them.
     """
 
     column: str

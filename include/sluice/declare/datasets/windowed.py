@@ -1,6 +1,6 @@
-"""`@windowed`: a stateful stream of Spark, for those who want its windows. What it leaves out is counted and kept.
+"""`@windowed`: a stateful Spark stream, for those who want Spark's windows. The rows it leaves out are counted and kept.
 
-A `@materialized_view` gives the same result and loses nothing; docs/streaming.md says when a stream is the better choice all the same.
+A `@materialized_view` gives the same result and loses nothing; docs/streaming.md says when a stream is still the better choice.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ OUTPUTS = ("append", "update", "complete")
 
 
 HEARTBEATS = "_idle"
-"""The name of a stream's heartbeats among its inputs."""
+"""The name under which a stream's heartbeats stand among its inputs."""
 
 
 @dataclass(frozen=True)
 class Watermark:
-    """How late a row of an input may be: `delay` behind the latest instant seen before in its column `time`."""
+    """How late a row of an input may be: at most `delay` behind the latest instant seen so far in its column `time`."""
 
     time: str
     delay: str
@@ -42,12 +42,12 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Windowed(Dataset[P]):
-    """A table that a stateful stream writes: what its transform makes of the new rows of its inputs, given as streams.
+    """A table that a stateful stream writes: the result of its transform over the new rows of its inputs, given as streams.
 
-    The transform is called with streams that have their watermarks already. output: append writes a row once it is final, update writes a
-    row whenever it changes, complete writes everything at each batch. watermarks: by input; there may be none only where output is
-    complete, or update with a state that may grow with the keys. closes_when_idle: how long no input must have had anything new before open
-    windows are closed.
+    The streams passed to the transform already have their watermarks. output: append writes a row once it is final, update writes a row
+    whenever it changes, complete writes everything at each batch. watermarks: by input; they may be left out only for output complete,
+    or for update if the state may grow with the keys. closes_when_idle: how long all inputs must have been quiet before open windows
+    are closed.
     """
 
     kind: ClassVar[DatasetKind] = kinds.WINDOWED_STREAM
@@ -76,11 +76,11 @@ class Windowed(Dataset[P]):
 
     @property
     def streamed_records(self) -> Mapping[str, str]:
-        """The instants up to which it was closed while nothing came."""
+        """The instants up to which it was closed while its inputs were idle."""
         return {HEARTBEATS: f"idle/{self.name}"} if self.closes_when_idle else {}
 
     def list_fingerprint_fields(self) -> tuple[object, ...]:
-        """What Spark's state depends on."""
+        """Returns what Spark's state depends on."""
         return (self.output, sorted((name, repr(one)) for name, one in self.watermarks.items()))
 
     @property
@@ -90,9 +90,9 @@ class Windowed(Dataset[P]):
 
     @property
     def may_be_late(self) -> bool:
-        """Whether rows can come too late, or be in no window.
+        """Whether rows can come too late, or fall into no window.
 
-        This holds for output complete too: the aggregation takes every row, but an operator before it may not.
+        This includes output complete: the aggregation takes every row, but an operator before it may not.
         """
         return bool(self.watermarks)
 
@@ -113,9 +113,9 @@ def windowed(
     name: str | None = None,
     comment: str = "",
 ) -> Callable[[Callable[P, DataFrame]], Windowed[P]]:
-    """Declare the decorated transform as a stateful stream. See `Windowed` and `Dataset`.
+    """Declares the decorated transform as a stateful stream. See `Windowed` and `Dataset`.
 
-    watermark: of the one input, or by input.
+    watermark: for the only input, or a mapping by input.
     """
     read = check_names(reads, "reads", "A @windowed")
     given = watermark or {}

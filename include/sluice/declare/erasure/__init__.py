@@ -1,1 +1,1 @@
-"""What an erasure needs of declarations: links between identifiers, and nothing personal where it does not reach."""
+"""What erasure needs from declarations: links between identifiers, and no personal data where no erasure reaches."""

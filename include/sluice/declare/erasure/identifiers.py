@@ -1,7 +1,7 @@
-"""Identifiers of people, as declared: which belong to whom and from when on, which rows ask for an erasure, and which spellings are the same.
+"""Declared identifiers of people: which belong to one person and from when on, and which rows ask for an erasure.
 
-An erasure follows links from one identifier of a person to all of them. In which form the identifiers of a domain are compared is said by
-`Pipeline(canonical=)`, else by the pseudonyms that are made of them (`treat.hmac(canonical=)`); else they are compared as text.
+An erasure follows links from one identifier of a person to all of them. The form in which a domain's identifiers are compared comes
+from `Pipeline(canonical=)`, else from the pseudonyms made from them (`treat.hmac(canonical=)`); else they are compared as text.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
 from sluice.errors import DeclarationError, nearest_name_hint
 
 Of = tuple[str, str]
-"""A column of a table, and the domain that its values are identifiers of."""
+"""A column of a table, and the domain of the identifiers in it."""
 Declared = Mapping[str, Source | Dataset[Any]]
 
 
 @dataclass(frozen=True)
 class Link:
-    """A row of `table` says that from `since` on, until the next row of that identifier, the identifier is that person's.
+    """A row of `table` says that from `since` until the identifier's next row, the identifier belongs to that person.
 
-    person, identifier: (column, domain). since: a TIMESTAMP column; None: it is the person's for ever, as an e-mail address is. Identifiers of
-    a domain that has a link with `since` change hands, and tables of such subjects say by `subject_at` of what time a row tells.
+    person, identifier: (column, domain). since: a TIMESTAMP column. None: the identifier is the person's for ever, as an e-mail address
+    is. Identifiers of a domain that has a link with `since` change hands, and tables with such subjects need `subject_at`, the time
+    that a row is about.
     """
 
     table: str
@@ -48,12 +49,12 @@ class Link:
 
     @property
     def owner(self) -> str:
-        """How messages call it."""
+        """The name that messages use for it."""
         return f"Link of table '{self.table}'"
 
     @property
     def name(self) -> str:
-        """By what it is known among the links, which are declared without a name."""
+        """Its key among the links, which are declared without names."""
         return f"{self.table}.{self.identifier[0]}"
 
     @property
@@ -64,9 +65,10 @@ class Link:
 
 @dataclass(frozen=True)
 class ErasureRequests:
-    """Rows of a source, or of a temporary view of it, that ask for the erasure of whom they name.
+    """Rows of a source, or of a temporary view of it, that ask for the erasure of the person they name.
 
-    where: which rows, as SQL. identifier: (column, domain). What they name is asked for in every stage `propagate_deletions`.
+    where: an SQL condition that selects the rows. identifier: (column, domain). Each stage `propagate_deletions` makes requests of
+    them.
     """
 
     reads: str
@@ -76,7 +78,7 @@ class ErasureRequests:
 
     @property
     def owner(self) -> str:
-        """How messages call it."""
+        """The name that messages use for it."""
         return f"erasure_requests of '{self.reads}'"
 
     @property
@@ -86,7 +88,7 @@ class ErasureRequests:
 
 
 def erasure_requests(*, reads: str, where: str, identifier: Of) -> ErasureRequests:
-    """Declare that rows ask for the erasure of whom they name. See `ErasureRequests`."""
+    """Declares that rows ask for the erasure of the person they name. See `ErasureRequests`."""
     made = ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=find_calling_module())
     if not where.strip():
         raise DeclarationError(f"{made.owner}: where is SQL over a row, as in \"change = 'delete'\".")
@@ -96,19 +98,19 @@ def erasure_requests(*, reads: str, where: str, identifier: Of) -> ErasureReques
 
 
 def is_column_domain_pair(of: object) -> bool:
-    """Whether it is a column and a domain."""
+    """Whether it is a pair of a column and a domain."""
     return isinstance(of, tuple) and len(of) == 2 and all(isinstance(one, str) and one for one in of)
 
 
 def canonical_forms_by_domain(pipeline: Pipeline, declared: Declared, links: Iterable[Link]) -> dict[str, Canonical]:
-    """The forms of the domains that have another one than text."""
+    """The canonical forms of the domains that are not compared as text."""
     treated = {domain: how.canonical for domain, how in _find_treatments_with_form(declared, tuple(links))}
     every: dict[str, Any] = {**treated, **pipeline.canonical}
     return {domain: form for domain, form in every.items() if form != AS_TEXT}
 
 
 def find_canonical_form_mistakes(pipeline: Pipeline, declared: Declared, links: Iterable[Link]) -> Iterator[str]:
-    """What is wrong with the forms, as sentences."""
+    """Yields what is wrong with the canonical forms, as sentences."""
     every = tuple(links)
     known = _declared_domains(declared, every)
     for domain, form in pipeline.canonical.items():
@@ -126,7 +128,7 @@ def find_canonical_form_mistakes(pipeline: Pipeline, declared: Declared, links: 
 
 
 def _find_treatments_with_form(declared: Declared, links: tuple[Link, ...]) -> Iterator[tuple[str, Hmac]]:
-    """The treatments that say a form, with the domain whose identifiers they are of: as their own domain or their column is called."""
+    """The treatments that set a form, each with the domain it is for: one named like the treatment's domain, or like its column."""
     domains, columns = _declared_domains(declared, links), _domains_by_column(declared, links)
     for item in declared.values():
         for column, how in item.treatments.items():
@@ -137,7 +139,7 @@ def _find_treatments_with_form(declared: Declared, links: tuple[Link, ...]) -> I
 
 
 def _domains_by_column(declared: Declared, links: tuple[Link, ...]) -> dict[str, set[str]]:
-    """By column, the domains of the identifiers that columns of this name hold."""
+    """By column name, the domains of the identifiers in columns of this name."""
     pairs = [(one.subject, one.domain) for one in declared.values() if one.subject and one.domain]
     pairs += [of for link in links for of in (link.person, link.identifier)]
     pairs += [of for one in declared.values() for of in one.also_subjects]

@@ -1,7 +1,7 @@
-"""What must not get where no erasure reaches: said of declarations, before anything is written.
+"""Keeps personal data out of places that no erasure reaches. Declarations are checked before anything is written.
 
-That personal columns lay out no files is refused where a table is declared, and statistics leave them out by construction. What is left is
-a name: a personal column that there is none of protects nothing, and its column of the nearly same name goes into statistics.
+A declared table refuses personal columns in its file layout, and statistics leave them out by construction. What remains is the
+misspelt name: a personal column that does not exist protects nothing, while the column that was meant goes into statistics.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Declared = Mapping[str, Source | Dataset[Any]]
 
 
 def find_personal_column_mistakes(declared: Declared) -> list[str]:
-    """Of all declarations whose columns are declared, as sentences."""
+    """The mistakes in all declarations whose columns are declared, as sentences."""
     found: list[str] = []
     for item in declared.values():
         if isinstance(item, Source) and item.ddl:
@@ -33,9 +33,9 @@ def find_personal_column_mistakes(declared: Declared) -> list[str]:
 
 
 def find_unknown_personal_columns(dataset: Dataset[Any], columns: Iterable[str]) -> list[str]:
-    """The personal columns that a table declares itself and does not have; those that it inherits by name it need not have."""
+    """The personal columns that a table itself declares but does not have. Those it inherits by name need not exist."""
     if dataset.serves or dataset.of_some:
-        return []  # of an `auto_cdc`, whose feeds need not have all of them
+        return []  # The feeds of an `auto_cdc` need not have all of them.
     names = list(columns)
     return [
         f"Table '{dataset.name}': personal names '{name}', no column of it: whatever is meant would get into statistics."

@@ -1,7 +1,7 @@
-"""Whether an erasure would find its people: every personal column has a way to its subject, and links lead from tables that are there.
+"""Checks that an erasure would find its people: each personal column leads to its subject, and links name existing tables.
 
-Columns that may hold another person than the one whose record it is: what would break if such a cell became NULL. How long rows stay, and
-what stays of a person who is erased: whether the declarations can keep what they say.
+Also checks what would break if a cell with another person became NULL, and whether the declarations can keep what they promise about
+how long rows stay (`keep_for`) and what stays of an erased person.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _find_keep_for_mistakes(source: Source) -> Iterator[str]:
 
 
 def _find_anonymisation_mistakes(table: Table[Any], source: Source) -> Iterator[str]:
-    """Without whom the rows are about, a table must still be the fold of its source."""
+    """Checks that a table without the people its rows are about is still the fold of its source."""
     owner = f"Table '{table.name}'"
     if table.on_erasure not in get_args(OnErasure):
         yield f"{owner}: on_erasure is 'delete' or 'anonymise', not '{table.on_erasure}'.{nearest_name_hint(table.on_erasure, get_args(OnErasure))}"
@@ -82,7 +82,7 @@ def _find_anonymisation_mistakes(table: Table[Any], source: Source) -> Iterator[
 
 
 def _find_not_null_mistakes(table: Table[Any], source: Source, hidden: set[str]) -> Iterator[str]:
-    """Columns that an anonymisation makes NULL, and that a schema does not let be. hidden: the personal ones, in lower case."""
+    """Columns that an anonymisation makes NULL although a schema forbids it. hidden: the personal columns, in lower case."""
     owner = f"Table '{table.name}'"
     for text, named in ((table.schema, table.name), (source.ddl, source.name)):
         strict = schema.split_schema_declaration(text, owner).not_null if text else ()
@@ -91,7 +91,7 @@ def _find_not_null_mistakes(table: Table[Any], source: Source, hidden: set[str])
 
 
 def find_other_subject_mistakes(declared: Declared) -> Iterator[str]:
-    """As sentences."""
+    """Yields the mistakes about columns with other people, as sentences."""
     by_kind = DeclarationsByKind(declared.values())
     for source in by_kind.sources:
         said = [("also_subjects", column) for column, _ in source.also_subjects] + [
@@ -137,7 +137,7 @@ def _find_table_obstacles(table: Table[Any], column: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class SubjectDeclarations:
-    """What a pipeline says of people, and its declarations. own: the personal columns that each table declares itself."""
+    """A pipeline's declarations and what it says of people. own: the personal columns that each table declares itself."""
 
     links: tuple[Link, ...]
     asking: tuple[ErasureRequests, ...]
@@ -147,7 +147,7 @@ class SubjectDeclarations:
 
 
 def find_subject_mistakes(whose: SubjectDeclarations) -> list[str]:
-    """All mistakes, one a text."""
+    """Returns all mistakes, one per text."""
     return [
         *_find_unowned_personal_columns(whose),
         *_find_link_mistakes(whose),
@@ -157,10 +157,10 @@ def find_subject_mistakes(whose: SubjectDeclarations) -> list[str]:
 
 
 def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
-    """A personal column that leads to nobody could not be erased."""
+    """Yields personal columns that lead to no subject, and so could not be erased."""
     for name, declared in whose.own.items():
         item = whose.declared[name]
-        # The others are the engine's, which hides them by itself: of every table, and of a log of changes.
+        # The engine hides its own columns by itself: those of every table, and those of a log of changes.
         kept_for_itself = OWN if item.serves else ()
         columns = [column for column in delivered_columns(declared) if column not in kept_for_itself]
         if columns and not item.reads and not item.subject:
@@ -192,7 +192,7 @@ def _find_link_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
         yield from _find_link_column_mistakes(link, table)
         domains = _find_subject_domains(whose.declared, table)
         if link.person[1] not in domains:
-            # Were the identifier its subject, the row that gives it to somebody new would pass for one of whoever was erased.
+            # If the identifier were the subject, an erased person's next owner of it would look like that person.
             yield (
                 f"{link.owner}: its rows are of people by {_quote_domains(domains)}, the link's person is of domain "
                 f"'{link.person[1]}'. Make the person the subject: "
@@ -201,7 +201,7 @@ def _find_link_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
 
 
 def _find_link_column_mistakes(link: Link, table: Dataset[Any]) -> Iterator[str]:
-    """What is known of a table's columns before its transform is run: those of a declared schema are all."""
+    """Checks the columns before the transform is run: a declared schema lists all of them."""
     if not table.schema:
         return
     names = schema.split_schema_declaration(table.schema, f"Table '{table.name}'").columns
@@ -211,7 +211,7 @@ def _find_link_column_mistakes(link: Link, table: Dataset[Any]) -> Iterator[str]
 
 
 def _find_subject_time_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
-    """Of identifiers that change hands, a row must tell of what time it is: else the next one's rows would be erased, too."""
+    """Yields tables that need `subject_at`: where identifiers change hands, an erasure would otherwise take the next owner's rows too."""
     changing = {link.identifier[1]: link for link in whose.links if link.since}
     for name, item in whose.declared.items():
         domains = _find_subject_domains(whose.declared, item) & set(changing)

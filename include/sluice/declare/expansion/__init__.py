@@ -1,1 +1,1 @@
-"""What declarations stand for: the tables and rules that are there because others were declared."""
+"""Expands declarations into the tables and rules that they stand for."""

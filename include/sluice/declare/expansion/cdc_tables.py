@@ -1,4 +1,4 @@
-"""The tables that an `auto_cdc` stands for: a change log for each feed, a log of its truncates, and the view over them that is the target."""
+"""The tables an `auto_cdc` expands to: a change log per feed, a log of truncates, and the view over them that is the target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 AnyDataset = Dataset[Any]
 _OF_LOG = ("keys", "sequence_by", "apply_as_deletes", "apply_as_truncates", "column_list", "except_column_list", "from_snapshots")
-"""What of a declaration decides which rows are in a log; with what follows, which are in the target."""
+"""The options that decide which rows are in a log; together with those below, which are in the target."""
 _OF_TARGET = (
     "reads",
     *_OF_LOG,
@@ -39,14 +39,14 @@ _OF_TARGET = (
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeLogFold:
-    """The target as a function of its logs, in the order of `reads`. truncates: which of them hold truncates."""
+    """The target as a function of its logs, in the order of `reads`. truncates: the names of the logs that hold truncates."""
 
     declared: AutoCdc
     reads: tuple[str, ...]
     truncates: frozenset[str]
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
-        """The target, of the logs as they are."""
+        """Returns the target made from the logs."""
         given = dict(zip(self.reads, frames, strict=True))
         changes = _union_change_logs(self.declared, {name: frame for name, frame in given.items() if name not in self.truncates})
         truncates = [given[name] for name in self.reads if name in self.truncates]
@@ -65,12 +65,12 @@ class ChangeLogFold:
         )
 
     def of_some(self, present: tuple[str, ...]) -> Callable[..., DataFrame] | None:
-        """The same over the logs that are there, in this order; None where none of them holds changes."""
+        """The same function over the logs that exist, in this order. None if none of them holds changes."""
         return replace(self, reads=present) if set(present) - self.truncates else None
 
 
 def expand_auto_cdc(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list[AnyDataset]:
-    """The datasets that keep the target. private: by feed, the columns of its source with personal data."""
+    """Returns the datasets that keep the target. private: by feed, the personal columns of its source."""
     logs = [
         _build_change_log(cdc, feed, _compose_log_name(cdc, feed, "snapshots" if cdc.from_snapshots else "changes"))
         for feed in cdc.reads
@@ -83,7 +83,7 @@ def expand_auto_cdc(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list
     )
     hidden = frozenset().union(*private.values(), cdc.personal, (cdc.subject,) if cdc.subject else ())
     if hidden & set(cdc.sequence_by):
-        # What is made of a personal column is personal too.
+        # A column made from a personal column is personal too.
         logs = [replace(log, personal=(*log.personal, SEQUENCE)) for log in logs]
         ends = [replace(log, personal=(SEQUENCE,)) for log in ends]
         view = replace(view, personal=(*view.personal, *cdc.of_intervals))
@@ -119,7 +119,7 @@ def _log_names(logs: Iterable[AnyDataset]) -> tuple[str, ...]:
 
 
 def expand_table_with_deletes(table: Table[Any]) -> tuple[TemporaryView, AutoCdc]:
-    """A table with `apply_as_deletes`, as a temporary view of its transform and a target of its changes."""
+    """Expands a table with `apply_as_deletes` into a temporary view of its transform and a target of its changes."""
     if table.sequence_by is None:
         raise DeclarationError(
             f"Table '{table.name}': apply_as_deletes needs sequence_by: which came first, a row or its deletion?"
@@ -205,7 +205,7 @@ def _compose_log_name(cdc: AutoCdc, feed: str, kind: str) -> str:
 
 
 def _union_change_logs(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame:
-    """The changes of all feeds. A column that a feed has not is NULL in its changes. Raises DeclarationError where types differ."""
+    """The changes of all feeds; a column that a feed lacks is NULL in its changes. Raises DeclarationError if types differ."""
     types: dict[str, tuple[str, Any]] = {}
     for log, frame in logs.items():
         for field in frame.schema:
@@ -219,7 +219,7 @@ def _union_change_logs(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame
 
 
 def _tracked_columns(cdc: AutoCdc, columns: Sequence[str]) -> tuple[str, ...]:
-    if len(cdc.reads) == 1:  # a column of another feed may not have come yet
+    if len(cdc.reads) == 1:  # A column of another feed may not have come yet.
         check_columns_exist(cdc.owner, "track_history_column_list", cdc.track_history_column_list, columns)
         check_columns_exist(cdc.owner, "track_history_except_column_list", cdc.track_history_except_column_list, columns)
     if cdc.track_history_column_list:

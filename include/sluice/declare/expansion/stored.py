@@ -1,6 +1,6 @@
-"""What a pipeline file declares, by kind, and what that stands for: what reads a view that is not stored reads what that one reads, and runs both.
+"""A pipeline's declarations by kind, and their expansion: a reader of an unstored view reads that view's inputs and runs both.
 
-What `schema=` says of rows, as expectations: bad rows go to quarantine, and the table's own constraints are the last guard.
+The row conditions of a `schema=` become expectations: bad rows go to quarantine, and the table's own constraints are the last guard.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Kind = TypeVar("Kind", bound=Declared)
 
 
 class DeclarationsByKind:
-    """Declarations, each kind of them in the order in which they were given. Two of one name are both among them.
+    """Declarations by kind, each kind in the order given. Two of one name are both kept.
 
-    views: what @materialized_view declares; computed: what @view does; unstored: temporary views. queries: all that is made of something
-    else and may be read by others, stored or not.
+    views: those of @materialized_view; computed: those of @view; unstored: temporary views. queries: all that are made from others and
+    may be read by others, stored or not.
     """
 
     def __init__(self, declared: Iterable[Declared]) -> None:
@@ -57,9 +57,9 @@ AnyDataset = Dataset[Any]
 
 
 def expand_declarations(declared: Iterable[Declared]) -> list[Source | AnyDataset]:
-    """The declarations that are stored: without views that are not, with the logs that `auto_cdc` keeps and the rules of schemas.
+    """The declarations that are stored: without unstored views, but with the logs of each `auto_cdc` and the rules of schemas.
 
-    Raises DeclarationError where views that are not stored read each other in a circle.
+    Raises DeclarationError if unstored views read each other in a circle.
     """
     everything = [part for item in declared for part in _expand_declared_deletes(item)]
     by_kind = DeclarationsByKind(everything)
@@ -89,13 +89,13 @@ def _expand_declared_deletes(item: Declared) -> tuple[Declared, ...]:
 def _feed_personal_columns(
     cdc: AutoCdc, views: Mapping[str, TemporaryView], sources: Mapping[str, Source]
 ) -> dict[str, frozenset[str]]:
-    """The personal columns of the sources that an `auto_cdc` reads in the end. What is no source is found wrong elsewhere."""
+    """The personal columns of the sources that an `auto_cdc` ultimately reads. Another check reports what is no source."""
     read = (resolve_temporary_views(views, feed)[0] for feed in cdc.reads)
     return {name: sources[name].private for name in read if name in sources}
 
 
 def resolve_temporary_views(views: Mapping[str, TemporaryView], name: str) -> tuple[str, tuple[TemporaryView, ...]]:
-    """What is read in the end where `name` is read, and the temporary views on the way, the nearest to the source first."""
+    """What a reader of `name` ultimately reads, and the temporary views on the way, the nearest to the source first."""
     passed: list[TemporaryView] = []
     while name in views:
         if views[name] in passed:
@@ -106,7 +106,7 @@ def resolve_temporary_views(views: Mapping[str, TemporaryView], name: str) -> tu
 
 
 def compose_transforms(first: Iterable[TemporaryView], last: Callable[..., DataFrame]) -> Callable[[DataFrame], DataFrame]:
-    """The transform that runs temporary views, then another."""
+    """The transform that runs temporary views, then another transform."""
     steps = tuple(first)
 
     def run(frame: DataFrame) -> DataFrame:
@@ -125,12 +125,12 @@ def _inline_temporary_views(item: Source | AnyDataset, views: Mapping[str, Tempo
         *(strip_sql_layout(view.sql) if view.sql else view.function for view in passed),
         *(item.made_by or (item.function,)),
     )
-    # What a SQL text reads stays a name that it knows: its function takes the frame by position.
+    # The names in an SQL text stay as written: its function takes the frame by position.
     return replace(item, reads=(source,), function=compose_transforms(passed, item.function), made_by=made_by, sql=item.sql)
 
 
 def resolve_computed_views(computed: Mapping[str, View[Any]], reads: Iterable[str]) -> tuple[View[Any], ...]:
-    """The views that are computed when `reads` are read, each after those that it reads. Raises DeclarationError for a circle."""
+    """The views that are computed when `reads` are read, each after those it reads. Raises DeclarationError for a circle."""
     found: dict[str, View[Any]] = {}
 
     def add(name: str, above: tuple[str, ...]) -> None:
@@ -147,7 +147,7 @@ def resolve_computed_views(computed: Mapping[str, View[Any]], reads: Iterable[st
 
 
 def _inline_computed_views(item: MaterializedView[Any], computed: Mapping[str, View[Any]]) -> MaterializedView[Any]:
-    """The view over what the computed views that it reads are made of, so that it follows changes of that."""
+    """The view over the inputs of the computed views that it reads, so that it follows changes of those."""
     passed = resolve_computed_views(computed, item.reads)
     if not passed:
         return item
@@ -169,7 +169,7 @@ def _inline_computed_views(item: MaterializedView[Any], computed: Mapping[str, V
 def _resolve_time_reach(
     item: MaterializedView[Any], computed: Mapping[str, View[Any]], stored: tuple[str, ...]
 ) -> dict[str, TimeReach]:
-    """The declared reach of a computed view, as that of the one table that it is made of."""
+    """The reach declared for a computed view, as the reach of the one table that view is made from."""
     found = {}
     for name, reach in item.reach.items():
         made_of = {read for view in resolve_computed_views(computed, (name,)) for read in view.reads if read not in computed} or {
@@ -185,9 +185,9 @@ def _resolve_time_reach(
 
 
 def add_schema_rules(dataset: Dataset[Any]) -> Dataset[Any]:
-    """The dataset with the rules of its `schema=`: of a table they quarantine, of a view they fail.
+    """The dataset with the rules of its `schema=`. In a table their failures quarantine rows; in a view they fail the flow.
 
-    Raises DeclarationError where the schema is not understood, lacks a column that the declaration names, or has a rule's name twice.
+    Raises DeclarationError if the schema is not understood, lacks a column that the declaration names, or has a rule's name twice.
     """
     if dataset.schema is None:
         return dataset
@@ -198,9 +198,9 @@ def add_schema_rules(dataset: Dataset[Any]) -> Dataset[Any]:
 
 
 def add_feed_schema_rules(cdc: AutoCdc) -> AutoCdc:
-    """The declaration with the rules of its `schema=` on the rows of its feeds, as far as they are about columns that come as they are.
+    """The declaration with the rules of its `schema=` on its feeds' rows, where they concern columns that are stored unchanged.
 
-    Its target has all of them. With `ignore_null_updates` NULL in a change says nothing of the target.
+    The target has all of the rules. With `ignore_null_updates`, NULL in a change says nothing about the target.
     """
     if cdc.schema is None:
         return cdc
@@ -226,7 +226,7 @@ def _merge_expectations(rules: Sequence[Expectation], others: Sequence[Expectati
 
 
 def _check_named_columns(dataset: Dataset[Any], text: SchemaText) -> None:
-    """Raises DeclarationError where the declaration names a column that its schema has not. A change log has columns of its own."""
+    """Raises DeclarationError if the declaration names a column that its schema lacks. A change log has columns of its own."""
     if dataset.shape:
         return
     named = {

@@ -1,1 +1,1 @@
-"""What is ingested: sources of files and of topics, and what can be wrong with one before any data is there."""
+"""Sources of files and of topics, and the checks of a source that need no data."""

@@ -1,4 +1,4 @@
-"""What of a source can be known to be wrong without any data."""
+"""The mistakes in a source's declaration that can be found without any data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sluice.declare.ingest.source import Source
 
 DATE_PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}", "%j": r"\d{3}"}
-"""What a date in a path may be written with, as `strptime` reads it, and what each part looks like."""
+"""The parts that a date in a path may have, as `strptime` names them, each with the pattern it matches."""
 
 _CHOICES = {
     "format": tuple(FILE_FORMATS),
@@ -25,7 +25,7 @@ _AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes",
 
 
 def parse_byte_amount(source: str, field: str, said: int | str) -> int:
-    """Bytes from 500000000 or "500m" (k, m, g, t: thousands). Raises DeclarationError."""
+    """Returns the bytes in 500000000 or "500m" (k, m, g, t: powers of 1000). Raises DeclarationError."""
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", str(said).strip().lower())
     if not found:
         raise DeclarationError(f"Source '{source}': {field} is a number of bytes such as 500000000 or '500m', not '{said}'.")
@@ -33,7 +33,7 @@ def parse_byte_amount(source: str, field: str, said: int | str) -> int:
 
 
 def check_source_options(source: Source) -> None:
-    """Raises DeclarationError for the first thing that is wrong."""
+    """Raises DeclarationError for the first mistake."""
     mistake = _find_source_mistake(source)
     if mistake:
         raise DeclarationError(f"Source '{source.name}': {mistake}")
@@ -53,7 +53,7 @@ def _find_source_mistake(source: Source) -> str | None:
 
 
 def _find_value_mistake(source: Source) -> str | None:
-    """Of an option that takes one of some words, or a number."""
+    """Checks the options that take one of a few words, or a number."""
     for field, known in _CHOICES.items():
         said = getattr(source, field)
         if said not in known:
@@ -67,7 +67,7 @@ def _find_value_mistake(source: Source) -> str | None:
 
 
 def _find_place_mistake(source: Source) -> str | None:
-    """Of where its files lie, what date they are of and where their records go."""
+    """Checks where its files lie, which date they have and where their records go."""
     if source.path.startswith("/") or ".." in source.path.split("/"):
         return f"path is a folder below <landing>/<pipeline>/, not '{source.path}'."
     if source.date_in_path and source.dated_by:
@@ -78,7 +78,7 @@ def _find_place_mistake(source: Source) -> str | None:
 
 
 def _find_subject_option_mistake(source: Source) -> str | None:
-    """Of whom its records are about."""
+    """Checks the options that say whom its records are about."""
     said = next((name for name in ("domain", "subject_in", "subject_at") if getattr(source, name)), None)
     if source.subject is None and said:
         return f"{said} is said of a subject; say which column that is (subject=)."

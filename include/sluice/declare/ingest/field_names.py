@@ -1,7 +1,7 @@
-"""Names of delivered fields that begin with an underscore: which are taken, and which become columns only where somebody says so.
+"""Delivered fields whose names begin with an underscore: which names are taken, and which fields only a declaration makes columns.
 
-Sluice, Delta and Spark name columns of their own so, and later versions will name more. So no such field becomes a column by itself: a list
-of names would never be complete. A declaration may keep one, unless the name is taken today.
+Sluice, Delta and Spark give their own columns such names, and later versions will add more, so no list of them would ever be complete.
+Therefore no such field becomes a column by itself. A declaration may keep one, unless its name is taken today.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How delivered files are written: their formats, one record each, with which module reads them; and the options of CSV's dialect, each once.
+"""The formats of delivered files, each with the module that reads it, and the options of a CSV dialect.
 
 `ingest.formats.csv_rows` says what the dialect means for text.
 """
@@ -14,12 +14,13 @@ FormatName = Literal["json", "csv", "parquet", "text", "binary"]
 
 @dataclass(frozen=True, kw_only=True)
 class FileFormat:
-    """One format. A new one is one of these, its name in `FormatName`, and its module.
+    """One format. To add one, write one of these, add its name to `FormatName`, and write its module.
 
-    module: of `sluice.ingest.formats`, which says there what such a module has. document_module: the same for records over many lines
-    (`multi_line`); None: there are none. own_schema: DDL of the columns of its records; None: as delivered or declared. has_fields:
-    a record has fields, one of which can be emptied. is_one_record: a file is one record, and goes as a whole. is_divisible: a
-    file can be cut without a look at what comes before, at line ends or between row groups, and its module reads spans of it.
+    module: in `sluice.ingest.formats`, whose docstring says what such a module has. document_module: the module for records that span
+    many lines (`multi_line`); None if the format has none. own_schema: DDL of the columns of its records; None if they are as delivered
+    or declared. has_fields: a record has fields, and one of them can be emptied. is_one_record: a file is one record, and is removed as
+    a whole. is_divisible: a file can be cut at line ends or between row groups without a look at what comes before, and its module
+    reads spans of it.
     """
 
     name: FormatName
@@ -44,15 +45,15 @@ FILE_FORMATS: dict[str, FileFormat] = {
 
 
 USUAL_DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-"""What parts fields in most files, and what it is called."""
+"""The delimiters that most files use, and what each is called."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CsvDialect:
-    """How text is written. An option that is added here is an argument of `Source`, an option of `autoload_to_table` and known to the scan.
+    """How text is written. An option added here becomes an argument of `Source` and of `autoload_to_table`, and the scan knows it.
 
-    delimiter: what parts the fields of a row. quote: what stands around a field, doubled within. header: whether the first row names the
-    columns. encoding: of any text, JSON and plain lines too.
+    delimiter: what separates the fields of a row. quote: the character around a field; within a field it is doubled. header: whether
+    the first row names the columns. encoding: that of any text, including JSON and plain lines.
     """
 
     delimiter: str = ","
@@ -61,7 +62,7 @@ class CsvDialect:
     encoding: str = "utf-8"
 
     def find_dialect_mistake(self) -> str | None:
-        """What of it is wrong, as a sentence."""
+        """Returns what is wrong with the dialect, as a sentence, or None."""
         if len(self.delimiter) != 1 or len(self.quote) != 1:
             return "delimiter and quote are one character each."
         try:
@@ -71,10 +72,10 @@ class CsvDialect:
         return None
 
     def copy_dialect(self) -> CsvDialect:
-        """The dialect alone, of whatever else has its options too: as a value that is passed on whole."""
+        """Returns the dialect alone, without the other options of the object, as a value to pass on."""
         return CsvDialect(**{one.name: getattr(self, one.name) for one in fields(CsvDialect)})
 
     def list_changed_options(self) -> dict[str, Any]:
-        """The options that are not as they are by themselves."""
+        """The options that differ from their defaults."""
         said = {one.name: getattr(self, one.name) for one in fields(CsvDialect)}
         return {one.name: said[one.name] for one in fields(CsvDialect) if said[one.name] != one.default}

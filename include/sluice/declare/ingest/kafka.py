@@ -1,4 +1,4 @@
-"""A source that is a Kafka topic, or several: its deliveries are ranges of offsets."""
+"""A source that is one Kafka topic or several. Its deliveries are ranges of offsets."""
 
 from __future__ import annotations
 
@@ -50,23 +50,24 @@ StartingOffsets = str | Mapping[str, Mapping[int, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaSource(Source):
-    """Topics of a Kafka cluster. Broker addresses and a topic suffice: every record in bronze, as delivered, from the earliest on.
+    """Topics of a Kafka cluster. With brokers and a topic alone, bronze gets every record as delivered, from the earliest on.
 
-    Bronze has the columns key, value (BINARY: nothing is decoded), headers, topic, partition, offset, timestamp and timestamp_type.
-    Of Source's options those that are not about files hold here: comment, into, subject, personal, dated_by (such as "timestamp")
-    and may_refresh (what the topic's retention still has is read again).
+    Bronze has the columns key, value (BINARY: nothing is decoded), headers, topic, partition, offset, timestamp and timestamp_type. The
+    options of `Source` that are not about files apply here too: comment, into, subject, personal, dated_by (such as "timestamp") and
+    may_refresh (a refresh reads again what the topic's retention still has).
 
-    servers: bootstrap brokers, "host:port" with commas between. topics: by name; or topic_pattern: a regular expression that a
-    whole name matches. Topics and partitions that come later are found at the next run.
+    servers: bootstrap brokers, "host:port", separated by commas. topics: their names; or topic_pattern: a regular expression that must
+    match the whole name. Topics and partitions that are created later are found at the next run.
     starting_offsets: where the source's first run begins: "earliest", "latest", an instant such as "2026-11-20T00:00Z" (the first
-    record that is not older), or {"topic": {partition: offset}}, and the earliest where it names none. A topic that is found later begins
-    at its earliest offset instead of "latest", a new partition at 0: what came between two runs is not skipped.
-    max_offsets_per_trigger: how many offsets a micro-batch takes at most, of all partitions together and in proportion to what waits
-    in each. Which offsets are the last is settled when a run begins.
-    on_lost_offsets: what happens where offsets that nobody has read are gone from the broker. "fail": the run fails and says which.
-    "take_earliest": they are in the ledger as missed, with the reason, and reading goes on behind them.
-    options: further properties of librdkafka, such as security.protocol. No secret is written here:
-    options_file names a file in SLUICE_SECRETS, mode 0600, with properties such as sasl.password, a "name=value" a line.
+    record that is not older), or {"topic": {partition: offset}}, with the earliest offset for any partition it leaves out. With
+    "latest", a topic that is found later still begins at its earliest offset and a new partition at 0, so that nothing that arrived
+    between two runs is skipped.
+    max_offsets_per_trigger: the most offsets that a micro-batch takes from all partitions together, shared in proportion to what waits
+    in each. A run settles at its start which offsets are its last.
+    on_lost_offsets: what happens if the broker has removed offsets that nobody has read. "fail": the run fails and names them.
+    "take_earliest": the ledger records them as missed, with the reason, and reading goes on behind them.
+    options: further properties of librdkafka, such as security.protocol. Do not write secrets here: options_file names a file in
+    SLUICE_SECRETS, mode 0600, with properties such as sasl.password, one "name=value" per line.
     """
 
     kind: ClassVar[SourceKind] = kinds.TOPIC
@@ -94,7 +95,7 @@ class KafkaSource(Source):
         return (self.options_file,) if self.options_file else ()
 
     def subscribes(self, topic: str) -> bool:
-        """Whether it reads a topic of this name. A pattern does not match topics that Kafka keeps for itself."""
+        """Returns whether it reads a topic of this name. A pattern does not match topics that Kafka keeps for itself."""
         if self.topic_pattern is None:
             return topic in self.topics
         return not topic.startswith("__") and re.fullmatch(self.topic_pattern, topic) is not None

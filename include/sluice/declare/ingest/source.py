@@ -1,4 +1,4 @@
-"""A source: a folder that others deliver files into. Its bronze table has the source's name."""
+"""A source: a folder that others deliver files into. Its bronze table has the same name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Evolution = Literal["add_new_columns", "rescue", "fail_on_new_columns", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class _NamedFiles:
-    """The first fields of a source. They stand before its dialect: a transform that names a source has the source's repr in its fingerprint."""
+    """The first fields of a source. They must precede its dialect: fingerprints of transforms that name a source include its repr."""
 
     name: str
     format: FormatName = "json"
@@ -33,49 +33,53 @@ class _NamedFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(CsvDialect, _NamedFiles, Declaration):
-    """Deliveries of one kind of file. The name suffices: JSON lines in <landing>/<pipeline>/<name>/, every field a column.
+    """Deliveries of one kind of file. A name suffices: it reads JSON lines in <landing>/<pipeline>/<name>/, every field a column.
 
     What is read
-        format: "json" (one object a line), "csv", "parquet", "text" (a row a line, column `value`) or "binary" (a row a file,
-        column `content`). Files that end in .gz, .zst or .bz2 are decompressed. multi_line: JSON documents, each file one object,
-        an array of objects, or objects one after the other. delimiter, quote, header, encoding: of text (`CsvDialect`).
-        A CSV file without a header has columns named by the schema, else _c0, _c1, ...
-        path: the folder below <landing>/<pipeline>/, by itself the source's name; it is searched with its sub-folders.
-        path_columns: `date=2026-11-20` in a path is a column `date` of its records.
-        most_bytes: a file that has more when it is decompressed is quarantined whole; also one that grows more than `most_growth` times.
-        Of Parquet that is what its rows take in memory, and a small file counts as 256 KB.
+        format: "json" (one object a line), "csv", "parquet", "text" (one row per line, column `value`) or "binary" (one row per file,
+        column `content`). Files that end in .gz, .zst or .bz2 are decompressed. multi_line: JSON documents; each file is one object, an
+        array of objects, or objects one after the other. delimiter, quote, header, encoding: see `CsvDialect`. A CSV file without a
+        header has the columns that the schema names, else _c0, _c1, ...
+        path: the folder below <landing>/<pipeline>/, by default the source's name; it is searched with its sub-folders. path_columns:
+        `date=2026-11-20` in a path becomes a column `date` of its records.
+        most_bytes: a file with more bytes than this after decompression is quarantined whole, as is one that decompression makes more
+        than `most_growth` times larger. For Parquet, the limit applies to the memory its rows take, and a small file counts as 256 KB.
 
     What becomes of it
-        schema: DDL text or a StructType of the records' columns; None: inferred from the first deliveries, and it grows with further ones.
-        schema_hints: DDL of columns whose type is not to be inferred. infer_types=False: every column is a STRING, as delivered.
-        schema_evolution: what a field means that is no column yet. "add_new_columns" (by itself, without a schema): it becomes one, in
-        the same run, nested ones too. "rescue" (by itself, with a schema): it goes to _rescued_data. "fail_on_new_columns": the run fails before
-        it writes. "none": it is left out. widen_types: a column's type may grow (INT to BIGINT to DOUBLE, DATE to TIMESTAMP);
-        else, and for every other change, what does not fit goes to _rescued_data. A field that begins with an underscore goes there as well,
-        unless schema or schema_hints name it. most_columns: how many columns a table grows to, nested fields counted; the rest is rescued.
+        schema: DDL text or a StructType of the records' columns. None: it is inferred from the first deliveries and grows with later
+        ones. schema_hints: DDL of columns whose type is not inferred. infer_types=False: every column is a STRING, as delivered.
+        schema_evolution: what happens to a field that has no column yet. "add_new_columns" (default without a schema): it becomes a
+        column in the same run, nested fields too. "rescue" (default with a schema): it goes to _rescued_data. "fail_on_new_columns":
+        the run fails before it writes. "none": it is left out.
+        widen_types: a column's type may grow (INT to BIGINT to DOUBLE, DATE to TIMESTAMP). Without it, and for every other change of
+        type, a value that does not fit goes to _rescued_data. So does a field that begins with an underscore, unless schema or
+        schema_hints name it. most_columns: how many columns a table may grow to, counting nested fields; further fields are rescued.
         into: the source whose bronze table the records go into, instead of one of their own.
-        subject: the column that says whose record it is; personal: further columns with personal data. Neither gets into statistics.
-        domain: which kind of identifier the subject is, by itself the subject's name; sources of one domain know a person by the same values.
-        subject_in: where the subject stands in its column, as of a payload: SQL over the columns that gives the identifier, as in
-        subject="value", subject_in="get_json_object(CAST(value AS STRING), '$.user_id')", domain="user_id"; by topic with CASE topic WHEN.
-        subject_at: of what time a record tells, as SQL over its columns that gives a TIMESTAMP: needed where identifiers change hands (`Link`).
-        also_subjects: columns in which another person than the subject stands, of the subject's domain, or as (column, domain): "committer",
-        ("reviewer", "login"). When that person is erased the cell becomes NULL, in files and tables, and the record stays.
-        free_text: columns of text that may name anybody: a cell that names somebody becomes NULL when that person is erased.
-        dated_by, date_in_path: the date of a record, as SQL over its columns, or of a delivery, as it stands in its file's path
-        ("%Y%m%d" finds 20200420, "date=%Y-%m-%d" a folder). A backfill takes its interval by it; without either, by the time of delivery.
-        keep_for: how long a record stays, an interval such as "400 days": after it, its rows leave bronze, what was set aside of it, and every table
-        that is made of it, and do not come back. How old it is says subject_at, else dated_by; of what tells nothing, when it came.
-        may_refresh: bronze may be made anew from the landing folder, by `--mode refresh`.
+        subject: the column that says whose record it is. personal: further columns with personal data. Both stay out of statistics.
+        domain: the kind of identifier that the subject is, by default the subject's name; sources of one domain know a person by the
+        same values. subject_in: if the subject is inside its column, as in a payload, the SQL expression over the columns that extracts
+        the identifier, as in subject="value", subject_in="get_json_object(CAST(value AS STRING), '$.user_id')", domain="user_id"; use
+        CASE topic WHEN to distinguish topics. subject_at: the time that a record is about, as an SQL expression over its columns that
+        gives a TIMESTAMP; needed where identifiers change hands (`Link`).
+        also_subjects: columns that identify people other than the subject, in the subject's domain or as (column, domain): "committer",
+        ("reviewer", "login"). When such a person is erased, the cell becomes NULL in files and tables, and the record stays. free_text:
+        text columns that may name anybody; a cell that names a person becomes NULL when that person is erased.
+        dated_by, date_in_path: the date of a record as an SQL expression over its columns, or the date of a delivery as its file's path
+        has it ("%Y%m%d" finds 20200420, "date=%Y-%m-%d" a folder). A backfill selects its interval by it; without either, by the time
+        of delivery.
+        keep_for: how long a record is kept, as an interval such as "400 days". Then its rows leave bronze, the quarantine and every
+        table made from it, and do not come back. A record's age counts from subject_at, else from dated_by, and if neither gives a
+        time, from its arrival.
+        may_refresh: `--mode refresh` may make bronze anew from the landing folder.
 
     Which files, and when
-        pattern: which names. ready_marker: files are read only when this stands beside them: "_SUCCESS" one a folder, "{name}.done" one
-        a file. include_existing_files: whether files count that were there before the source's first run. allow_overwrites: whether a
-        file that comes again is a delivery; redelivery says what it means: "append": more records. "replace": the latest version
-        of the file stands, whole, by modification time, then content; the earlier ones are superseded.
-        max_files_per_trigger, max_bytes_per_trigger: how much a micro-batch takes at most, at least one file; bytes as 500000000 or "500m",
-        1 GiB unless said.
-        clean_source: what becomes of a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
+        pattern: the file names that count. ready_marker: files are read only once this marker stands beside them: "_SUCCESS" for a
+        folder, "{name}.done" for each file. include_existing_files: whether files count that were there before the source's first run.
+        allow_overwrites: whether a file that comes again is a new delivery. redelivery: what that means: "append" adds its records;
+        "replace" makes the latest version of the file, by modification time, then content, replace all earlier ones.
+        max_files_per_trigger, max_bytes_per_trigger: the most that a micro-batch takes, but always at least one file. Bytes are given
+        as 500000000 or "500m"; the default is 1 GiB.
+        clean_source: what happens to a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
         <landing>/<pipeline>/_archive/) or "delete".
     """
 
@@ -118,7 +122,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         if self.schema is not None and not isinstance(self.schema, str):
             object.__setattr__(self, "schema", self.schema.toDDL())
         object.__setattr__(self, "path", self.path or self.name)
-        if not self.subject_in:  # whose refusal says what is missing
+        if not self.subject_in:  # check_source_options says what is missing
             object.__setattr__(self, "domain", self.domain or self.subject or "")
         said = (self.also_subjects,) if isinstance(self.also_subjects, str) else self.also_subjects
         pairs = tuple((one, self.domain) if isinstance(one, str) else tuple(one) for one in said)
@@ -136,7 +140,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
 
     @property
     def private(self) -> frozenset[str]:
-        """Columns that must not get into statistics, partitions or clustering: of a field within one, the whole column as well."""
+        """The columns that must stay out of statistics, partitions and clustering. A private field makes its whole column private."""
         others = (column for column, _ in self.also_subjects)
         return add_parent_columns((*self.personal, *others, *self.free_text, *((self.subject,) if self.subject else ())))
 
@@ -147,7 +151,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
 
     @property
     def row_dialect(self) -> CsvDialect | None:
-        """The same where a record is a row of fields; None where it is not."""
+        """The dialect if a record is a row of fields, else None."""
         return self.dialect if self.format == "csv" else None
 
     @property
@@ -162,20 +166,20 @@ class Source(CsvDialect, _NamedFiles, Declaration):
 
     @property
     def ddl(self) -> str | None:
-        """The declared schema as DDL text; a format's own where it has one."""
+        """The declared schema as DDL text, or the format's own schema if it has one."""
         if isinstance(self.schema, str):
             return self.schema
-        known = FILE_FORMATS.get(self.format)  # an unknown one is refused after its schema was looked at
+        known = FILE_FORMATS.get(self.format)  # check_source_options refuses an unknown format, after the schema is looked at
         return known.own_schema if known else None
 
     def is_declared_in(self, module: str) -> bool:
-        """Wherever it is among the values: a source does not know who declares it."""
+        """True for any module that has it among its values: a source does not know who declares it."""
         return True
 
     def find_layer_module(self, layers: Sequence[str]) -> str:
-        """The lowest."""
+        """Returns the lowest layer."""
         return layers[0]
 
     def name_flow(self, layer: str) -> str:
-        """The same whatever its layer is called."""
+        """Returns the same name, whatever its layer is called."""
         return f"bronze_{self.name}"

@@ -1,1 +1,1 @@
-"""What is stored and shown about people: treatments, masks, and the smallest group that is published."""
+"""What is stored and shown about people: treatments, which change stored values, and masks, which change shown ones."""

@@ -1,6 +1,6 @@
-"""Masks: what a role's view shows of a column, as in `masks={"email": mask.domain(), "phone": mask.last(4)}`.
+"""Masks: what a role's view shows instead of a column, as in `masks={"email": mask.domain(), "phone": mask.last(4)}`.
 
-A mask hides a value from whoever reads through the view, and changes nothing that is stored. `treat` changes what is stored.
+A mask hides a value from whoever reads through the view and changes nothing that is stored. `treat` changes what is stored.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Kind = Literal["redact", "first", "last", "domain", "null", "sql"]
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """A mask of one column. amount: how many characters stay; text: the SQL over the row whose value is shown."""
+    """A mask of one column. amount: how many characters stay visible. text: the SQL expression over the row to show instead."""
 
     kind: Kind
     amount: int = 0
     text: str = ""
 
     def shown(self, column: str) -> Column:
-        """What is shown of the column; of NULL, NULL."""
+        """Returns what is shown of the column. NULL stays NULL, except with "sql"."""
         value = F.col(f"`{column}`")
         if self.kind == "sql":
             return F.expr(self.text)
@@ -42,7 +42,7 @@ class Mask:
             )
         part = F.substring(text, 1, self.amount) if self.kind == "first" else F.right(text, F.lit(self.amount))
         shown = F.concat(part, F.lit(HIDDEN)) if self.kind == "first" else F.concat(F.lit(HIDDEN), part)
-        # What is hardly longer than what would be shown of it would be shown.
+        # Without this, a text hardly longer than the shown part would be shown almost whole.
         return F.when(F.length(text) >= 2 * self.amount, shown).when(value.isNotNull(), F.lit(HIDDEN))
 
 
@@ -62,7 +62,7 @@ def last(characters: int) -> Mask:
 
 
 def domain() -> Mask:
-    """`***@` and what comes after the last @ of an e-mail address; `***` for any other text."""
+    """`***@` and what follows the last @ of an e-mail address; `***` for any other text."""
     return Mask(kind="domain")
 
 

@@ -15,9 +15,9 @@ from sluice.errors import DeclarationError, nearest_name_hint
 
 Canonical = Literal["text", "lower", "digits", "hex"]
 AS_TEXT: Canonical = "text"
-"""The form of identifiers that nobody has said another form of."""
+"""The form in which identifiers are compared unless a declaration names another."""
 PSEUDONYM_KEY = "pseudonym.key"
-"""The secret that pseudonyms are made with, unless a treatment names another."""
+"""The secret that makes pseudonyms, unless a treatment names another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,9 +29,9 @@ class Treatment:
 class Hmac(Treatment):
     """A pseudonym: HMAC-SHA256 of the value's canonical text, in 64 hex digits. Equal values of a domain get equal pseudonyms.
 
-    canonical: "text" strips blanks around the value; "lower" also lowers its case, as for e-mail; "digits" keeps its digits only, as for
-    telephone numbers; "hex" keeps its hex digits in lower case, as for MAC addresses. Where nothing is left, the pseudonym is NULL. secret:
-    the name of the key.
+    canonical: "text" strips blanks around the value; "lower" also lowers its case, as for e-mail addresses; "digits" keeps only its
+    digits, as for telephone numbers; "hex" keeps its hex digits in lower case, as for MAC addresses. If nothing is left, the pseudonym
+    is NULL. secret: the name of the key.
     """
 
     domain: str
@@ -60,7 +60,7 @@ class Bin(Treatment):
 
 @dataclass(frozen=True, kw_only=True)
 class Round(Treatment):
-    """A number rounded to so many decimals, of the same type; -3 means thousands. NULL where the result is too large for the type."""
+    """A number rounded to this many decimals, in its own type; -3 rounds to thousands. NULL if the result is too large for the type."""
 
     digits: int
 
@@ -71,7 +71,7 @@ class DateToYear(Treatment):
 
 
 def find_treatment_mistakes(treatments: Mapping[str, Treatment], keys: Iterable[str], subject: str | None = None) -> list[str]:
-    """What is wrong with treating the keys or the subject of a table, as sentences."""
+    """Returns what is wrong with treating the keys or the subject of a table, as sentences."""
     found = [
         f"personal treats the key '{key}' by treat.null(): then all rows have one key."
         for key in keys

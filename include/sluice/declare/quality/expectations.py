@@ -1,7 +1,7 @@
 """Expectations: SQL conditions over one row, and what happens to a row that does not meet one.
 
 A new action is a member of `Action` and its two decorators, which `sluice.declare` exports; one with a count of its own also needs the
-field in `sluice.flow_counts`. Who handles rows asks a member what it means, and names none.
+field in `sluice.flow_counts`. Code that handles rows asks an action's properties and never tests for a particular action.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ P = ParamSpec("P")
 
 
 class RowFate(enum.Enum):
-    """What becomes of a row that does not meet an expectation."""
+    """The fate of a row that does not meet an expectation."""
 
     STAYS = "stays"
     STOPS_FLOW = "stops the flow before anything is written"
@@ -30,12 +30,12 @@ class RowFate(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What happens to a row whose condition is false or NULL: its name in rule sets, what becomes of the row, and how the row is counted.
+    """What happens to a row whose condition is false or NULL: the name in rule sets, the row's fate, and how it is counted.
 
-    counted_as: a count of `FlowCounts`; "" where the counts by rule say enough. A row that is taken out is always counted.
+    counted_as: a count of `FlowCounts`; "" where the counts by rule suffice. A row that is taken out is always counted.
 
     The order is the precedence, so those that take rows out come last: of the actions whose expectations a row fails, the last decides
-    where the row goes and how it is counted. Whether the flow stops is asked before.
+    where the row goes and how it is counted. Whether the flow stops is checked before that.
     """
 
     WARN = "warn", RowFate.STAYS
@@ -44,7 +44,7 @@ class Action(enum.Enum):
     QUARANTINE = "quarantine", RowFate.SET_ASIDE, "quarantined"
 
     def __new__(cls, name: str, fate: RowFate, counted_as: str = "") -> Self:
-        """The member, whose value is its name alone: its repr is part of fingerprints, which are about rows."""
+        """Makes the member with its name alone as the value: its repr is part of fingerprints, which are about rows."""
         made = object.__new__(cls)
         made._value_ = name
         return made
@@ -54,12 +54,12 @@ class Action(enum.Enum):
 
     @property
     def decorator(self) -> str:
-        """The decorator of an expectation with this action, as declarations write it."""
+        """The decorator for an expectation with this action, as declarations write it."""
         return "expect" if self is Action.WARN else f"expect_or_{self.value}"
 
     @property
     def takes_row_out(self) -> bool:
-        """Whether the row does not come into the table. A view has no such rows: it equals its transform."""
+        """Whether the row is kept out of the table. A view cannot leave rows out: it equals its transform."""
         return self.fate in (RowFate.LEFT_OUT, RowFate.SET_ASIDE)
 
     @property
@@ -69,25 +69,25 @@ class Action(enum.Enum):
 
     @property
     def stops_flow(self) -> bool:
-        """Whether no row may fail: nothing of its batch is written."""
+        """Whether no row may fail; if one does, nothing of its batch is written."""
         return self.fate is RowFate.STOPS_FLOW
 
     def goes_before(self, other: Action) -> bool:
-        """Whether this action decides on a row that fails expectations of both."""
+        """Whether this action decides for a row that fails expectations of both."""
         order = list(Action)
         return order.index(self) > order.index(other)
 
 
 ACTION_COUNTS = tuple(dict.fromkeys(action.counted_as for action in Action if action.counted_as))
-"""The counts that rows are added to by what an action made of them."""
+"""The counts that actions add rows to."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """A named condition, SQL over the columns of one row. NULL counts as not met, unless `null_ok`.
+    """A named SQL condition over the columns of one row. NULL counts as not met, unless `null_ok`.
 
-    at_most: the share of a micro-batch's rows that may fail it, such as 0.02; with more, nothing of the batch is written and the run fails.
-    tags: what a rule set selects rules by.
+    at_most: the share of a micro-batch's rows that may fail it, such as 0.02; if more fail, nothing of the batch is written and the run
+    fails. tags: words by which a rule set selects rules.
     """
 
     name: str
@@ -122,7 +122,7 @@ class ExpectingTransform(Generic[P]):
     expectations: tuple[Declared, ...]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
-        """What the transform makes of these inputs."""
+        """Returns what the transform makes of these inputs."""
         return self.function(*args, **kwargs)
 
 
@@ -185,7 +185,7 @@ expect_all_or_fail = _ExpectAll(Action.FAIL)
 
 
 def select_row_expectations(declared: Iterable[Declared], owner: str) -> tuple[Expectation, ...]:
-    """The expectations on single rows. Raises DeclarationError where two expectations of any kind share a name."""
+    """The expectations on single rows. Raises DeclarationError if two expectations of any kind share a name."""
     found = tuple(declared)
     seen: set[str] = set()
     for one in found:
@@ -201,5 +201,5 @@ def select_table_expectations(declared: Iterable[Declared]) -> tuple[TableExpect
 
 
 def flatten_expectations(given: Iterable[ExpectationDecorator]) -> tuple[Declared, ...]:
-    """The expectations that `expectations=` was given."""
+    """The expectations in the value of `expectations=`."""
     return tuple(one for adds in given for one in adds.expectations)

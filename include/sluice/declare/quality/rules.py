@@ -1,4 +1,4 @@
-"""Rule sets kept as data: a file with one rule a row, shared by many tables and edited by people who write no Python."""
+"""Rule sets kept as data: a file with one rule per row, shared by many tables and edited by people who write no Python."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Rules:
 
     @classmethod
     def read(cls, path: str | Path) -> Rules:
-        """The rules of a .csv, .toml or .json file; a relative path counts from the file that calls this.
+        """Reads the rules of a .csv, .toml or .json file; a relative path is relative to the calling file.
 
-        Each has a name, a condition and an action (warn, drop, quarantine or fail), and may have tags, null_ok and at_most. CSV: a
+        Each rule has a name, a condition and an action (warn, drop, quarantine or fail), and may have tags, null_ok and at_most. CSV: a
         header with these names; tags are separated by blanks. TOML: [[rules]]. JSON: a list of objects, or {"rules": [...]}.
 
         Raises DeclarationError that names the file and the rule.
@@ -69,7 +69,7 @@ class Rules:
         return ExpectationDecorator(self._chosen(tags, known, "tag", lambda one: bool(one.tags & set(tags))))
 
     def named(self, *names: str) -> ExpectationDecorator:
-        """The rules of these names, in the file's order. Raises DeclarationError for a name that no rule has."""
+        """The rules with these names, in the file's order. Raises DeclarationError for a name that no rule has."""
         known = {one.name for one in self.expectations}
         return ExpectationDecorator(self._chosen(names, known, "name", lambda one: one.name in names))
 
@@ -85,7 +85,7 @@ class Rules:
 
 
 def _parse_rule(row: Mapping[str, Any], where: str) -> Expectation:
-    """One rule. Raises DeclarationError with the place."""
+    """Returns one rule. Raises DeclarationError with its place in the file."""
     unknown = [name for name in row if name not in FIELDS]
     if unknown:
         raise DeclarationError(f"Rules '{where}': a rule has no '{unknown[0]}'.{nearest_name_hint(str(unknown[0]), FIELDS)}")

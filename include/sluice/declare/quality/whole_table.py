@@ -1,4 +1,4 @@
-"""Expectations on a table as a whole. They warn or fail and never drop a row: their result depends on which batches came when.
+"""Expectations on a table as a whole. They warn or fail and never drop a row, since their result depends on the order of batches.
 
 A new one is a class here with its decorator, and its handler in `sluice.quality.whole_table`.
 """
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableExpectation:
-    """A condition on a table as a whole. or_fail: the flow fails where it is not met; otherwise it is counted and shown.
+    """A condition on a table as a whole. or_fail: the flow fails if it is not met; otherwise the failure is counted and shown.
 
-    It is evaluated after the flow wrote. The batch is not undone, but flows that read the table do not run.
+    It is evaluated after the flow has written. The batch is not undone, but flows that read the table do not run.
 
-    depends_on_time: whether what was found may change while the table stays as it is.
+    depends_on_time: whether the result may change while the table stays as it is.
     """
 
     depends_on_time: ClassVar[bool] = False
@@ -32,12 +32,12 @@ class TableExpectation:
 
     @property
     def refers_to(self) -> str | None:
-        """The other table that it is about, which must be made first; None where it is about its own alone."""
+        """The other table that it is about, which must be made first. None if it is about its own table alone."""
         return None
 
     @property
     def runs_compared(self) -> int:
-        """With how many earlier runs the table is compared."""
+        """How many earlier runs the table is compared with."""
         return 0
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class TableExpectation:
 
 @dataclass(frozen=True, kw_only=True)
 class Unique(TableExpectation):
-    """No two rows have equal values in these columns; rows with a NULL among them do not count."""
+    """No two rows have equal values in these columns. Rows with NULL in one of them do not count."""
 
     columns: tuple[str, ...]
 
@@ -61,9 +61,10 @@ class Unique(TableExpectation):
 
 @dataclass(frozen=True, kw_only=True)
 class RowCount(TableExpectation):
-    """The table has so many rows, or so many times the median of its row counts after its last runs. None: no limit.
+    """The table's number of rows lies within limits, given as rows or as multiples of an earlier median. None: no limit.
 
-    at_least, at_most: rows. least_times, most_times: multiples of the median over the last `runs` runs that changed the table.
+    at_least, at_most: rows. least_times, most_times: multiples of the median row count over the last `runs` runs that changed the
+    table.
     """
 
     at_least: int | None = None
@@ -74,7 +75,7 @@ class RowCount(TableExpectation):
 
     @property
     def runs_compared(self) -> int:
-        """With how many earlier runs the table is compared."""
+        """How many earlier runs the table is compared with."""
         return self.runs
 
     def __post_init__(self) -> None:
@@ -95,9 +96,9 @@ class RowCount(TableExpectation):
 
 @dataclass(frozen=True, kw_only=True)
 class Fresh(TableExpectation):
-    """The latest value of a DATE or TIMESTAMP column is not older than `within` at the end of the run, such as "2 days".
+    """At the end of the run, the latest value of a DATE or TIMESTAMP column is not older than `within`, such as "2 days".
 
-    A DATE is as old as its midnight (UTC). A table without any value is not fresh.
+    A DATE counts from its midnight (UTC). A table without any value is not fresh.
     """
 
     depends_on_time: ClassVar[bool] = True
@@ -114,7 +115,7 @@ class Fresh(TableExpectation):
 
 @dataclass(frozen=True, kw_only=True)
 class References(TableExpectation):
-    """Every combination of values without NULL in the columns is found in the columns `of_columns` of another table of the pipeline."""
+    """Each combination of values in the columns, unless one is NULL, occurs in the columns `of_columns` of another table of the pipeline."""
 
     columns: tuple[str, ...]
     of: str
@@ -122,7 +123,7 @@ class References(TableExpectation):
 
     @property
     def refers_to(self) -> str:
-        """The table that the values are to be found in."""
+        """The table that must contain the values."""
         return self.of
 
     def __post_init__(self) -> None:
@@ -138,7 +139,7 @@ class References(TableExpectation):
 
 
 def expect_unique(name: str, columns: str | tuple[str, ...], *, or_fail: bool = False) -> ExpectationDecorator:
-    """Expect the columns to identify a row of the whole table. See `Unique`."""
+    """Expects the columns to identify a row of the whole table. See `Unique`."""
     return _wrap_expectation(Unique(name=name, or_fail=or_fail, columns=check_names(columns, "columns", f"Expectation '{name}'")))
 
 
@@ -152,7 +153,7 @@ def expect_row_count(
     runs: int = 7,
     or_fail: bool = False,
 ) -> ExpectationDecorator:
-    """Expect so many rows in the whole table. See `RowCount`."""
+    """Expects the whole table's number of rows to lie within limits. See `RowCount`."""
     rule = RowCount(
         name=name,
         or_fail=or_fail,
@@ -166,16 +167,16 @@ def expect_row_count(
 
 
 def expect_fresh(name: str, column: str, *, within: str, or_fail: bool = False) -> ExpectationDecorator:
-    """Expect recent rows in the whole table. See `Fresh`."""
+    """Expects recent rows in the whole table. See `Fresh`."""
     return _wrap_expectation(Fresh(name=name, or_fail=or_fail, column=column, within=within))
 
 
 def expect_references(
     name: str, columns: str | tuple[str, ...], *, of: str, of_columns: str | tuple[str, ...] = (), or_fail: bool = False
 ) -> ExpectationDecorator:
-    """Expect the values of the columns to be found in another table. See `References`.
+    """Expects the values of the columns to occur in another table. See `References`.
 
-    of_columns: the columns there; by default they have the same names.
+    of_columns: the columns of that table; by default they have the same names.
     """
     owner = f"Expectation '{name}'"
     found = check_names(columns, "columns", owner)

@@ -1,1 +1,1 @@
-"""What is declared as SQL text, transforms and schemas, taken apart without Spark."""
+"""Takes apart SQL texts of declarations, transforms and schemas, without Spark."""

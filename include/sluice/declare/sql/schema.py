@@ -1,8 +1,8 @@
-"""`schema=`: DDL of a table's columns, with NOT NULL, COMMENT and CHECK, split into what Spark reads and what is checked.
+"""`schema=`: DDL of a table's columns with NOT NULL, COMMENT and CHECK, split into what Spark reads and what is checked.
 
-device_id BIGINT NOT NULL COMMENT 'which device', heartrate DOUBLE CHECK (heartrate > 0), CONSTRAINT in_order CHECK (start < stop)
+    device_id BIGINT NOT NULL COMMENT 'which device', heartrate DOUBLE CHECK (heartrate > 0), CONSTRAINT in_order CHECK (start < stop)
 
-The columns of DDL text, with their types in one spelling: to compare two schemas, or to ask for a name, without Spark.
+Also gives the columns of DDL text with their types in one spelling, to compare two schemas or look up a name without Spark.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True)
 class SchemaCheck:
-    """A condition on each row. columns: the words and names in it that are columns of the schema."""
+    """A condition on each row. columns: the columns of the schema that it mentions."""
 
     name: str
     condition: str
@@ -81,7 +81,7 @@ class SchemaCheck:
 
 @dataclass(frozen=True)
 class SchemaText:
-    """What a `schema=` says. ddl: of the columns, with NOT NULL and COMMENT, as Spark reads it."""
+    """The parts of a `schema=`. ddl: the columns with NOT NULL and COMMENT, as Spark reads them."""
 
     ddl: str
     columns: tuple[str, ...]
@@ -89,7 +89,7 @@ class SchemaText:
     checks: tuple[SchemaCheck, ...]
 
     def expectations(self, action: Action) -> tuple[Expectation, ...]:
-        """Its NOT NULLs, as `not_null_<column>`, and its CHECKs, by their names, as rules for single rows."""
+        """Its NOT NULLs, named `not_null_<column>`, and its CHECKs, under their names, as expectations on single rows."""
         nulls = [
             SchemaCheck(not_null_rule_name(name), f"{quote_identifier(name)} IS NOT NULL", frozenset({name}))
             for name in self.not_null
@@ -103,13 +103,13 @@ def quote_identifier(name: str) -> str:
 
 
 def not_null_rule_name(column: str) -> str:
-    """The name of the rule that a column is not NULL."""
+    """The name of the rule that forbids NULL in a column."""
     return f"not_null_{_plain_identifier(column)}"
 
 
 @cache
 def split_schema_declaration(text: str, owner: str) -> SchemaText:
-    """Split a schema's DDL. owner: as in "Table 'heart_rate'". Raises DeclarationError, naming the column, for what is not understood."""
+    """Splits a schema's DDL. owner: as in "Table 'heart_rate'". Raises DeclarationError that names the column that cannot be parsed."""
     columns: dict[str, str] = {}
     not_null: list[str] = []
     raw: list[tuple[str | None, str, str]] = []
@@ -131,7 +131,7 @@ def split_schema_declaration(text: str, owner: str) -> SchemaText:
 
 
 def _split_schema_parts(found: Part, owner: str) -> list[Part]:
-    """The parts between commas that stand in no brackets; `<` is a bracket in a type only, not in a condition."""
+    """The parts between commas outside brackets. `<` is a bracket only within a type, not within a condition."""
     parts: list[list[Token]] = [[]]
     opened: list[str] = []
     for token in found:
@@ -154,7 +154,7 @@ def _close_bracket(opened: list[str], bracket: str, owner: str) -> None:
 
 
 def _is_column(part: Part) -> bool:
-    """Whether a part that starts with a word of constraints is a column of that name, as in "check BOOLEAN"."""
+    """Whether a part that starts with a constraint keyword is a column of that name, as in "check BOOLEAN"."""
     words = [token for token in part if token.kind != "space"]
     return len(words) > 1 and words[1].text.upper() in _TYPES and not (len(words) > 2 and words[2].says("CHECK"))
 
@@ -187,7 +187,7 @@ def _parse_column(part: Part, owner: str) -> tuple[str, str, bool, list[tuple[st
 
 
 def _parse_checks(part: Part, owner: str) -> list[tuple[str | None, str]]:
-    """The names and conditions of CHECK (...) and CONSTRAINT name CHECK (...), one or several after each other."""
+    """The names and conditions of one or several CHECK (...) or CONSTRAINT name CHECK (...)."""
     words, found, name = [*part], [], None
     while words := [*strip_blank_tokens(tuple(words))]:
         if words[0].says("CONSTRAINT"):
@@ -208,7 +208,7 @@ def _parse_checks(part: Part, owner: str) -> list[tuple[str | None, str]]:
 
 
 def _name_checks(raw: Sequence[tuple[str | None, str, str]], columns: tuple[str, ...], owner: str) -> tuple[SchemaCheck, ...]:
-    """Checks with names: their own, or `check_<column>`, or `check`, with a number where that is taken."""
+    """The checks with names: their own, or `check_<column>`, or `check`, with a number if that is taken."""
     checks: dict[str, SchemaCheck] = {}
     for given, condition, column in raw:
         if given is not None and not is_valid_name(given):
@@ -246,7 +246,7 @@ _SAME_TYPE = {
 
 
 def parse_column_types(ddl: str) -> dict[str, str]:
-    """By name, as written, the type of each column: in lower case, without comments, NOT NULL and layout."""
+    """The type of each column by its name as written: in lower case, without comments, NOT NULL and layout."""
     found = {}
     for part in _split_columns(tuple(token for token in split_into_tokens(ddl) if token.kind != "space")):
         if part:
@@ -255,7 +255,7 @@ def parse_column_types(ddl: str) -> dict[str, str]:
 
 
 def _split_columns(found: Part) -> list[Part]:
-    """The parts between commas that stand in no brackets. What stands in quotes is one token."""
+    """The parts between commas outside brackets. A quoted text is one token."""
     parts: list[list[Token]] = [[]]
     depth = 0
     for token in found:
@@ -268,7 +268,7 @@ def _split_columns(found: Part) -> list[Part]:
 
 
 def _canonical_type_words(kind: Part) -> Iterator[str]:
-    """The words and signs of a type, in one spelling. A colon before the type of a field may be left out."""
+    """The words and signs of a type in one spelling. The colon before a field's type is optional."""
     at = 0
     while at < len(kind):
         token, following = kind[at], kind[at + 1] if at + 1 < len(kind) else None

@@ -1,4 +1,4 @@
-"""SQL texts of declarations: their words and signs, without a parser; and transforms declared as one, a query of what they read alone."""
+"""SQL texts of declarations: splits them into tokens without a parser, and builds the transform of one that is a query."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Token:
-    """A part of a SQL text. name: an identifier in backquotes; text: a literal in quotes."""
+    """A part of an SQL text. name: an identifier in backquotes; text: a literal in quotes."""
 
     kind: Kind
     text: str
 
     def says(self, *words: str) -> bool:
-        """Whether it is one of these words or signs, however it is capitalised."""
+        """Whether it is one of these words or signs, in any case."""
         return self.kind in ("word", "sign") and self.text.upper() in words
 
     @property
     def identifier(self) -> str:
-        """The name that it is, without its quotes."""
+        """Its name without the quotes."""
         return self.text[1:-1].replace("``", "`") if self.kind == "name" else self.text
 
 
@@ -48,19 +48,19 @@ Part = tuple[Token, ...]
 
 
 def split_into_tokens(text: str) -> Iterator[Token]:
-    """The parts of a text, in order; put together they are the text, with a blank for each comment."""
+    """The parts of a text, in order. Joined, they are the text with a blank for each comment."""
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup or "sign"
         yield Token("space", " ") if kind == "comment" else Token(kind, found.group())  # type: ignore[arg-type]
 
 
 def strip_sql_layout(text: str) -> str:
-    """The text without comments, and with one blank where there are any: its layout does not count."""
+    """The text without comments, and with every run of blanks made one, so that layout does not count."""
     return "".join(" " if token.kind == "space" else token.text for token in _collapse_blanks(split_into_tokens(text))).strip()
 
 
 def split_sql_statements(text: str) -> list[str]:
-    """The statements between semicolons, as they are written; of nothing but blanks and comments there is none."""
+    """The statements between semicolons, as written, without those that hold only blanks and comments."""
     starts = [0, *(found.end() for found in _TOKEN.finditer(text) if found.group() == ";"), len(text) + 1]
     parts = [text[start : end - 1] for start, end in itertools.pairwise(starts)]
     return [part for part in parts if strip_sql_layout(part)]
@@ -75,7 +75,7 @@ def _collapse_blanks(found: Iterator[Token]) -> Iterator[Token]:
 
 
 def find_bracket_end(found: Sequence[Token]) -> int:
-    """Where the bracket ends that the first token opens: the position after it."""
+    """The position after the bracket that closes the one the first token opens."""
     depth = 0
     for position, token in enumerate(found):
         depth += token.says("(") - token.says(")")
@@ -85,7 +85,7 @@ def find_bracket_end(found: Sequence[Token]) -> int:
 
 
 def tokens_outside_brackets(found: Part) -> Part:
-    """The tokens that stand in no brackets."""
+    """The tokens outside brackets."""
     kept, depth = [], 0
     for token in found:
         depth -= token.says(")", ">")
@@ -96,7 +96,7 @@ def tokens_outside_brackets(found: Part) -> Part:
 
 
 def find_first_word(found: Part, *words: str) -> int:
-    """The position of the first of these words that stands in no brackets; the length where there is none."""
+    """The position of the first of these words outside brackets, or the length if there is none."""
     depth = 0
     for position, token in enumerate(found):
         depth += token.says("(", "<") - token.says(")", ">")
@@ -116,7 +116,7 @@ def strip_blank_tokens(part: Part) -> Part:
 
 
 def join_tokens(part: Sequence[Token]) -> str:
-    """Tokens as text."""
+    """Joins tokens into text."""
     return "".join(token.text for token in part).strip()
 
 
@@ -132,14 +132,14 @@ _OF_ROWS = (
     "stack",
     "json_tuple",
 )
-"""Functions in FROM that make rows of their arguments only; others may read tables."""
+"""Functions in FROM that make rows from their arguments alone; other functions may read tables."""
 
 
 def build_sql_transform(text: str, reads: tuple[str, ...], owner: str = "A SQL text") -> Callable[..., DataFrame]:
-    """The function of the frames that are read, in the order of `reads`, that gives what the text selects from them.
+    """Builds a function that runs the query over the frames that are read, in the order of `reads`.
 
-    Raises DeclarationError where the text is no single query or does not name what it reads; the function, which knows Spark's parser,
-    where it reads anything else.
+    Raises DeclarationError if the text is not a single query or does not name what it reads. The function itself, which has Spark's
+    parser, raises it if the query reads anything else.
     """
     query = _extract_single_query(text, owner)
     _check_mentions(query, reads, owner)
@@ -154,7 +154,7 @@ def build_sql_transform(text: str, reads: tuple[str, ...], owner: str = "A SQL t
 
 
 def _extract_single_query(text: str, owner: str) -> str:
-    """The text's one statement, without the semicolon at its end."""
+    """The text's only statement, without the semicolon at its end."""
     found = split_sql_statements(text)
     if len(found) != 1:
         raise DeclarationError(f"{owner}: its SQL text {'has several statements' if found else 'is empty'}; it is one query.")
@@ -174,11 +174,11 @@ def _check_mentions(text: str, reads: tuple[str, ...], owner: str) -> None:
 
 
 def _check_reads(session: SparkSession, query: str, reads: tuple[str, ...], owner: str) -> None:
-    """Raises DeclarationError where the query reads a name that is neither in `reads` nor made in it by WITH."""
+    """Raises DeclarationError if the query reads a name that is neither in `reads` nor defined by a WITH in it."""
     try:
         plan = session._jsparkSession.sessionState().sqlParser().parseQuery(query)
     except Exception as error:
-        if type(error).__name__ != "ParseException":  # nothing of pyspark is imported in this room
+        if type(error).__name__ != "ParseException":  # This room imports nothing of pyspark.
             raise
         raise DeclarationError(f"{owner}: its SQL text is no query that Spark understands: {_first_line(error)}") from None
     for name in _find_read_relations(plan, frozenset()):
@@ -189,7 +189,7 @@ def _check_reads(session: SparkSession, query: str, reads: tuple[str, ...], owne
 
 
 def _find_read_relations(plan: Any, made: frozenset[str]) -> Iterator[str]:
-    """The names of what a parsed query reads, those apart that its WITHs make. made: by the WITHs around it, in lower case."""
+    """The names that a parsed query reads, except those its WITHs define. made: the names of the WITHs around it, in lower case."""
     if plan.nodeName() == "UnresolvedWith":
         recursive = plan.allowRecursion()
         for name, definition in ((pair._1(), pair._2()) for pair in _list_scala_sequence(plan.cteRelations())):
@@ -201,7 +201,7 @@ def _find_read_relations(plan: Any, made: frozenset[str]) -> Iterator[str]:
 
 
 def _find_own_relations(plan: Any) -> Iterator[str]:
-    """What this part of a query reads by itself."""
+    """The names that this part of a query reads directly."""
     kind = plan.nodeName()
     if kind == "UnresolvedRelation":
         yield ".".join(str(part) for part in _list_scala_sequence(plan.multipartIdentifier()))
@@ -215,7 +215,7 @@ def _find_own_relations(plan: Any) -> Iterator[str]:
 
 @contextmanager
 def _register_temporary_views(session: SparkSession, frames: dict[str, DataFrame]) -> Iterator[None]:
-    """The frames as temporary views by name. What a person has under such a name is there again afterwards."""
+    """Registers the frames as temporary views by name. A view that the user already had under such a name is restored afterwards."""
     catalog = session._jsparkSession.sessionState().catalog()
     before = {name: session.table(name) for name in frames if catalog.getTempView(name).isDefined()}
     for name, frame in frames.items():
