@@ -1,7 +1,7 @@
-"""The checkpoint directory: everything that autoload_to_table keeps, and which table and source it is of.
+"""The checkpoint directory: all that autoload_to_table keeps, and which table and source it belongs to (autoload.json).
 
-autoload.json says the latter. A directory that says something else, or that somebody else filled, is refused: its deliveries would
-count as ingested though this table never got them.
+A directory that belongs to others, or that somebody else filled, is refused: its deliveries would count as ingested although this table
+never got them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OF_THE_LEASE = (*LEASE_FILES, f".{LEASE_DESCRIPTION}.*.tmp")
 
 @dataclass(frozen=True)
 class AutoloadPlaces:
-    """Where things lie: all in the checkpoint directory, but for the table and the folder of the data."""
+    """Where things lie: all in the checkpoint directory, except the table and the data's folder."""
 
     folder: Path
     data: Path
@@ -31,15 +31,15 @@ class AutoloadPlaces:
 
     @property
     def landing(self) -> Path:
-        """The folder that the data's folder lies in."""
+        """The parent of the data's folder."""
         return self.data.parent
 
     def table(self, name: str) -> str:
-        """The one table there is."""
+        """The path of the only table."""
         return self.path
 
     def quarantine(self, name: str) -> str:
-        """Where the rows and files lie that the table did not accept."""
+        """The path of the rows and files that the table did not accept."""
         return str(self.folder / QUARANTINE)
 
     def checkpoints(self, flow: str) -> str:
@@ -47,22 +47,20 @@ class AutoloadPlaces:
         return str(self.folder / "checkpoints" / flow)
 
     def bookkeeping(self, name: str) -> str:
-        """Where the deliveries, the outcomes and so on lie."""
+        """The folder of deliveries, outcomes and other records."""
         return str(self.folder / name)
 
     def stop_request(self, run: str) -> Path:
-        """The file whose presence asks the run to stop before its next batch."""
+        """The file that, once it exists, makes the run stop before its next batch."""
         return self.folder / "stop_requests" / run
 
 
 @dataclass(frozen=True)
 class CheckpointPurpose:
-    """What a checkpoint directory is of. source: its name. made_here: whether the table was not there before.
+    """What a checkpoint directory belongs to. source: the source's name. made_here: whether this directory's first run made the table.
 
-    first_delivery: the number of its first delivery.
-
-    Numbers of deliveries are in the table, too, and tell whether a delivery has been written: two directories that write into
-    one table must not give the same.
+    first_delivery: the number of its first delivery. The table also holds the numbers of deliveries, and they show whether a delivery
+    has been written, so two directories that write into one table must not use the same numbers.
     """
 
     source: str
@@ -76,7 +74,7 @@ class CheckpointPurpose:
 
 
 def read_checkpoint_purpose(folder: Path) -> CheckpointPurpose | None:
-    """What the directory is of; None where it is new. Raises UsageError where it is no checkpoint directory of autoload_to_table."""
+    """Reads what the directory belongs to; None if it is new. Raises UsageError if it is no checkpoint directory of autoload_to_table."""
     try:
         said = json.loads((folder / _FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -92,12 +90,12 @@ def read_checkpoint_purpose(folder: Path) -> CheckpointPurpose | None:
 
 
 def write_checkpoint_purpose(folder: Path, new: CheckpointPurpose) -> None:
-    """Write down what the directory is of."""
+    """Writes what the directory belongs to."""
     write_json_durably(folder / _FILE, asdict(new), indent=1)
 
 
 def refuse_foreign_checkpoint(folder: Path, known: CheckpointPurpose, data: Path, source_format: str, path: str | None) -> None:
-    """Raises UsageError where the directory is of another source or table, or of one that was made anew since."""
+    """Raises UsageError if the directory belongs to another source or table, or to a table that has been made anew since."""
     another = "Give another checkpoint directory: each pair of source and table has its own."
     if (known.data_source, known.source_format) != (str(data), source_format):
         raise UsageError(
@@ -118,7 +116,7 @@ def refuse_foreign_checkpoint(folder: Path, known: CheckpointPurpose, data: Path
 
 
 def choose_first_delivery(table_is_new: bool) -> int:
-    """The first number for a new directory: 1 for a new table; any of 2^31 ranges of 2^32 for one that others may write, too."""
+    """The first number for a new directory: 1 for a new table, else one of 2^31 ranges of 2^32, since others may write the table too."""
     return 1 if table_is_new else ((secrets.randbits(31) | 1) << 32) + 1
 
 

@@ -32,7 +32,7 @@ _HERE = frozenset({
     ),
     *("clean_source", "clean_after_days"),
 })
-"""What of a Source can be said without a pipeline. The rest is about people, dates and other tables, which nobody here looks after."""
+"""The options of Source that work without a pipeline. The others are about people, dates and other tables, which autoload lacks."""
 
 _TYPES = {f.name: str(f.type) for f in fields(Source) if f.name in _HERE}
 _OF_PIPELINES = tuple(f.name for f in fields(Source) if f.name not in (*_BY_ARGUMENTS, *_HERE))
@@ -54,7 +54,7 @@ ALIASES = {
     "sep": "delimiter",
     "charset": "encoding",
 }
-"""Auto Loader's and Spark's spellings, and what they are called here. Letter case does not matter, as it does not there."""
+"""Spellings of Auto Loader and Spark, with the names used here. As there, letter case does not matter."""
 
 _VALUES: dict[str, dict[str, dict[str, Any]]] = {
     "cloudFiles.schemaEvolutionMode": {
@@ -84,7 +84,7 @@ _LOWER_ALIASES = {name.lower(): name for name in (*ALIASES, *_NEEDLESS)}
 
 
 def build_autoload_source(name: str, path: str, source_format: str, options: Mapping[str, object]) -> Source:
-    """The source that the arguments describe. Raises UsageError for an option that is none, with the nearest name, or said twice."""
+    """Builds the source that the arguments describe. Raises UsageError for an option given twice or unknown, with the nearest name."""
     format_ = source_format.lower()
     said: dict[str, Any] = {}
     by: dict[str, str] = {}
@@ -101,7 +101,7 @@ def build_autoload_source(name: str, path: str, source_format: str, options: Map
 
 
 def _translate_option(option: str, value: object) -> dict[str, Any]:
-    """What an option says, as fields of Source."""
+    """Translates an option into fields of Source."""
     known = option.lower() if option.lower() in _TYPES else _LOWER_ALIASES.get(option.lower())
     if known in _TYPES:
         return {str(known): _convert_option_value(option, value, _TYPES[str(known)])}
@@ -129,7 +129,7 @@ def _translate_choice(option: str, value: object, choices: Mapping[str, dict[str
 
 
 def _convert_option_value(option: str, value: object, wanted: str) -> object:
-    """The value as the field wants it: Auto Loader's options are texts."""
+    """Converts the value to the field's type: Auto Loader's options are texts."""
     if wanted == "bool":
         found = {"true": True, "false": False}.get(str(value).lower())
         if found is None:

@@ -1,4 +1,4 @@
-"""The caller's Spark session, and one of its kind for the engine, which marks commits by settings of the session."""
+"""The caller's Spark session, and a sibling session for the engine, which marks commits by session settings."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CONFIGURATION = {
-    # What the engine relies on, whatever the caller's session is set to.
+    # The settings that the engine relies on, whatever the caller's session has.
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.caseSensitive": "false",
     "spark.sql.sources.partitionOverwriteMode": "static",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
     "spark.sql.legacy.javaCharsets": "true",
-    # Logs are short: made for long ones, their state is 50 partitions.
+    # These logs are short; the default of 50 partitions is made for long ones.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 
 
 def find_active_session() -> SparkSession:
-    """The session of the calling thread. Raises UsageError where there is none, or where it has no Delta Lake."""
+    """The session of the calling thread. Raises UsageError if there is none, or if it lacks Delta Lake."""
     from pyspark.sql import SparkSession
 
     context: Any = SparkContext._active_spark_context
@@ -39,7 +39,7 @@ def find_active_session() -> SparkSession:
         raise UsageError(
             "autoload_to_table works in the active Spark session of this process, and there is none. Start one first."
         )
-    # Asked in the JVM: PySpark's own answer is whichever session made a frame last, in any thread.
+    # Asks the JVM: PySpark would return the session that last made a frame, in any thread.
     of_jvm = context._jvm.org.apache.spark.sql.classic.SparkSession
     found = of_jvm.getActiveSession()
     session = SparkSession(context, (found if found.isDefined() else of_jvm.getDefaultSession()).get())
@@ -54,7 +54,7 @@ def find_active_session() -> SparkSession:
 
 
 def open_sibling_session(caller: SparkSession) -> SparkSession:
-    """A session of its own with the caller's catalogs and database."""
+    """Opens a new session with the caller's catalogs and database."""
     session = caller.newSession()
     for name, value in caller.conf.getAll.items():
         if name.startswith("spark.sql.catalog."):
@@ -69,14 +69,14 @@ def open_sibling_session(caller: SparkSession) -> SparkSession:
 
 
 def _configure_python_workers(context: SparkContext) -> None:
-    """Large batches are read by Python workers. On one machine, and unless the caller says which, they are of this process's Python."""
+    """Makes Python workers, which read large batches, run this process's Python: on one machine, unless the caller chose another."""
     if not str(context.master).startswith("local"):
         return
     if "PYSPARK_PYTHON" not in os.environ and not context.getConf().contains("spark.pyspark.python"):
         context.pythonExec = sys.executable
     try:
         distribution("sluice")
-    except PackageNotFoundError:  # it is only on this process's path
+    except PackageNotFoundError:  # it is not installed, only on this process's path
         known = context.environment.get("PYTHONPATH", "")
         ours = str(Path(sluice.__file__).parents[1])
         if ours not in known.split(os.pathsep):
@@ -84,7 +84,7 @@ def _configure_python_workers(context: SparkContext) -> None:
 
 
 class _ActiveSessionGuard:
-    """Lets PySpark's active session be the same afterwards: it is one variable for all threads, which making a frame sets."""
+    """Restores PySpark's active session afterwards: it is one variable for all threads, and making a frame sets it."""
 
     def __init__(self) -> None:
         self._lock, self._inside = threading.Lock(), 0
@@ -108,4 +108,4 @@ class _ActiveSessionGuard:
 
 
 given_back = _ActiveSessionGuard()
-"""Around all work of other threads; runs may overlap, and the last to end restores what was before the first."""
+"""Wraps all work of other threads. Runs may overlap; the last to end restores the session from before the first."""

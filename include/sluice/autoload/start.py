@@ -1,4 +1,4 @@
-"""autoload_to_table: checks what it is given, sees that the table is there, and starts the ingestion, to wait for, to stop, and to ask."""
+"""autoload_to_table: checks its arguments, makes the table if needed, and starts an ingestion to wait for, stop or query."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _COUNTS = ("rows", "rescued", "quarantined", "suppressed")
 def autoload_to_table(
     data_source: str | Path, source_format: str, table_name: str | Path, checkpoint_directory: str | Path, **options_: object
 ) -> Autoload:
-    """Ingest everything in a folder that this table has not got yet. The four arguments suffice.
+    """Ingests everything in a folder that the table does not have yet. The four arguments suffice.
 
-    data_source: a folder on a local disk; its sub-folders are searched. source_format: json, csv, parquet, text or binary.
-    table_name: a table in the catalog of the active Spark session ("visits", "gym.visits") or a path ("/lake/visits"); it is made
-    unless it is there. checkpoint_directory: holds all that is remembered: deliveries and what became of each, the schema log,
-    quarantine. One for each pair of source and table. options_: those of `sluice.declare.Source` by name (schema, schema_hints,
-    infer_types, schema_evolution, pattern ...), or as Auto Loader spells them ("cloudFiles.schemaHints").
+    data_source: a folder on a local disk, searched with its sub-folders. source_format: json, csv, parquet, text or binary. table_name:
+    a table in the catalog of the active Spark session ("visits", "gym.visits") or a path ("/lake/visits"); it is made if it does not
+    exist. checkpoint_directory: holds all that is remembered: the deliveries and their outcomes, the schema log, the quarantine. Use
+    one for each pair of source and table. options_: those of `sluice.declare.Source` by name (schema, schema_hints, infer_types,
+    schema_evolution, pattern ...), or as Auto Loader spells them ("cloudFiles.schemaHints").
 
     Returns at once; `awaitTermination()` waits until everything that is there now is in the table. Call it again when there is more.
     Raises UsageError for a wrong argument, LeaseHeld while another run has the checkpoint directory.
@@ -78,11 +78,11 @@ def autoload_to_table(
 def _prepare_ingestion(
     session: SparkSession, run: str, source: Source, data: Path, folder: Path, target: AutoloadTarget
 ) -> tuple[CheckpointPurpose, Workspace]:
-    """Under the lease: see that the directory is this source's and table's, and that the table is there."""
+    """Under the lease, checks that the directory belongs to this source and table, and that the table exists."""
     declared = build_declaration_graph(_PIPELINE, [source])
 
     def workspace_at(path: str) -> Workspace:
-        nothing = folder / "none"  # no secrets, no truth: nothing of a lake is asked for
+        nothing = folder / "none"  # no secrets, no truth: nothing of a lake is needed
         settings = Settings(folder, str(folder), data.parent, nothing, nothing, nothing)
         return Workspace(settings, declared, session, run, elsewhere=AutoloadPlaces(folder, data, path))
 
@@ -95,7 +95,7 @@ def _prepare_ingestion(
     if not is_new:
         targets.refuse_conflicting_types(session, target, source)
     path = targets.create_autoload_target(session, target, append.bronze_table_shape(workspace, source))
-    _refuse_nested_folders(data, folder, path)  # of a name, only now it is known where it lies
+    _refuse_nested_folders(data, folder, path)  # the location of a named table is known only now
     workspace = workspace_at(path)
     if purpose is None:
         first = checkpoint.choose_first_delivery(is_new)
@@ -107,7 +107,7 @@ def _prepare_ingestion(
 
 
 def _adopt_existing_columns(workspace: Workspace, source: Source) -> None:
-    """The columns of a table that was there before are those that records are read into, in their types."""
+    """Makes the columns of an existing table those that records are read into, with their types."""
     if source.widen_types:
         raise UsageError(
             "autoload_to_table: widen_types makes a table anew, which is not done to one that was there before. Leave it out."
@@ -118,7 +118,7 @@ def _adopt_existing_columns(workspace: Workspace, source: Source) -> None:
 
 
 def _refuse_nested_folders(data: Path, folder: Path, table: str | None) -> None:
-    """What is written must not lie where it is read from, nor the data in the table, whose VACUUM would remove it."""
+    """Refuses output inside the folder that is read, and data inside the table, where VACUUM would remove it."""
     path = Path(table).resolve() if table else None
     for what, place in (("checkpoint directory", folder), ("table", path)):
         if place is not None and (place == data or data in place.parents):
@@ -133,9 +133,9 @@ def _refuse_nested_folders(data: Path, folder: Path, table: str | None) -> None:
 
 
 class Autoload:
-    """One run over a folder: everything that is there now, then it ends. Like a StreamingQuery with trigger availableNow.
+    """One run over a folder: takes everything that is there now, then ends. Like a StreamingQuery with trigger availableNow.
 
-    id: of the source in its checkpoint directory. runId: of this run; it is in the table's history. name: the table's.
+    id: that of the source in its checkpoint directory. runId: that of this run, which the table's history shows. name: the table's.
     """
 
     def __init__(self, workspace: Workspace, source: Source, name: str, first_delivery: int, lease: ExitStack) -> None:
@@ -148,11 +148,11 @@ class Autoload:
 
     @property
     def isActive(self) -> bool:
-        """Whether it is still under way."""
+        """Whether it is still running."""
         return bool(self._thread.is_alive())
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
-        """Wait until it ends, so many seconds at most. Returns whether it has ended. Raises what it failed with."""
+        """Waits until it ends, or for so many seconds. Returns whether it has ended. Raises the error it failed with."""
         self._thread.join(timeout)
         if self.isActive:
             return False
@@ -161,7 +161,7 @@ class Autoload:
         return True
 
     def stop(self) -> None:
-        """End it at the next batch's boundary, and wait for that. What is committed stays; the next call goes on from there."""
+        """Ends it after the current batch, and waits for that. What is committed stays; the next call goes on from there."""
         request = self._workspace.places.stop_request(self.runId)
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
@@ -169,31 +169,31 @@ class Autoload:
         request.unlink(missing_ok=True)
 
     def exception(self) -> SluiceError | None:
-        """What it failed with; None where it has not."""
+        """The error it failed with, or None."""
         return self._error
 
     @property
     def notes(self) -> list[str]:
-        """What else there is to tell of this run: why it started anew, how many files were archived or deleted."""
+        """Further remarks on this run: why it started anew, how many files were archived or deleted."""
         return list(self._report.notes)
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
-        """The batches of this run, oldest first, counted from what is committed: of each what `lastProgress` has of the last."""
+        """The batches of this run, oldest first, counted from what is committed, each in the form of `lastProgress`."""
         batches: dict[int | None, list[dict[str, Any]]] = {}
         for row in ledger.read_delivery_ledger_rows(self._workspace.outcomes):
             if row["run"] == self.runId:
                 batches.setdefault(None if row["batch"] is None else int(str(row["batch"])), []).append(row)
-        # Deliveries that were taken in parts of a batch, or one by one, have no number of a batch.
+        # Deliveries taken in parts of a batch, or one by one, have no batch number.
         return [
             self._progress(batch, rows) for batch, rows in sorted(batches.items(), key=lambda one: (one[0] is None, one[0] or 0))
         ]
 
     @property
     def lastProgress(self) -> dict[str, Any]:
-        """The last batch: its number (None before the first), deliveries and what became of them, numInputRows: the records read.
+        """The last batch: its number (None before the first), its deliveries with their outcomes, and numInputRows, the records read.
 
-        Of these: rows are in the table, rescued of them with something in _rescued_data, quarantined are set aside.
+        Of these records, `rows` are in the table, `rescued` of them with something in _rescued_data, and `quarantined` are set aside.
         """
         return (self.recentProgress or [self._progress(None, [])])[-1]
 
@@ -225,7 +225,7 @@ class Autoload:
                     source, workspace.landing, workspace.deliveries, workspace.outcomes, workspace.run
                 )
                 self._report.notes += cleaned.notes(source)
-                for records in (workspace.deliveries, workspace.outcomes):  # it has no stage `optimize`
+                for records in (workspace.deliveries, workspace.outcomes):  # there is no stage `optimize` here
                     if has_many_small_files(records):
                         join_small_files(records, format_commit_mark(run=workspace.run))
         except StopRequested:

@@ -1,4 +1,4 @@
-"""The table that autoload_to_table writes: by its name in the session's catalog or by its path, there already or made now."""
+"""The table that autoload_to_table writes, given by its catalog name or its path; it exists or is made now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOCAL = re.compile(r"^file:/+")
 
 @dataclass(frozen=True)
 class AutoloadTarget:
-    """A table. said: as the caller named it. name: in the catalog; None: it is a path. path: None where the catalog has yet to choose one."""
+    """A table. said: as the caller named it. name: in the catalog; None for a path. path: None until the catalog chooses one."""
 
     said: str
     name: str | None
@@ -34,13 +34,13 @@ class AutoloadTarget:
 
     @property
     def short(self) -> str:
-        """The last part of its name, as a name for the source: lower-case snake case."""
+        """The last part of its name in lower-case snake case, as a name for the source."""
         last = Path(self.path).name if self.name is None and self.path else (self.name or "").replace("`", "").split(".")[-1]
         return re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_0123456789") or "records"
 
 
 def resolve_local_folder(said: str | Path, what: str) -> Path:
-    """A folder on this machine, from "/x", "file:/x" or a relative path. Raises UsageError for any other address."""
+    """Resolves a folder on this machine, from "/x", "file:/x" or a relative path. Raises UsageError for any other address."""
     text = _LOCAL.sub("/", str(said))
     if "://" in text or re.match(r"[a-z][a-z0-9+.-]+:/", text):
         raise UsageError(f"autoload_to_table: {what} is a folder on a local disk, not '{said}'.")
@@ -48,7 +48,7 @@ def resolve_local_folder(said: str | Path, what: str) -> Path:
 
 
 def find_autoload_target(session: SparkSession, table_name: str) -> AutoloadTarget:
-    """The table of that name or path. Raises UsageError where it is no Delta table on a local disk, and for no name at all."""
+    """The table of that name or path. Raises UsageError for an empty name, or if it is no Delta table on a local disk."""
     quoted = _BY_PATH.fullmatch(table_name)
     if quoted or "/" in table_name:
         return AutoloadTarget(
@@ -73,7 +73,7 @@ def find_autoload_target(session: SparkSession, table_name: str) -> AutoloadTarg
 
 
 def create_autoload_target(session: SparkSession, target: AutoloadTarget, shape: TableShape) -> str:
-    """Make the table unless it is there, then see that it has Sluice's columns. Returns its path. Errors as of `find_autoload_target`."""
+    """Makes the table unless it exists, and adds Sluice's columns. Returns its path. Raises as `find_autoload_target` does."""
     try:
         if target.path is None:
             tables.create_catalog_table(session, target.said, shape)
@@ -87,7 +87,7 @@ def create_autoload_target(session: SparkSession, target: AutoloadTarget, shape:
 
 
 def has_delta_table(target: AutoloadTarget) -> bool:
-    """Whether there is a Delta table already."""
+    """Whether a Delta table already exists."""
     return target.path is not None and log.is_delta_table(target.path)
 
 
@@ -98,7 +98,7 @@ def read_own_columns(session: SparkSession, path: str) -> StructType:
 
 
 def refuse_conflicting_types(session: SparkSession, target: AutoloadTarget, source: Source) -> None:
-    """Raises UsageError where the source declares a column of the table in another type: the table would be made anew."""
+    """Raises UsageError if the source declares a column of the table with another type: that would make the table anew."""
     there = {field.name.lower(): field.dataType for field in read_own_columns(session, str(target.path))}
     for option, ddl in (("schema", source.ddl), ("schema_hints", source.schema_hints)):
         for field in tables.parse_ddl_schema(ddl or ""):
@@ -111,14 +111,14 @@ def refuse_conflicting_types(session: SparkSession, target: AutoloadTarget, sour
 
 
 def _refuse_missing_database(session: SparkSession, name: str) -> None:
-    """A name is database.table: make sure that the database is there, before a table is made in it."""
+    """For a name such as database.table, checks that the database exists before a table is made in it."""
     database = name.rpartition(".")[0]
     if database and not session.catalog.databaseExists(database):
         raise UsageError(f"autoload_to_table: there is no database '{database}'. Make it first: CREATE DATABASE {database}")
 
 
 def _add_technical_columns(session: SparkSession, target: AutoloadTarget) -> None:
-    """A table that somebody else made gets Sluice's columns; its rows so far have NULL there."""
+    """Adds Sluice's columns to a table that somebody else made; they are NULL in its existing rows."""
     path = str(target.path)
     there = {field.name.lower(): field.dataType for field in table_frames.read_table(session, path).schema}
     wanted = tables.parse_ddl_schema(TECHNICAL)

@@ -1,11 +1,11 @@
-"""Facts without the person: rows of bronze that stay when an erased person leaves them, and the tables made of them.
+"""Facts without the person: bronze rows that stay after their person is erased, and the tables made from them.
 
-A table is always the fold of bronze. So what a table is to keep, bronze keeps: the row, with NULL for its subject and its personal columns,
-and a mark. Tables whose rows an erasure deletes do not see marked rows.
+A table is always the fold of bronze, so bronze must keep whatever a table is to keep: the row, with NULL in its subject and personal
+columns, and a mark. Tables whose rows an erasure deletes do not see marked rows.
 
-Of a person in another person's record (`Source(also_subjects=)`) only the cell becomes NULL. The list of erased people decides on it as it
-does on a subject: in the form of its domain, and by the time of the record. Bronze marks these rows too, so that tables are folded again
-from them, and landed files are rewritten.
+For a person in another person's record (`Source(also_subjects=)`), only the cell becomes NULL. The suppression list judges such a cell
+as it judges a subject: in its domain's form, and by the time of the record. Bronze marks these rows too, so that tables are folded
+again from them and landed files are rewritten.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MARK = "_anonymised"
-"""The column of bronze that says so. It comes with the first such row."""
+"""The bronze column that marks an anonymised row. It is added with the first such row."""
 
 
 def keeps_anonymised_facts(graph: Graph, source: Source) -> bool:
-    """Whether a table keeps the facts in an erased person's records of the source."""
+    """Whether any table keeps the facts from an erased person's records of the source."""
     return any(table.on_erasure == "anonymise" and table.reads[0] == source.table for table in graph.tables.values())
 
 
 def anonymised_columns(graph: Graph, source: Source) -> frozenset[str]:
-    """The columns of a source's bronze table that become NULL; rescued data is among them, since it may hold anything."""
+    """The columns of a source's bronze table that become NULL, including rescued data, which may hold anything."""
     return frozenset().union(*(one.private for one in graph.feeding(source.table)), ("_rescued_data",))
 
 
 def find_marked_deliveries(path: str, mark: str = MARK) -> list[int]:
-    """The deliveries that have rows without their person in a bronze table. Read without a JVM."""
+    """The deliveries with anonymised rows in a bronze table. Read without a JVM."""
     there = find_table_snapshot(path)
     if there is None or mark not in there.column_names:
         return []
@@ -46,7 +46,7 @@ def find_marked_deliveries(path: str, mark: str = MARK) -> list[int]:
 
 
 def count_marked_rows(path: str) -> int:
-    """How many rows of a bronze table are marked; only tables that keep facts see them. Read without a JVM."""
+    """The number of marked rows in a bronze table; only tables that keep facts see them. Read without a JVM."""
     there = find_table_snapshot(path)
     if there is None or MARK not in there.column_names:
         return 0
@@ -54,7 +54,7 @@ def count_marked_rows(path: str) -> int:
 
 
 def anonymise_rows(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
-    """The rows, marked, with NULL in these columns; the others in the same order."""
+    """Marks the rows and puts NULL into these columns; the columns keep their order."""
     kinds = {field.name: field.dataType for field in frame.schema}
     names = {name.lower() for name in columns}
     nothing = {name: F.lit(None).cast(kind) for name, kind in kinds.items() if name.lower() in names}
@@ -62,7 +62,7 @@ def anonymise_rows(frame: DataFrame, columns: frozenset[str]) -> DataFrame:
 
 
 def bronze_rows_for_table(table: Table[Any], bronze: DataFrame) -> DataFrame:
-    """The rows of bronze that a table is made of."""
+    """The rows of bronze that a table is made from."""
     bronze = bronze.drop(CELL_MARK)
     if MARK not in bronze.columns:
         return bronze
@@ -71,13 +71,13 @@ def bronze_rows_for_table(table: Table[Any], bronze: DataFrame) -> DataFrame:
 
 
 CELL_MARK = "_sluice_without_others"
-"""The column of bronze that says so. It comes with the first such row."""
+"""The bronze column that marks a row with an emptied cell. It is added with the first such row."""
 RESCUED, RECORD = "_rescued_data", "_record"
 _HELD = "_sluice_held_"
 
 
 def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
-    """The person in a cell, as text: from its column, from rescued data, or from a text that could not be read, beside its name."""
+    """The person in a cell, as text: from its column, from rescued data, or from an unreadable text beside its name."""
     name = next((one for one in frame.columns if one.lower() == column.lower()), None)
     found = [F.col(f"`{name}`").cast("string")] if name else []
     found += [F.get_json_object(RESCUED, f"$.{column}")] if RESCUED in frame.columns else []
@@ -88,12 +88,12 @@ def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
 
 
 def erased_cell_flag(column: str) -> str:
-    """The column that says whether that cell of a row holds an erased person."""
+    """The name of the flag column that says whether that cell holds an erased person."""
     return f"{_HELD}{column}"
 
 
 def empty_flagged_cells(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame:
-    """The frame with NULL in flagged cells and without the flags. Rescued data of such a cell goes too."""
+    """Returns the frame with NULL in flagged cells and without the flags. The rescued data of such a cell goes too."""
     made: dict[str, Column] = {}
     for field in frame.schema:
         of = [name for name in cells if name.lower() == field.name.lower()]

@@ -1,7 +1,7 @@
-"""Keyed hashes of identifiers: HMAC-SHA256, the same in Python and in Spark; and stand-ins made of them, for a copy that names nobody.
+"""Keyed hashes of identifiers (HMAC-SHA256, equal in Python and in Spark), and stand-ins made from them for anonymous clones.
 
-Spark has no HMAC function, so it is built from SHA-256 and the two pads (RFC 2104). The pads travel as columns of a one-row
-frame: as literals they would stand in plans and event logs.
+Spark has no HMAC function, so it is built from SHA-256 and the two pads (RFC 2104). The pads travel as columns of a one-row frame,
+because literals would appear in plans and event logs.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _BLANKS = (
     "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-"""What Python's strip() takes away; Spark's trim() alone would take spaces only."""
+"""The characters that Python's strip() removes; Spark's trim() alone would remove only spaces."""
 
 
 @dataclass(frozen=True)
 class PseudonymSpec:
-    """A column that is to become a pseudonym. identifier: the column, of any type with one text for each value."""
+    """How to make a pseudonym column. identifier: the column to hash, of any type that writes each value as one text."""
 
     key: bytes
     domain: str
@@ -38,14 +38,14 @@ class PseudonymSpec:
     canonical: Canonical = "text"
 
     def pads(self) -> tuple[bytearray, bytearray]:
-        """The inner and the outer pad of the domain's key."""
+        """The inner and the outer HMAC pad of the domain's key."""
         padded = _domain_key(self.key, self.domain).ljust(_BLOCK, b"\0")
         inner, outer = (bytearray(byte ^ pad for byte in padded) for pad in (0x36, 0x5C))
         return inner, outer
 
 
 def compute_pseudonym(key: bytes, domain: str, identifier: str, canonical: Canonical = "text") -> str | None:
-    """The pseudonym of an identifier in a domain: 64 hex digits. None where its canonical text is empty, as for blanks."""
+    """The pseudonym of an identifier in a domain: 64 hex digits. None if its canonical text is empty, as for blanks."""
     text = canonical_text(identifier, canonical)
     return hmac.new(_domain_key(key, domain), text.encode(), hashlib.sha256).hexdigest() if text else None
 
@@ -61,7 +61,7 @@ def canonical_text(identifier: str, canonical: Canonical) -> str:
 
 
 def canonical_column(identifier: Column, canonical: Canonical) -> Column:
-    """The same as `canonical_text`, in Spark."""
+    """Does in Spark what `canonical_text` does."""
     text = identifier.cast("string")
     if canonical == "digits":
         return F.regexp_replace(text, "[^0-9]", "")
@@ -72,13 +72,13 @@ def canonical_column(identifier: Column, canonical: Canonical) -> Column:
 
 
 def add_pseudonym_column(frame: DataFrame, key: bytes, domain: str, identifier: Column, name: str) -> DataFrame:
-    """The frame with one more column, `name`: the pseudonym of an identifier, NULL where that is NULL or blank."""
+    """Adds the column `name` with the pseudonym of an identifier; NULL if that is NULL or blank."""
     return add_pseudonym_columns(frame, {name: PseudonymSpec(key, domain, identifier)})
 
 
 def add_pseudonym_columns(frame: DataFrame, wanted: Mapping[str, PseudonymSpec]) -> DataFrame:
-    """The frame with pseudonyms, by the name of their column, which replaces a column of that name."""
-    from sluice.lake import tables  # which loads Spark, and an erasure is asked for without it
+    """Adds pseudonym columns by name, each replacing a column of that name."""
+    from sluice.lake import tables  # loads Spark, without which an erasure can be requested
 
     named = {name: (f"_inner_{number}", f"_outer_{number}") for number, name in enumerate(wanted)}
     pads = [pad for hashed in wanted.values() for pad in hashed.pads()]
@@ -101,22 +101,22 @@ def _domain_key(key: bytes, domain: str) -> bytes:
 
 
 def key_check_values(keys: Mapping[str, bytes]) -> Sequence[str]:
-    """By the name of a key, 8 hex digits that show whether it is the same key again, and show nothing else of it."""
+    """For each key name, 8 hex digits that identify the key and reveal nothing else of it."""
     return [f"{name}={_domain_key(key, 'sluice: the same key again?').hex()[:8]}" for name, key in sorted(keys.items())]
 
 
 TYPES = ("string", "integer", "long")
-"""The types that there are stand-ins of."""
+"""The types that have stand-ins."""
 _DOMAIN = "sluice: a stand-in"
 _WHOLE_NUMBER = "^(0|-?[1-9][0-9]{0,17})$"
 _DIGITS = 15
-"""Hex digits of a stand-in that is a number: 60 bits, so that two of a hundred million are hardly ever the same."""
+"""Hex digits of a numeric stand-in: 60 bits, so that two values among a hundred million hardly ever get the same."""
 
 
 def replace_with_stand_ins(frame: DataFrame, key: bytes, columns: Sequence[str]) -> DataFrame:
-    """The frame with stand-ins in these columns. A text that is a whole number stays one, so that casts and joins go on working.
+    """Puts stand-ins into these columns. A text that is a whole number stays one, so that casts and joins keep working.
 
-    An INT has 31 bits, so among a hundred thousand values some two get the same stand-in; see `collisions`.
+    An INT has 31 bits, so among a hundred thousand values a few pairs get the same stand-in; see `collisions`.
     """
     if not columns:
         return frame
@@ -130,7 +130,7 @@ def replace_with_stand_ins(frame: DataFrame, key: bytes, columns: Sequence[str])
 
 
 def _exact_text(name: str) -> Column:
-    """A text that differs for every value, even for values that differ only in blanks."""
+    """A text that is different for each value, even for values that differ only in blanks."""
     return F.concat(F.lit("x"), F.hex(F.encode(F.col(f"`{name}`").cast("string"), "UTF-8")))
 
 

@@ -10,7 +10,7 @@ from sluice.settings import QUARANTINE, Settings
 
 
 def prepare_restricted_root(settings: Settings) -> None:
-    """Make the root, with mode 0700. Raises UsageError where it exists and others can enter it: no row may be written then."""
+    """Makes the root with mode 0700. Raises UsageError if others can enter an existing one, before any row is written."""
     root = settings.restricted
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.stat().st_mode & 0o077:
@@ -18,7 +18,7 @@ def prepare_restricted_root(settings: Settings) -> None:
 
 
 def refuse_moved_table(settings: Settings, name: str, path: str, restricted: bool) -> None:
-    """Raises SluiceError where the table also lies below the other root, where an earlier declaration put it."""
+    """Raises SluiceError if the table also exists below the other root, where an earlier declaration put it."""
     here, there = str(settings.restricted), settings.lake
     if not restricted:
         here, there = there, here

@@ -1,9 +1,9 @@
-"""Secret files: one for each name, mode 0600, below SLUICE_SECRETS. A secret is never an argument, a setting or a log line.
+"""Secret files: one per name, mode 0600, below SLUICE_SECRETS. A secret is never an argument, a setting or a log line.
 
-Where Airflow's secret back end has them, a job finds those it needs in a folder of its own of the same kind, SLUICE_SECRETS_GIVEN.
+If Airflow's secret back end holds the secrets, a job finds those it needs in a similar folder of its own, SLUICE_SECRETS_GIVEN.
 
-The key of the suppression list is the one that a list was made with, and no other: a list keeps check digits of its key as a property. With
-another key it would recognise nobody, and erased people would come back. It is read without Spark, where a request is taken in.
+A suppression list works only with the key it was made with, and keeps check digits of that key as a table property. With another key it
+would recognise nobody, and erased people would come back. The key can be read without Spark, as receiving a request does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)
-"""Keys that are made by chance where they are not there."""
+"""Keys that are generated at random if they do not exist."""
 LOST = {
     SUPPRESSION_KEY: "Without it people who were erased are not known any more, and come back with the next delivery",
     CERTIFICATE_KEY: "Without it nobody can tell a certificate of an erasure from a forged one",
@@ -38,38 +38,37 @@ LOST = {
 LEAST = 32
 """The least number of characters of a key; 32 hex digits are 128 bits."""
 _LEAST_KINDS = 8
-"""How many different characters, and different steps from one to the next, a key has at least. Of 32 hex digits by chance one in ten
-million has fewer."""
+"""The least number of different characters, and of different steps between neighbours, in a key. One in ten
+million random keys of 32 hex digits has fewer."""
 _DIFFERENT_PAIRS = 0.6
-"""Which share of its pairs of neighbours are different ones at least; of what is written twice, half are. By chance it is nine tenths."""
+"""The least share of different pairs among its pairs of neighbours. A text written twice has half; a random key has nine tenths."""
 _LOOKED_AT = 100
-"""From so many characters on the pairs of hex digits begin to run out."""
+"""How many characters are examined: beyond these, the possible pairs of hex digits begin to run out."""
 _TO_MAKE_ONE = "To make one: openssl rand -hex 32"
 
 
 def find_secret(settings: Settings, name: str) -> Path | None:
-    """Where a secret is: among those given to this job, or below SLUICE_SECRETS. None where it is in neither."""
+    """The path of a secret among those given to this job, or below SLUICE_SECRETS. None if it is in neither."""
     path = settings.secret(name)
     return path if path.is_file() else None
 
 
 def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
-    """The file of a secret of 32 bytes (hex); it is generated where there is none."""
+    """The file of a secret of 32 bytes (hex), which is generated if it does not exist."""
     present = find_secret(settings, name)
     if present:
         return present
     _make_secrets_folder(settings)
     path = settings.secrets / name
-    with contextlib.suppress(FileExistsError):  # another process was faster
+    with contextlib.suppress(FileExistsError):  # another process made it first
         write_file_durably(path, secrets.token_hex(32).encode(), PRIVATE, overwrite=False)
     return path
 
 
 def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> bytes:
-    """A key's bytes. make: whether to generate it where there is none.
+    """Returns a key's bytes. make: whether to generate a missing key.
 
-    Raises UsageError where others may read or replace the file, where the key can be guessed, or where it is missing and must not be
-    generated.
+    Raises UsageError if others may read or replace the file, if the key can be guessed, or if it is missing and must not be generated.
     """
     if not make and find_secret(settings, name) is None:
         raise UsageError(
@@ -85,7 +84,7 @@ def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool 
 
 
 def check_key_strength(name: str, value: bytes) -> None:
-    """Raises UsageError where a value is no key: too short, or less varied than a random one."""
+    """Raises UsageError if a value is not fit to be a key: too short, or less varied than a random one."""
     if len(value) < LEAST:
         raise UsageError(f"Secret '{name}' has {len(value)} characters; a key has {LEAST} at least. {_TO_MAKE_ONE}")
     pairs = list(pairwise(value[:_LOOKED_AT]))
@@ -95,7 +94,7 @@ def check_key_strength(name: str, value: bytes) -> None:
 
 
 def store_secret(settings: Settings, name: str, value: bytes, replace: bool = False) -> Path:
-    """Write a secret. Raises UsageError for a wrong name or an empty value, and where one exists that must not be replaced."""
+    """Writes a secret. Raises UsageError for a wrong name, an empty value, or an existing secret that must not be replaced."""
     check_secret_name(name)
     if not value.strip():
         raise UsageError(f"No value for the secret '{name}' came by standard input.")
@@ -113,7 +112,7 @@ def store_secret(settings: Settings, name: str, value: bytes, replace: bool = Fa
 
 
 def inspect_secret_files(settings: Settings) -> list[dict[str, Any]]:
-    """For every secret file its name, the time of its last change, and why it would be refused, if it would."""
+    """For every secret file: its name, when it was last changed, and why it would be refused, if so."""
     found = []
     for path in sorted(settings.secrets.glob("*")) if settings.secrets.is_dir() else []:
         if path.is_file() and not path.name.startswith("."):
@@ -125,14 +124,14 @@ def inspect_secret_files(settings: Settings) -> list[dict[str, Any]]:
 
 
 def delete_secret(settings: Settings, name: str) -> Path:
-    """Remove a secret's file. Raises UsageError with the nearest name where there is none."""
+    """Removes a secret's file. Raises UsageError with the nearest name if there is none."""
     path = require_known_secret(settings, name)
     path.unlink()
     return path
 
 
 def require_known_secret(settings: Settings, name: str) -> Path:
-    """A secret's file below SLUICE_SECRETS. Raises UsageError with the nearest name where there is none."""
+    """The path of a secret's file below SLUICE_SECRETS. Raises UsageError with the nearest name if there is none."""
     names = [row["name"] for row in inspect_secret_files(settings)]
     if name not in names:
         raise UsageError(f"There is no secret '{name}' in {settings.secrets}.{nearest_name_hint(name, names)}")
@@ -140,7 +139,7 @@ def require_known_secret(settings: Settings, name: str) -> Path:
 
 
 def secret_loss_consequence(name: str) -> str:
-    """What is lost with a secret, as a sentence."""
+    """Says in a sentence what is lost with a secret."""
     other = (
         "Whatever was made with it cannot be made again" if name.endswith(".key") else "What uses it fails until it is set again"
     )
@@ -152,16 +151,16 @@ def _make_secrets_folder(settings: Settings) -> None:
 
 
 KEY_PROPERTY = "sluice.suppressionKey"
-"""The list's table property that tells whether a key is the one that it was made with.
+"""The list's table property by which a key is recognised as the one that it was made with.
 
-A list that a kill left half made has none until `record_key_check`.
+A list that was left incomplete by a kill lacks it until `record_key_check`.
 """
 
 
 def read_suppression_key(settings: Settings, path: str) -> bytes:
-    """The key of the list at a path. It is generated only as long as no list in the lake, of any pipeline, has an entry.
+    """Returns the key of the list at a path. It is generated only while no list in the lake, of any pipeline, has an entry.
 
-    Raises UsageError where it is lost, or is not the key that the list was made with.
+    Raises UsageError if the key is lost, or is not the one that the list was made with.
     """
     found = read_secret_key(settings, make=not _is_anybody_suppressed(settings))
     said = log.read_table_properties(path).get(KEY_PROPERTY) if log.is_delta_table(path) else None
@@ -175,14 +174,14 @@ def read_suppression_key(settings: Settings, path: str) -> bytes:
 
 
 def record_key_check(session: SparkSession, settings: Settings, path: str) -> None:
-    """Store on the list which key it is made with, unless it is there. Raises as `read_suppression_key` does."""
+    """Stores on the list the check digits of its key, unless they are there. Raises as `read_suppression_key` does."""
     check = _key_check_digits(read_suppression_key(settings, path))
     if KEY_PROPERTY not in log.read_table_properties(path):
         session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{KEY_PROPERTY}' = '{check}')")
 
 
 def _is_anybody_suppressed(settings: Settings) -> bool:
-    """Whether a list has an entry. A list that a kill left empty or unfinished needs no earlier key."""
+    """Whether any list has an entry. A list that a kill left empty or unfinished needs no earlier key."""
     lists = (str(found.parent) for found in Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
     return any((state := log.read_table_state(path)) is not None and state.rows != 0 for path in lists)
 

@@ -1,7 +1,7 @@
-"""The suppression list: who was erased, as pseudonyms by domain, so that no re-delivery brings anybody back; and records that are too old to be kept.
+"""Applies the suppression list, so that no redelivery brings an erased person back, and finds records too old to be kept.
 
-An entry of an identifier that changes hands holds for the time during which it was the person's; a row of which it is not known when it
-was counts as the person's. A lifted entry holds for what was there before: the person comes back by new data only.
+An entry for an identifier that changes hands covers the time during which it was the person's; a row whose time is unknown counts as
+the person's. A lifted entry still covers data from before the lifting, so the person comes back by new data only.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _THEIRS = (
     f" AND ({_AT} < {_ENTRY['valid_from']}) IS NOT TRUE"
     f" AND ({_AT} >= {_ENTRY['valid_to']}) IS NOT TRUE"
 )
-"""NULL on either side, an open end or a time that is not known, counts as the person's."""
+"""A NULL on either side, which is an open end or an unknown time, counts as the person's."""
 
 
 def row_instant_column(frame: DataFrame, text: str | None) -> Column | None:
-    """Of what time each row of a frame tells, by SQL over its columns; None where it is not said, or the frame has not these columns."""
+    """The instant each row is about, as an SQL expression over the frame's columns. None if undeclared, or if the frame lacks a column."""
     if text is None:
         return None
     made = F.expr(text).try_cast("timestamp")
@@ -58,10 +58,11 @@ def exclude_suppressed_rows(
     at: Column | None = None,
     then: datetime | None = None,
 ) -> DataFrame:
-    """The frame's rows but those of people on the list; the frame itself where the list has nobody of that domain. NULL subjects stay.
+    """Returns the frame without rows of people on the list; unchanged if the list has nobody of that domain. NULL subjects stay.
 
-    at: of what time a row tells; NULL is any time. then: of when the frame is, where it is an earlier state of a table. By it, else by
-    `at`, else by the column `_delivery` of the frame, it is told what was there before an entry was lifted; a frame without any is of now.
+    at: the instant each row is about; NULL may be any time. then: if the frame is an earlier state of a table, the instant of that
+    state. To decide whether a row dates from before an entry was lifted, `then` counts first, then `at`, then the frame's column
+    `_delivery`; a frame with none of them is of the present.
     """
     for entry in _listed_domains_and_forms(workspace, domain):
         frame = _match_entry(workspace, frame, subject, entry, at, then, "left_anti")
@@ -76,7 +77,7 @@ def select_suppressed_rows(
     at: Column | None = None,
     then: datetime | None = None,
 ) -> DataFrame:
-    """The frame's rows of people on the list. See `exclude_suppressed_rows`."""
+    """Returns only the frame's rows of people on the list. See `exclude_suppressed_rows`."""
     found, rest = [], frame
     for entry in _listed_domains_and_forms(workspace, domain):
         found.append(_match_entry(workspace, rest, subject, entry, at, then, "left_semi"))
@@ -87,7 +88,7 @@ def select_suppressed_rows(
 def flag_suppressed_cells(
     workspace: Workspace, frame: DataFrame, cells: Mapping[str, str], at: Column | None = None, then: datetime | None = None
 ) -> DataFrame:
-    """The frame with a flag for each of these cells (columns, with their domains): whether an erased person stands in it.
+    """Adds a flag for each of these cells (columns with their domains) that says whether it holds an erased person.
 
     at, then: see `exclude_suppressed_rows`. All rows stay, each once.
     """
@@ -102,7 +103,7 @@ def flag_suppressed_cells(
 def empty_suppressed_cells(
     workspace: Workspace, declared: Source | Dataset[Any], frame: DataFrame, then: datetime | None = None
 ) -> DataFrame:
-    """The rows of a table with NULL where an erased person stands in another's; the frame itself where nobody can. then: see above."""
+    """Puts NULL where an erased person stands in another's row. Returns the frame itself if that cannot occur. then: see above."""
     here = {name.lower() for name in frame.columns}
     cells = {
         name: domain
@@ -125,7 +126,7 @@ def _flag_cells_of_entry(
     hashed = add_pseudonym_columns(
         timed, {_PSEUDONYM: PseudonymSpec(key, domain, anonymised.subject_text_in_cell(frame, column), form)}
     )
-    # One row for each who is listed: a join must not double what it is joined with.
+    # One row per listed person: a join must not duplicate rows.
     listed = _read_domain_entries(frame.sparkSession, workspace.suppression, domain)
     people = listed.groupBy(_ENTRY["pseudonym"]).agg(F.collect_list(F.struct(*listed.columns)).alias(_EVERY))
     held = f"{_THEIRS} AND ({_ENTRY['lifted_at']} IS NULL OR {_is_before_lifting(frame, at is not None, then)})"
@@ -137,9 +138,9 @@ def _flag_cells_of_entry(
 
 
 def _listed_domains_and_forms(workspace: Workspace, domain: str) -> list[tuple[str, Canonical]]:
-    """How people of a domain are on the list: under its own name, and what it was called before sources could say one; in each form.
+    """The names and forms under which a domain's people are listed: its own name and its former ones, each in every form.
 
-    Entries of before a form was declared, whose identifiers the vault has no more, are of the text as it was written.
+    Entries from before a form was declared, whose identifiers have left the vault, are of the text as it was written.
     """
     if not log.is_delta_table(workspace.suppression):
         return []
@@ -166,7 +167,7 @@ def _match_entry(
 
 
 def _is_before_lifting(frame: DataFrame, timed: bool, then: datetime | None) -> str:
-    """Whether a row was there before an entry was lifted, as SQL."""
+    """An SQL condition: whether a row dates from before an entry was lifted."""
     lifted, last = _ENTRY["lifted_at"], _ENTRY["lifted_delivery"]
     if then is not None:
         return f"{lifted} > timestamp_micros({int(then.timestamp() * 1e6)})"
@@ -190,7 +191,7 @@ def oldest_kept_instant(source: Source, now: datetime | None = None) -> datetime
 def is_older_than_kept(source: Source, frame: DataFrame, before: datetime) -> Column:
     """Whether a record's time is before that instant.
 
-    A record without a time, or with one later than its arrival, is as old as its arrival: otherwise it would stay for ever.
+    A record without a time, or with one later than its arrival, is as old as its arrival. Otherwise it would stay for ever.
     """
     came = F.col(INGESTED)
     told = row_instant_column(frame, source.subject_at or source.dated_by)

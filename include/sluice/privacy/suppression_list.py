@@ -1,7 +1,7 @@
-"""The suppression list, as a table: who was erased, as pseudonyms by domain.
+"""The suppression list as a table: the people who were erased, as pseudonyms by domain.
 
-An entry of an identifier that changes hands holds for the time during which it was the person's. A lifted entry holds for what was there
-before: the person comes back by new data only.
+An entry for an identifier that changes hands covers the time during which it was the person's. A lifted entry still covers data from
+before the lifting, so the person comes back by new data only.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SCHEMA = (
     "domain STRING, pseudonym STRING, request STRING, since TIMESTAMP, "
     "valid_from TIMESTAMP, valid_to TIMESTAMP, known_until TIMESTAMP, lifted_at TIMESTAMP, lifted_delivery BIGINT"
 )
-"""since: when it was listed. valid_from, valid_to: from when until when the identifier was the person's, NULL where that is open.
+"""since: when the entry was listed. valid_from, valid_to: the time during which the identifier was the person's; NULL is open.
 
-known_until: where valid_to is open, the last instant at which the person was said to have it. lifted_delivery: the last delivery that had
-come when the entry was lifted.
+known_until: if valid_to is open, the last instant at which the person was known to have it. lifted_delivery: the last delivery that had
+arrived when the entry was lifted.
 """
 FORMS = "sluice.canonicalForms"
-"""The list's table property that tells in which forms its entries are, by domain; what it does not name is as text."""
+"""The list's table property with the canonical forms of its entries, by domain. Domains that it lacks are in the form text."""
 
 
 def create_suppression_list(workspace: Workspace) -> None:
-    """Make the list unless it is there. Raises UsageError where its key is not there."""
+    """Makes the list unless it exists. Raises UsageError if its key is missing."""
     shape = TableShape(
         schema=tables.parse_ddl_schema(SCHEMA),
         comment="Who was erased, as keyed hashes.",
@@ -51,7 +51,7 @@ def create_suppression_list(workspace: Workspace) -> None:
 
 
 def suppress_subjects(workspace: Workspace, subjects: Mapping[str, Iterable[SuppressedIdentifier]]) -> int:
-    """Put the subjects of requests on the list, in one commit and once, however often it is tried. Returns how many are new."""
+    """Puts the subjects of requests on the list in one commit, and only once even if it is retried. Returns how many are new."""
     create_suppression_list(workspace)
     workspace.note("suppression")
     now = datetime.now(UTC)
@@ -62,7 +62,7 @@ def suppress_subjects(workspace: Workspace, subjects: Mapping[str, Iterable[Supp
 
 
 def add_suppression_entries(workspace: Workspace, subjects: Mapping[str, Iterable[SuppressedIdentifier]]) -> int:
-    """Put further subjects of requests that are listed already on the list, each once. Returns how many are new."""
+    """Adds further subjects of requests that are already listed, each once. Returns how many are new."""
     create_suppression_list(workspace)
     workspace.note("suppression")
     there, now = read_suppression_times(workspace.suppression), datetime.now(UTC)
@@ -79,13 +79,13 @@ EntryRow = tuple[str, str, str, datetime, datetime | None, datetime | None, date
 
 
 def _entry_row(request: str, one: SuppressedIdentifier, now: datetime) -> EntryRow:
-    """A row of the list, in the order of SCHEMA, that nobody has lifted."""
+    """A row of the list that is not lifted, in the order of SCHEMA."""
     during = (_parse_utc_instant(one.since), _parse_utc_instant(one.until), _parse_utc_instant(one.known_until))
     return (one.domain, one.pseudonym, request, now, *during, None, None)
 
 
 def _append_entries_once(workspace: Workspace, rows: Sequence[EntryRow], what: str) -> int:
-    """Append entries in one commit, however often it is tried. what: names them, the same in each try. Returns how many they are."""
+    """Appends entries in one commit, only once even if it is retried. what: their name, the same in each try. Returns their number."""
     if rows:
         once = Transaction("suppression", hashlib.sha256(what.encode()).hexdigest()[:12], "suppression", 0)
         listed = tables.make_inline_frame(workspace.session, rows, SCHEMA)
@@ -94,19 +94,19 @@ def _append_entries_once(workspace: Workspace, rows: Sequence[EntryRow], what: s
 
 
 def canonical_forms_text(workspace: Workspace) -> str:
-    """The forms in which identifiers are compared, by domain, where that is not as text."""
+    """The canonical forms of the domains that are not compared as text."""
     return ",".join(f"{domain}={form}" for domain, form in sorted(workspace.graph.forms.items()))
 
 
 def find_changed_forms(workspace: Workspace) -> frozenset[str]:
-    """The domains that have another form now than when the list was made, or was recomputed last."""
+    """The domains whose form has changed since the list was made or last recomputed."""
     said = log.read_table_properties(workspace.suppression).get(FORMS, "")
     before, now = ({tuple(one.split("=")) for one in text.split(",") if one} for text in (said, canonical_forms_text(workspace)))
     return frozenset(pair[0] for pair in before ^ now)
 
 
 def record_canonical_forms(workspace: Workspace) -> None:
-    """Let the list tell in which forms it has its entries."""
+    """Records on the list in which forms its entries are."""
     text = canonical_forms_text(workspace)
     if log.read_table_properties(workspace.suppression).get(FORMS, "") != text:
         workspace.session.sql(f"ALTER TABLE delta.`{workspace.suppression}` SET TBLPROPERTIES ('{FORMS}' = '{text}')")
@@ -122,7 +122,7 @@ def list_suppressed_requests(workspace: Workspace) -> frozenset[str]:
 
 
 def is_suppression_list_empty(workspace: Workspace) -> bool:
-    """Whether nobody was ever erased; the flows then leave the check out of their plans."""
+    """Whether nobody was ever erased; flows then leave the check out of their plans."""
     state = log.read_table_state(workspace.suppression)
     return state is None or state.rows == 0
 
@@ -131,9 +131,9 @@ Times = Mapping[tuple[str, str], Sequence[tuple[str, datetime | None, datetime |
 
 
 def read_suppression_times(path: str) -> Times:
-    """By domain and pseudonym the entries that hold: request, and from when until when the identifier was that person's. Without a JVM."""
+    """The entries in force, by domain and pseudonym: the request, and when the identifier was that person's. Without a JVM."""
     found: dict[tuple[str, str], list[tuple[str, datetime | None, datetime | None]]] = {}
-    # All of them: a value in a query's text would be one more place where it stands.
+    # Reads all entries: a value in a query's text would be one more place that holds it.
     for row in read_snapshot_rows(path):
         if row["lifted_at"] is None:
             entry = str(row["request"]), row["valid_from"], row["valid_to"]
@@ -142,7 +142,7 @@ def read_suppression_times(path: str) -> Times:
 
 
 def read_listed_values(path: str, column: str) -> set[str]:
-    """What stands in a column of the list, each value once. Without a JVM."""
+    """The values in a column of the list, each once. Without a JVM."""
     found = open_table_snapshot(path).query_rows(f'SELECT DISTINCT "{column}" FROM t')
     return {str(value) for value in found[column].to_pylist()}
 

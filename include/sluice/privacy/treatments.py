@@ -35,10 +35,10 @@ _WORDS = {Hmac: "hmac", Null: "null", Truncate: "truncate", Bin: "bin", Round: "
 def apply_treatments(
     settings: Settings | None, frame: DataFrame, treatments: Mapping[str, Treatment], owner: str = "A table"
 ) -> DataFrame:
-    """The frame with its personal columns treated, in the same order. owner: what they belong to, for messages.
+    """Returns the frame with its personal columns treated, in the same order. owner: what they belong to, for messages.
 
-    settings: None where only columns matter, or nobody's data is read; pseudonyms are then made with an empty key. Raises DeclarationError
-    where a column is not there, or has a type that its treatment does not fit.
+    settings: None if only the columns matter, or if nobody's data is read; pseudonyms then use an empty key. Raises DeclarationError if
+    a column does not exist, or has a type that its treatment does not fit.
     """
     check_treatments(frame.schema, treatments, owner)
     pseudonyms = {name: how for name, how in treatments.items() if isinstance(how, Hmac)}
@@ -102,7 +102,7 @@ def _band_column(column: Column, kind: DataType, edges: tuple[int, ...]) -> Colu
 
 
 def _rounded_column(column: Column, kind: DataType, digits: int) -> Column:
-    """The rounded column, in its own type; NULL where the rounded number is too large for it."""
+    """The rounded column in its own type; NULL if the rounded number is too large for it."""
     if _type_name(kind) in ("float", "double"):
         return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.silver.made.replace_negative_zeros`
     exact = column.cast("decimal(20,0)") if _type_name(kind) in _WHOLE else column

@@ -1,1 +1,1 @@
-"""Expectations evaluated to verdicts, and the rows that are set aside."""
+"""Evaluates expectations into verdicts, and keeps the rows that are set aside."""

@@ -1,4 +1,4 @@
-"""Quarantine: the rows and files that a flow did not accept, as they came. One table for each flow, replaced by delivery."""
+"""Quarantine: the rows and files that a flow did not accept, unchanged. One table per flow, replaced delivery by delivery."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ SCHEMA = (
     "_delivery BIGINT, _file STRING, _row BIGINT, reasons ARRAY<STRING>, record STRING, content BINARY, _subject STRING, "
     "quarantined_at TIMESTAMP, made STRING, rules_version STRING"
 )
-"""record: the row as it came, as text; content: the bytes of a whole file; _subject: whose record it is, where that is known.
+"""record: the row as delivered, as text; content: the bytes of a whole file; _subject: whose record it is, if known.
 
-made: what a table's transform made of it, as it would have been stored; rules_version: of the rules that it did not meet. Both of
-tables only.
+Only tables have these: made: what the transform made of the row, as it would have been stored; rules_version: the version of the rules
+that the row failed.
 """
 
 Entry = tuple[int, int | None]
-"""What is in quarantine, by delivery and row; a whole file has no row. Asked for, a delivery without a row means all of it."""
+"""An entry in quarantine, by delivery and row; a whole file has no row. In a request, a delivery without a row means all of it."""
 
 
 def create_quarantine(session: SparkSession, path: str, table: str, retain: str) -> None:
-    """Make a flow's quarantine unless it is there. Nothing of a row gets into statistics."""
+    """Makes a flow's quarantine unless it exists. No value of a row gets into statistics."""
     shape = TableShape(
         schema=tables.parse_ddl_schema(SCHEMA),
         comment=f"What {table} did not accept.",
@@ -40,7 +40,7 @@ def create_quarantine(session: SparkSession, path: str, table: str, retain: str)
 
 
 def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subject: Column, **more: Column) -> DataFrame:
-    """Rows of a frame with provenance as rows of a quarantine. more: further columns of it; what is not given is NULL."""
+    """Turns rows of a frame with provenance into quarantine rows. more: further quarantine columns; those not given are NULL."""
     given: dict[str, Column] = {name: F.col(name) for name in ("_delivery", "_file", "_row") if name in frame.columns}
     given |= {"reasons": reasons, "record": record, "_subject": subject.cast("string"), "quarantined_at": F.current_timestamp()}
     given |= more
@@ -49,10 +49,10 @@ def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subj
 
 
 def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Sequence[int], size: RowsSize) -> None:
-    """Make the quarantine hold exactly these rows of these deliveries. Commits only a change."""
+    """Makes the quarantine hold exactly these rows for these deliveries. Commits only if that changes something."""
     if not deliveries:
         return
-    # By the log first, which takes no Spark job: most deliveries never had a row in quarantine.
+    # The log is asked first, without a Spark job: most deliveries never had a row in quarantine.
     before = (
         sorted(log.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries]))
         if not size.rows
@@ -65,9 +65,9 @@ def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Seq
 
 
 def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
-    """Make the quarantine hold exactly these of the rows that were judged again; the others stay. Commits only a change.
+    """Of the rows that were judged again, keeps exactly `rows` in quarantine; all others stay. Commits only if that changes something.
 
-    judged_again: _delivery and _row of all of them, each once.
+    judged_again: _delivery and _row of all rows that were judged again, each once.
     """
     before = table_frames.read_table(rows.sparkSession, path)
     old = before.join(judged_again, ["_delivery", "_row"], "left_semi")
@@ -81,13 +81,13 @@ def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: D
 
 
 def read_quarantine_rows(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:
-    """Rows in quarantine: the named ones, or all."""
+    """Reads rows in quarantine: those of the entries, or all."""
     rows = table_frames.read_table(session, path)
     return rows if entries is None else rows.where(_matches_any_entry(entries))
 
 
 def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequence[Entry]) -> None:
-    """Remove entries, in one commit. Without any of them there is no commit."""
+    """Removes entries in one commit. Does not commit if there are none."""
     deliveries = sorted({delivery for delivery, _ in entries})
     if not deliveries:
         return

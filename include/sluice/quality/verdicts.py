@@ -1,6 +1,6 @@
-"""Expectations on rows: whether they can work on their table, checked against its columns before any data; and the verdict on a row, which it fails.
+"""Expectations on rows: checks against a table's columns that they can work, before any data; and the verdict on each row.
 
-A verdict is never NULL: a condition that is NULL is not met.
+A verdict lists the expectations that the row fails. It is never NULL: a condition that is NULL counts as not met.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _UNRESOLVED = "UNRESOLVED_COLUMN"
 
 
 def check_conditions(session: SparkSession, dataset: Dataset[Any], columns: StructType) -> None:
-    """Raises DeclarationError with the first expectation that cannot work on rows of these columns."""
+    """Raises DeclarationError for the first expectation that cannot work on rows with these columns."""
     found = find_condition_mistakes(session, dataset, columns)
     if found:
         raise DeclarationError(found[0])
 
 
 def find_condition_mistakes(session: SparkSession, dataset: Dataset[Any], columns: StructType) -> list[str]:
-    """What is wrong with a table's expectations on rows, one text for each that cannot work. columns: those that the transform gives."""
+    """Returns why expectations on rows cannot work, one text for each. columns: those that the transform returns."""
     if not dataset.expectations:
         return []
     rows = session.createDataFrame([], columns)
@@ -49,7 +49,7 @@ def find_condition_mistakes(session: SparkSession, dataset: Dataset[Any], column
 
 
 def _all_conditions_work(rows: DataFrame, expectations: Sequence[Expectation], clock: bool) -> bool:
-    """Whether all of them can work, which is the usual case, by one analysis."""
+    """Whether all of them can work, the usual case, found by one analysis."""
     try:
         judged = rows.select(*(F.expr(one.condition) for one in expectations))
     except PySparkException:
@@ -77,7 +77,7 @@ def _are_all_boolean(judged: DataFrame) -> bool:
 
 
 def _find_forbidden_construct(judged: DataFrame, clock: bool) -> str | None:
-    """Why a condition is not about one row alone, or changes with time; None where neither holds."""
+    """Returns why a condition is not about one row alone, or why it changes with time; None if it is neither."""
     plan = judged._jdf.queryExecution().analyzed()
     below = _plan_node_names(plan)
     if len(below) > 2 or below[0] != "Project" or not plan.subqueries().isEmpty():
@@ -96,7 +96,7 @@ def _find_forbidden_construct(judged: DataFrame, clock: bool) -> str | None:
 
 
 def _plan_node_names(plan: Any) -> list[str]:
-    """The kinds of a plan's nodes, from the top down the first branch."""
+    """The kinds of a plan's nodes, from the top down along the first branch."""
     found = [str(plan.nodeName())]
     while not plan.children().isEmpty():
         plan = plan.children().apply(0)
@@ -105,7 +105,7 @@ def _plan_node_names(plan: Any) -> list[str]:
 
 
 def _find_raising_text_cast(expression: Any) -> str | None:
-    """The type that a text of the row is cast to, explicitly or by a comparison, in a way that can raise; None without such a cast."""
+    """The type that a text is cast to, explicitly or by a comparison, if that cast can raise; None without such a cast."""
     if expression.nodeName() == "Cast" and str(expression.evalMode()) == "ANSI":
         text, kind = expression.child(), str(expression.dataType().sql())
         if text.dataType().typeName() == "string" and kind not in ("STRING", "BINARY") and not text.foldable():
@@ -116,7 +116,7 @@ def _find_raising_text_cast(expression: Any) -> str | None:
 
 
 def _explain_analysis_error(error: AnalysisException, columns: Sequence[str]) -> str:
-    """An analysis error in our own words where it names a column; otherwise Spark's first line, which names only types and functions."""
+    """Explains an analysis error that names a column; for others returns Spark's first line, which holds only types and functions."""
     name = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "")
     if str(error.getCondition()).startswith(_UNRESOLVED) and name:
         return f"its condition names '{name}', no column of it.{nearest_name_hint(name, columns)}"
@@ -126,27 +126,27 @@ def _explain_analysis_error(error: AnalysisException, columns: Sequence[str]) ->
 FAILED_RULES = "_failed_rules"
 NULL_RULES = "_null_rules"
 VERDICT = (FAILED_RULES, NULL_RULES)
-"""The columns of a verdict, arrays of names in order of declaration: the expectations that the row does not meet, and those of them
-whose condition was NULL rather than false."""
+"""The columns of a verdict, arrays of names in order of declaration: the expectations that the row fails, and those of them whose
+condition was NULL rather than false."""
 
 _NOTHING_WRITTEN = "Nothing of this batch was written."
 
 
 def add_verdict_column(frame: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    """The rows with their verdict."""
+    """Returns the rows with their verdict."""
     failed = [F.when(~_is_expectation_met(one), F.lit(one.name)) for one in expectations]
     unknown = [F.when(_condition_column(one).isNull(), F.lit(one.name)) for one in expectations if not one.null_ok]
     return frame.withColumns({FAILED_RULES: _non_null_names(failed), NULL_RULES: _non_null_names(unknown)})
 
 
 def expectations_version(expectations: Iterable[Expectation]) -> str:
-    """12 hex digits of all that decides on a row and on a batch: names, conditions, actions, null_ok and thresholds, in any order."""
+    """12 hex digits of all that decides on rows and batches: names, conditions, actions, null_ok, thresholds; their order does not count."""
     rules = sorted((one.name, one.condition.strip(), one.action.value, one.null_ok, one.at_most) for one in expectations)
     return hashlib.sha256(repr(rules).encode()).hexdigest()[:12]
 
 
 def is_row_accepted(expectations: Sequence[Expectation]) -> Column:
-    """Whether a row with a verdict stays: it fails no expectation whose action takes it out."""
+    """Whether a row with a verdict stays: it fails no expectation whose action would take it out."""
     return ~_has_failed_any(one for one in expectations if one.action.takes_row_out)
 
 
@@ -156,7 +156,7 @@ def is_row_set_aside(expectations: Sequence[Expectation]) -> Column:
 
 
 def action_count_conditions(expectations: Sequence[Expectation]) -> dict[str, Column]:
-    """By each count that an action has: whether a row with a verdict is counted as it. No row is counted twice."""
+    """For each count that actions have: whether a row with a verdict adds to it. No row is counted twice."""
     return {
         name: _is_true_of_any(_is_decided_by(expectations, action) for action in Action if action.counted_as == name)
         for name in ACTION_COUNTS
@@ -175,14 +175,14 @@ def verdict_count_aggregates(expectations: Sequence[Expectation]) -> dict[str, C
 
 
 def number_of_rows_set_aside(counted: Mapping[str, int]) -> int:
-    """How many rows go to quarantine. counted: with the names of `verdict_count_aggregates`."""
+    """The number of rows that go to quarantine. counted: with the names of `verdict_count_aggregates`."""
     return sum(counted[name] for name in {action.counted_as for action in Action if action.sets_row_aside})
 
 
 def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation], counted: Mapping[str, int]) -> None:
-    """Raises SluiceError, with rule and counts and no value, where rows fail a rule that must hold, or too many fail one.
+    """Raises SluiceError if rows fail a rule that must hold, or too many fail one. The error has rule and counts, but no value.
 
-    counted: with the names of `verdict_count_aggregates`. Of several rules the first is named.
+    counted: with the names of `verdict_count_aggregates`. If several rules fail, the error names the first.
     """
     rows = counted.get("rows", 0)
     for one in expectations:
@@ -199,7 +199,7 @@ def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation]
 
 
 def _is_decided_by(expectations: Sequence[Expectation], action: Action) -> Column:
-    """Whether a row with a verdict fails an expectation of this action, and none of an action that goes before it."""
+    """Whether a row with a verdict fails an expectation with this action, and none with an action that takes precedence."""
     before = _has_failed_any(one for one in expectations if one.action.goes_before(action))
     return _has_failed_any(one for one in expectations if one.action is action) & ~before
 

@@ -1,4 +1,4 @@
-"""Evaluates expectations on a whole table, after its flow. They say how many rows fail, never which."""
+"""Evaluates expectations on a whole table after its flow. They say how many rows fail, never which."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Schemas = Mapping[str, StructType]
 
 @dataclass(frozen=True)
 class TableRuleFinding:
-    """The result of one rule. met: None where nothing can be said yet. count: how many rows fail; 1 where the rule is not about rows.
+    """The result of one rule. met: None if nothing can be said yet. count: how many rows fail, or 1 if the rule is not about rows.
 
-    text: why, in words, without a value. rows: how many rows the table has, where that was asked.
+    text: the reason in words, without a value. rows: the table's number of rows, if it was needed.
     """
 
     met: bool | None
@@ -39,7 +39,7 @@ class TableRuleFinding:
 
 @dataclass(frozen=True)
 class WholeTable:
-    """A table as it is now. other: where the table lies that a rule refers to. earlier: its row counts after earlier runs."""
+    """A table as it is now. other: the path of the table that a rule refers to. earlier: this table's row counts after earlier runs."""
 
     session: SparkSession
     path: str
@@ -49,12 +49,12 @@ class WholeTable:
 
 
 def evaluate_table_rule(rule: TableExpectation, whole: WholeTable) -> TableRuleFinding:
-    """Evaluate a rule. Row counts and latest values come from the log where it has them, otherwise from one Spark job."""
+    """Evaluates a rule. Row counts and latest values come from the log if it has them, otherwise from one Spark job."""
     return TABLE_RULE_HANDLERS[type(rule)].evaluate(rule, whole)
 
 
 def find_table_rule_mistake(rule: TableExpectation, schemas: Schemas, table: str) -> str | None:
-    """Why a rule cannot work on a table of these columns; None where it can. schemas: by table, as far as they are known."""
+    """Returns why a rule cannot work on a table with these columns, or None. schemas: by table, as far as they are known."""
     return TABLE_RULE_HANDLERS[type(rule)].find_mistake(rule, schemas, table)
 
 
@@ -122,7 +122,7 @@ def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFindin
 
 
 def _rows_without_null(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """These columns, of the rows that have no NULL in them."""
+    """These columns, for the rows without a NULL in any of them."""
     return frame.select(*_quoted_columns(columns)).dropna("any")
 
 
@@ -143,7 +143,7 @@ def _find_unique_mistake(rule: Unique, schemas: Schemas, table: str) -> str | No
 
 
 def _find_row_count_mistake(rule: RowCount, schemas: Schemas, table: str) -> None:
-    """None: it names no column."""
+    """Returns None: the rule names no column."""
 
 
 def _find_freshness_mistake(rule: Fresh, schemas: Schemas, table: str) -> str | None:
@@ -168,7 +168,7 @@ def _find_incomparable_column(columns: Sequence[str], schema: StructType) -> str
 
 
 def _find_type_mismatch(rule: References, here: StructType, there: StructType) -> str | None:
-    """Types that differ: to be compared they would be cast, which fails on the first value that cannot be."""
+    """Returns types that differ. A comparison would have to cast them, which fails at the first value that cannot be cast."""
     for one, other in zip(rule.columns, rule.of_columns, strict=True):
         kinds = here[one].dataType, there[other].dataType
         nested = isinstance(kinds[0], MapType | ArrayType | StructType)
@@ -184,7 +184,7 @@ def _are_whole_numbers(kinds: Sequence[Any]) -> bool:
 
 @dataclass(frozen=True)
 class TableRuleHandler:
-    """What is done with one class of expectations: what a table is found to be, and why it cannot work on such columns."""
+    """The functions for one class of expectations: how it is evaluated, and why it cannot work on given columns."""
 
     evaluate: Callable[[Any, WholeTable], TableRuleFinding]
     find_mistake: Callable[[Any, Schemas, str], str | None]

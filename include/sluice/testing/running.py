@@ -1,6 +1,6 @@
-"""Running a declared table over rows that stand in a test: the same steps as its flow, but for the lake.
+"""Runs a declared table over the rows of a test, by the same steps as its flow but without the lake.
 
-Rows that stand in a test, as a DataFrame of the columns that the real table has.
+The rows of a test become a DataFrame with the columns that the real table has.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ Runnable = Dataset[Any] | TemporaryView | AutoCdc | View[Any]
 
 @dataclass(frozen=True)
 class Result:
-    """What became of the rows. rows: as they are stored, ordered by the keys, without Sluice's columns; of a @view, which has none, as it gives them.
+    """What became of the rows. rows: as stored, ordered by the keys, without Sluice's columns; a @view has no keys, and keeps its order.
 
-    counted: rows by the count that their rules' action adds them to, such as "dropped": as the transform gave them, with `_failed_rules`, the
-    names of the rules that they do not meet. failed: by rule, how many rows do not meet it, of the table and of the tables that it was made of.
+    counted: the rows that each count of an action covers, such as "dropped": as the transform returned them, with `_failed_rules`, the
+    names of the rules they fail. failed: how many rows fail each rule, of the table and of the tables it was made from.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -82,14 +82,14 @@ class Result:
 def run(
     declared: Runnable, *, columns: Mapping[str, str] | None = None, using: Iterable[Declared] = (), **inputs: Given | DataFrame
 ) -> Result:
-    """Run a table, a view (stored or not) or an `auto_cdc` over the rows of its inputs: `run(heart_rate, readings=[{"device_id": 7, ...}])`.
+    """Runs a table, a view (stored or not) or an `auto_cdc` over the rows of its inputs: `run(heart_rate, readings=[{"device_id": 7, ...}])`.
 
-    inputs: rows by the name of the source or table that is read, as dicts, as tuples in the order of its columns, or as a DataFrame. An
-    input that is declared and not given is made of its own inputs. columns: DDL by input, where its declaration has no `schema=` and the
-    values of the rows do not tell. using: what is declared elsewhere than beside it.
-    Raises SluiceError where a rule fails that must not, or a view has a key twice; UsageError for what does not fit.
+    inputs: the rows of each source or table that is read, as dicts, as tuples in the order of its columns, or as a DataFrame. A
+    declared input that is not given is made from its own inputs. columns: DDL by input, needed if its declaration has no `schema=` and
+    the values do not show the types. using: declarations from other modules.
+    Raises SluiceError if a rule fails that must hold, or a view has a key twice; UsageError for rows or arguments that do not fit.
     """
-    session()  # DDL is read by Spark
+    session()  # Spark reads the DDL
     needed = _find_needed_declarations(declared, [*using, *find_sibling_declarations(declared.module)], set(inputs))
     with _settings_with_test_keys(needed) as settings:
         running = TrialRun(settings, needed, inputs, columns or {})
@@ -101,7 +101,7 @@ def run(
 
 
 class TrialRun:
-    """One run over the declarations that are needed. result: what was refused so far."""
+    """One run over the declarations it needs. result: what was refused so far."""
 
     def __init__(self, settings: Settings, needed: list[Declared], inputs: Mapping[str, Any], columns: Mapping[str, str]) -> None:
         self.settings, self.inputs, self.columns = settings, inputs, columns
@@ -117,7 +117,7 @@ class TrialRun:
                 raise UsageError(f"'{name}' is given, but nothing reads it.{nearest_name_hint(name, read)}")
 
     def make_rows(self, name: str) -> DataFrame:
-        """The rows of a table, stored or given. Raises UsageError where they can be made of nothing that was given."""
+        """The rows of a table, stored or given. Raises UsageError if they cannot be made from what was given."""
         item = self.found.get(name)
         if name in self.inputs:
             return self.read_given_rows(name, technical=isinstance(item, Source)).drop(*PROVENANCE)
@@ -129,13 +129,13 @@ class TrialRun:
         raise UsageError(f"'{name}' is not given, nor what it is made of: {name}=[...].{nearest_name_hint(name, self.inputs)}")
 
     def has_rows_of(self, name: str) -> bool:
-        """Whether a table is given, or something that it is made of."""
+        """Whether rows are given for a table, or for something it is made from."""
         item = self.stored.get(name)
         below = item is not None and any(self.has_rows_of(read) for read in item.reads)
         return name in self.inputs or below
 
     def read_given_rows(self, name: str, technical: bool = True) -> DataFrame:
-        """The rows that stand in the test. technical: whether it is read as a source is, with the columns that Sluice adds in bronze."""
+        """The rows given in the test. technical: whether to add the columns that Sluice adds in bronze, as for a source."""
         if name not in self.inputs:
             raise UsageError(f"The rows of '{name}' are not given: {name}=[...].{nearest_name_hint(name, self.inputs)}")
         rows, columns = self.inputs[name], self._columns(name)
@@ -151,7 +151,7 @@ class TrialRun:
         return enforced.declared_schema_columns(item) if isinstance(item, Dataset) else None
 
     def note_verdicts(self, dataset: Dataset[Any], judged: DataFrame) -> None:
-        """Keep what was refused of rows with verdicts. Raises SluiceError where a rule fails that must not."""
+        """Records which of these judged rows were refused. Raises SluiceError if a rule fails that must hold."""
         if not dataset.expectations:
             return
         report = FlowReport(flow=dataset.name, layer="")
@@ -164,7 +164,7 @@ class TrialRun:
 
 
 def make_table_rows(running: TrialRun, table: Table[Any]) -> DataFrame | None:
-    """The rows of a table by its flow's recipe; None where its source is not given."""
+    """Makes the rows of a table as its flow does; None if its source is not given."""
     if table.reads[0] not in running.inputs:
         return None
     rows = made.transform_source_rows(table, running.read_given_rows(table.reads[0]))
@@ -177,7 +177,7 @@ def make_table_rows(running: TrialRun, table: Table[Any]) -> DataFrame | None:
 
 
 def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFrame | None:
-    """The rows of a view by its flow's recipe; None where an input that it waits for cannot be made."""
+    """Makes the rows of a view as its flow does; None if an input that it waits for cannot be made."""
     view = declared.over(read for read in declared.reads if running.has_rows_of(read))
     if view is None:
         return None
@@ -194,18 +194,18 @@ def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFr
 
 
 def make_computed_view_rows(running: TrialRun, view: View[Any]) -> DataFrame:
-    """What whoever reads the view gets."""
+    """The rows that a reader of the view gets."""
     return view(*map(running.make_rows, view.reads))
 
 
 def make_temporary_view_rows(running: TrialRun, view: TemporaryView) -> DataFrame:
-    """What the temporary views down to the source, and this one, make of the source's rows."""
+    """The source's rows after the temporary views between it and this one, and this one itself."""
     source, passed = resolve_temporary_views(running.views, view.name)
     return compose_transforms(passed[:-1], passed[-1])(running.read_given_rows(source))
 
 
 def _find_needed_declarations(declared: Runnable, known: Iterable[Declared], given: set[str]) -> list[Declared]:
-    """The declared one and what it reads, as far as that is not given. A source is needed in any case: it says which columns there are."""
+    """The declaration and what it reads, down to what is given. Sources are always included, since they define the columns."""
     by_name = {item.name: item for item in (*known, declared)}
     needed: dict[str, Declared] = {}
     names = [declared.name]
@@ -221,7 +221,7 @@ def _find_needed_declarations(declared: Runnable, known: Iterable[Declared], giv
 
 @contextmanager
 def _settings_with_test_keys(needed: Iterable[Declared]) -> Iterator[Settings]:
-    """Settings with keys for pseudonyms that are the same in every test, and no one's."""
+    """Settings with pseudonym keys that are the same in every test and belong to nobody."""
     wanted = {how.secret for item in needed for how in item.treatments.values() if isinstance(how, Hmac)}
     with tempfile.TemporaryDirectory(prefix="sluice-test-") as folder:
         for name in wanted:
@@ -236,7 +236,7 @@ def _collect_rows(rows: DataFrame) -> list[Row]:
 
 
 def _nulls_first_sort_key(value: Any) -> Any:
-    """A key's value, NULL first; of a struct or an array its text."""
+    """The sort value of a key, NULL first; for a struct or an array its text."""
     return repr(value) if isinstance(value, dict | list) else (value is not None, value)
 
 
@@ -244,9 +244,9 @@ Given = Iterable[Mapping[str, Any] | Sequence[Any]]
 
 
 def build_input_frame(session: SparkSession, name: str, rows: Given, columns: StructType | None, technical: bool) -> DataFrame:
-    """The rows of an input. columns: None where those of the rows count, with the types of their values.
+    """The rows of an input as a frame. columns: None takes the columns of the rows, with the types of their values.
 
-    technical: of a source, whose bronze table has Sluice's columns too. Raises UsageError where rows and columns do not fit.
+    technical: for a source, whose bronze table has Sluice's columns too. Raises UsageError if rows and columns do not fit.
     """
     own = tables.parse_ddl_schema(TECHNICAL) if technical else StructType([])
     given = list(rows)
@@ -284,7 +284,7 @@ def _name_row_values(name: str, row: Mapping[str, Any] | Sequence[Any], schema: 
 
 
 def _add_provenance(row: dict[str, Any], number: int, own: StructType) -> dict[str, Any]:
-    """The row with its provenance, unless the test says it: all rows are of one delivery."""
+    """Adds provenance to the row, unless the test gives it: all rows are of one delivery."""
     return {"_delivery": 1, "_row": number, **row} if own.fields else row
 
 

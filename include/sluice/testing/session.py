@@ -1,4 +1,4 @@
-"""The Spark session of unit tests: one a process, with the configuration of the jobs."""
+"""The Spark session of unit tests: one per process, configured like the jobs'."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SMALL = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1", "spa
 
 
 def session() -> SparkSession:
-    """The process's session; the first call starts it, which takes seconds. As a fixture: `pytest.fixture(scope="session")(session)`.
+    """The process's session. The first call takes seconds to start it. As a fixture: `pytest.fixture(scope="session")(session)`.
 
-    It has the configuration of the jobs, so that SQL means the same, but for what makes a few rows faster.
+    It is configured like the jobs', so that SQL means the same, apart from settings that make small data faster.
     """
     from pyspark.sql import SparkSession
 

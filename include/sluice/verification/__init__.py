@@ -1,1 +1,1 @@
-"""Proof that tables are what they should be: each recomputed from bronze by plain batch code and compared row for row."""
+"""Proves that tables are what they should be: recomputes each from bronze by plain batch code and compares row by row."""

@@ -1,4 +1,4 @@
-"""Comparing a table row for row with what it should be: null-safe, of all columns, and without a value in what is told."""
+"""Compares a table row by row with what it should be: null-safe, in all columns, and without reporting any value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BALANCE, _LACKING, _SURPLUS, _KNOWN = "_balance", "_lacking", "_surplus", "_kno
 
 @dataclass(frozen=True)
 class RowDifferences:
-    """How many rows are missing, too many, and other than they should be under their key; for how many of these it is known why."""
+    """How many rows are missing, surplus, or different under their key, and for how many of these the reason is known."""
 
     missing: int = 0
     surplus: int = 0
@@ -29,7 +29,7 @@ class RowDifferences:
 
     @property
     def all_known(self) -> bool:
-        """Whether it is known of all of them why."""
+        """Whether the reason is known for all of them."""
         return self.known == self.missing + self.surplus + self.different
 
     def __str__(self) -> str:
@@ -40,9 +40,9 @@ class RowDifferences:
 def count_row_differences(
     expected: DataFrame, stored: DataFrame, keys: Sequence[str], known: DataFrame | None = None, known_by: Sequence[str] = ()
 ) -> RowDifferences:
-    """What differs. Both have the same columns. known: values of `known_by`, columns of them; it is known of rows with these why they differ.
+    """Counts the differences. Both frames have the same columns. known: values of the columns `known_by` that explain a difference.
 
-    Rows are counted, so that one which is there twice is one too many.
+    Rows are counted, so a row that is there twice is one surplus.
     """
     plain = _countable_columns(expected.schema)
     sides = [frame.select(*plain, F.lit(sign).alias(_BALANCE)) for frame, sign in ((expected, 1), (stored, -1))]
@@ -77,7 +77,7 @@ def _sum_differences(counted: DataFrame) -> RowDifferences:
 
 
 def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The frame with these columns, in their order; of one that it has not, NULL; then those of its own that are not among them."""
+    """Gives the frame these columns in this order, NULL for those it lacks, followed by its remaining columns."""
     own = [name for name in frame.columns if name not in schema.names]
     given = [
         F.col(f"`{one.name}`") if one.name in frame.columns else F.lit(None).cast(one.dataType).alias(one.name) for one in schema
@@ -86,7 +86,7 @@ def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def find_type_differences(expected: StructType, stored: StructType) -> list[str]:
-    """The columns that both have, of different types."""
+    """The columns that both have with different types."""
     kinds = {field.name: field.dataType.simpleString() for field in stored}
     return [
         field.name for field in expected if kinds.get(field.name, field.dataType.simpleString()) != field.dataType.simpleString()
@@ -94,7 +94,7 @@ def find_type_differences(expected: StructType, stored: StructType) -> list[str]
 
 
 def _countable_columns(schema: StructType) -> list[Column]:
-    """The columns, such that equal rows can be counted: of a VARIANT its text."""
+    """The columns in a form in which equal rows can be counted: a VARIANT as its text."""
     return [
         F.to_json(f"`{field.name}`").alias(field.name) if field.dataType.typeName() == "variant" else F.col(f"`{field.name}`")
         for field in schema

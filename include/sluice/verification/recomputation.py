@@ -1,4 +1,4 @@
-"""Tables made again from bronze, all the way up: lazily, in Spark's memory, so that nothing is written anywhere in the lake."""
+"""Makes tables again from bronze, through all layers, lazily in Spark's memory: nothing is written to the lake."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Recomputation:
-    """What tables should be. as_stored: by table, why those that read it follow what is stored of it, since that is no function of bronze.
+    """What tables should be. as_stored: for a table whose readers follow its stored rows, the reason (they are no function of bronze).
 
-    What several tables are made of is made once, and kept in Spark's cache until `release`. part: the rows of a table that are looked at;
-    what is made may have others.
+    What several tables are made from is made once, and stays in Spark's cache until `release`. part: the part of the rows that is
+    compared; a recomputation may return others too.
     """
 
     workspace: Workspace
@@ -38,14 +38,14 @@ class Recomputation:
     made: dict[str, DataFrame | None] = field(default_factory=dict)
 
     def expected(self, name: str) -> DataFrame | None:
-        """The rows that a table should have. None where there is nothing yet that it could be made of."""
+        """The rows that a table should have. None if there is nothing yet to make them from."""
         if name not in self.made:
             found = self._recompute_declared(self.workspace.graph.datasets[name])
             self.made[name] = found.persist() if found is not None and name in self.shared else found
         return self.made[name]
 
     def followed(self, name: str) -> list[str]:
-        """Why a view is compared over something that is stored, a text for each such input; directly or by others."""
+        """The reasons why a view is compared over stored inputs, one text for each such input, direct or indirect."""
         if name not in self.workspace.graph.views:
             return []
         found: dict[str, None] = {}
@@ -55,7 +55,7 @@ class Recomputation:
         return list(found)
 
     def release(self) -> None:
-        """Let go of what was kept."""
+        """Frees what was cached."""
         for name in self.shared:
             frame = self.made.get(name)
             if frame is not None:
@@ -68,9 +68,9 @@ class Recomputation:
         return recompute(self, declared)
 
     def read_input(self, name: str) -> DataFrame:
-        """What a view reads: a table as it should be, with the columns that the stored one has."""
+        """An input of a view: a table as it should be, with the columns that the stored one has."""
         stored = table_frames.read_table(self.workspace.session, self.workspace.path(name)).drop(*PROVENANCE)
-        if name in self.workspace.graph.sources:  # bronze, of which everything is made
+        if name in self.workspace.graph.sources:  # bronze, from which everything is made
             return stored
         made = None if self.as_stored(name) else self.expected(name)
         if made is not None:
@@ -84,7 +84,7 @@ def recompute_table(again: Recomputation, table: Table[Any]) -> DataFrame | None
 
 
 def recompute_view(again: Recomputation, view: MaterializedView[Any]) -> DataFrame | None:
-    """The rows that a view should have, over those of its inputs that are there."""
+    """The rows that a view should have, over those of its inputs that exist."""
     there = view.over(name for name in view.reads if log.is_delta_table(again.workspace.path(name)))
     if there is None:
         return None
@@ -104,7 +104,7 @@ def _recompute_folded_view(folded: ChangeLogFold, inputs: Mapping[str, DataFrame
 
 
 def find_shared_inputs(workspace: Workspace, wanted: Iterable[str], as_stored: Callable[[str], str | None]) -> frozenset[str]:
-    """Of what is needed to make these tables, that which is needed more than once."""
+    """The tables that are needed more than once to make the wanted ones."""
     uses: Counter[str] = Counter()
     waiting = list(wanted)
     while waiting:

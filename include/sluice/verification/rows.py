@@ -1,8 +1,7 @@
-"""The rows of a silver table as a batch of all of bronze gives them, written apart from the flows that keep the table.
+"""A silver table's rows as a batch over all of bronze makes them, by code separate from the flows that keep the table.
 
-With the flows it shares the transform and the conditions of the expectations, as they are declared, the treatments of personal columns, the
-suppression list, and the ledger's word on which deliveries count. Which rows stay and which row of a key wins is said here once more, and in
-the simplest way.
+It shares with the flows the declared transform and expectations, the treatments of personal columns, the suppression list, and the
+ledger's record of which deliveries count. Which rows stay and which row of a key wins is implemented again here, in the simplest way.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ _PLACE, _HASH = "_sluice_place", "_sluice_hash"
 
 
 def recompute_silver_rows(workspace: Workspace, table: AnyTable, only: Column | None = None) -> DataFrame | None:
-    """One row a key, without provenance. None where bronze has no record yet.
+    """Returns one row per key, without provenance. None if bronze has no record yet.
 
-    only: a condition on rows of bronze; the rows are then those that these give, be they the ones of their keys that win or not.
+    only: a condition on rows of bronze; returns the rows made from these, whether or not they win their keys.
     """
     records = _read_counting_records(workspace, workspace.graph.sources[table.reads[0]])
     if records is None:
@@ -55,7 +54,7 @@ def recompute_silver_rows(workspace: Workspace, table: AnyTable, only: Column | 
 
 
 def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | None:
-    """The records of the deliveries that count now, of everybody who was not erased."""
+    """The records of the deliveries that count now, without those of erased people."""
     path = workspace.path(source.name)
     if not log.is_delta_table(path):
         return None
@@ -63,7 +62,7 @@ def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | 
     if not delivered_columns(bronze.columns):
         return None
     numbers = sorted(find_counting_deliveries(workspace, source))
-    if len(numbers) > _FEW:  # as a condition they would be slow to plan
+    if len(numbers) > _FEW:  # a condition with so many would be slow to plan
         listed = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
         counted = bronze.join(F.broadcast(listed), "_delivery", "left_semi").select(*bronze.columns)
     else:
@@ -72,7 +71,7 @@ def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | 
 
 
 def find_counting_deliveries(workspace: Workspace, source: Source) -> set[int]:
-    """The deliveries whose records count now, of all sources that go into the bronze table of this one."""
+    """The deliveries whose records count now, from all sources that go into this one's bronze table."""
     found: set[int] = set()
     for one in workspace.graph.feeding(source.name):
         found |= ledger.select_live_deliveries(
@@ -90,14 +89,14 @@ def _drop_erased_rows(workspace: Workspace, rows: DataFrame, declared: Source | 
 
 
 def _filter_by_expectations(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    """The rows that meet whatever drops or sets aside what does not. A condition that is NULL is not met, unless that is declared fine."""
+    """The rows without those that an expectation drops or sets aside. A NULL condition is not met, unless null_ok."""
     refusing = [one for one in expectations if one.action.takes_row_out]
     met = [F.coalesce(F.expr(one.condition).cast("boolean"), F.lit(one.null_ok)) for one in refusing]
     return rows.where(functools.reduce(lambda a, b: a & b, met)) if met else rows
 
 
 def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
-    """Of the rows of a key the one with the highest sequence, then the one with the highest hash of its content."""
+    """Picks the row of each key with the highest sequence, then the highest hash of its content."""
     text = F.to_json(F.struct(*(F.col(f"`{name}`") for name in sorted(rows.columns))), {"ignoreNullFields": "true"})
     order = [F.col(f"`{table.sequence_by}`").desc_nulls_last()] if table.sequence_by else []
     of_key = Window.partitionBy(*_quoted_columns(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
@@ -106,7 +105,7 @@ def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
 
 
 def _replace_negative_zero(rows: DataFrame) -> DataFrame:
-    """The rows with 0.0 for -0.0, which is the same number and another text."""
+    """Replaces -0.0 by 0.0, the same number with another text."""
     floating = {field.name: field.dataType for field in rows.schema if isinstance(field.dataType, DoubleType | FloatType)}
     return rows.withColumns({name: F.col(f"`{name}`") + F.lit(0).cast(kind) for name, kind in floating.items()})
 

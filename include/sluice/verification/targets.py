@@ -1,6 +1,6 @@
-"""The target of an `auto_cdc` as a batch over its accepted changes gives it: the changes of each key, one after the other, in plain Python.
+"""The target of an `auto_cdc`, as a batch makes it from the accepted changes, key by key and change by change in plain Python.
 
-`sluice.declare.cdc.histories` says the same by aggregates and windows, in which no row waits for another; here nothing is clever.
+`sluice.declare.cdc.histories` does the same by aggregates and windows, where no row waits for another. This code is kept simple.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ROWS = 10_000
-"""How many rows of the target go back to Spark at once."""
+"""How many rows of the target return to Spark at a time."""
 
 
 def recompute_cdc_target(
     cdc: AutoCdc, changes: Mapping[str, DataFrame], ends: Iterable[DataFrame], part: TablePart | None = None
 ) -> DataFrame:
-    """The target's rows. changes: the accepted changes, by log; ends: the truncates. part: the rows that are asked for, where keys tell."""
+    """The target's rows. changes: the accepted changes, by log. ends: the truncates. part: the wanted rows, if the keys identify them."""
     accepted = functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), changes.values())
     columns = _list_target_columns(cdc, accepted.columns)
     values = tuple(name for name in columns if name not in cdc.keys)
@@ -46,7 +46,7 @@ def recompute_cdc_target(
     keys = [F.col(f"`{key}`") for key in cdc.keys]
     needed = [*(F.col(f"`{name}`") for name in columns), *(F.col(name) for name in (SEQUENCE, CHANGE, CONTENT))]
     if part is not None and are_keys_divisible(accepted.schema, cdc.keys):
-        # Spark pushes no condition below a function of Python. The part is of keys as the target has them.
+        # Spark pushes no condition below a Python function. The part refers to keys as the target has them.
         accepted = made_rows.null_empty_partition_texts(accepted, cdc.partition_by).where(part.condition(cdc.keys))
     by_key = accepted.select(*needed).repartition(*keys).sortWithinPartitions(*keys)
     return by_key.mapInArrow(_build_fold_task(plain, cdc.keys, to_arrow_schema(schema, timezone="UTC")), schema)
@@ -55,7 +55,7 @@ def recompute_cdc_target(
 def _build_fold_task(
     plain: ChangeFold, keys: tuple[str, ...], schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What a Spark task does with its part of the changes, which come key by key."""
+    """Returns what a Spark task does with its share of the changes, which arrive key by key."""
 
     def fold(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = (row for batch in batches for row in batch.to_pylist())
@@ -74,19 +74,19 @@ def _fold_target_rows(
         for state in plain.fold(own):
             row = {**dict(zip(keys, key, strict=True)), **state}
             for bound in (START, END):
-                if isinstance(row.get(bound), tuple):  # of several columns: back to a struct, whose names every change has
+                if isinstance(row.get(bound), tuple):  # several columns: back to a struct, with the names that every change has.
                     row[bound] = dict(zip(own[0][SEQUENCE], row[bound], strict=True))
             yield {name: row[name] for name in columns}
 
 
 def _collect_sequences(frame: DataFrame) -> list[Any]:
-    """The sequences in it, each once, as Python puts them in order."""
+    """The sequences in the frame, each once, in Python's order."""
     batch = frame.select(SEQUENCE).distinct().toArrow()
     return sorted({_sortable_sequence(row[SEQUENCE]) for row in batch.to_pylist()})
 
 
 def _list_target_columns(cdc: AutoCdc, given: list[str]) -> list[str]:
-    """The target's columns, those of keys that it does not name first."""
+    """The target's columns; keys that it does not name come first."""
     wanted = [name for name in (cdc.column_list or given) if name in given]
     left = {*cdc.except_column_list, SEQUENCE, CHANGE, CONTENT}
     columns = [name for name in wanted if name not in left]
@@ -94,7 +94,7 @@ def _list_target_columns(cdc: AutoCdc, given: list[str]) -> list[str]:
 
 
 def _find_tracked_columns(cdc: AutoCdc, values: Iterable[str]) -> tuple[str, ...]:
-    """Of which columns another value begins an interval."""
+    """The columns in which a new value begins an interval."""
     if cdc.track_history_column_list:
         return tuple(name for name in values if name in cdc.track_history_column_list)
     left = cdc.track_history_except_column_list or cdc.sequence_by
@@ -109,18 +109,18 @@ def _build_target_schema(cdc: AutoCdc, given: StructType, columns: Iterable[str]
 
 Row = Mapping[str, Any]
 State = dict[str, Any]
-"""The target's columns but the keys."""
+"""The target's columns without the keys."""
 Event = tuple[Any, int, str, State | None]
-"""When it was, its place among those of one sequence, its content, and what it says; None: that the key is gone."""
+"""Its sequence, its place among events of one sequence, its content, and the state it sets; None deletes the key."""
 _ENDS, _SAYS, _GONE = 0, 1, 2
-"""At one sequence a truncate comes first, then what is said of a key, then that it is gone."""
+"""At one sequence a truncate comes first, then the key's upserts, then its delete."""
 
 
 @dataclass(frozen=True)
 class ChangeFold:
-    """How changes are folded. ends: the sequences of truncates. tracked: the columns of which another value begins an interval; None: SCD 1.
+    """How to fold changes. ends: sequences of truncates. tracked: columns in which a new value begins an interval; None for SCD 1.
 
-    snapshots: of full extracts, when they were taken; a key that one lacks is gone at it.
+    snapshots: for full extracts, when they were taken; a key that is missing in one is deleted there.
     """
 
     values: tuple[str, ...]
@@ -130,7 +130,7 @@ class ChangeFold:
     ignore_null_updates: bool = False
 
     def fold(self, changes: Sequence[Row]) -> Iterator[State]:
-        """Of the changes of one key, the target's rows: its columns but the keys, and of a history START and END."""
+        """Folds the changes of one key into the target's rows: the columns without the keys, and for a history START and END."""
         states = self._states(self._events(changes))
         if self.tracked is not None:
             yield from self._intervals(states, self.tracked)
@@ -148,7 +148,7 @@ class ChangeFold:
         return sorted(events, key=lambda event: event[:3])
 
     def _states(self, events: Iterable[Event]) -> list[tuple[Any, State | None]]:
-        """What the key is after each sequence at which something happened."""
+        """The state of the key after each sequence at which something happened."""
         found: list[tuple[Any, State | None]] = []
         state: State | None = None
         for sequence, together in itertools.groupby(events, key=lambda event: event[0]):
@@ -174,9 +174,9 @@ class ChangeFold:
 
 
 def _is_same_value(one: Any, other: Any) -> bool:
-    return bool(one == other or (one != one and other != other))  # what is no number is equal to itself in Spark
+    return bool(one == other or (one != one and other != other))  # in Spark, NaN equals itself
 
 
 def _sortable_sequence(sequence: Any) -> Any:
-    """A sequence as something that Python puts in order: of several columns a tuple."""
+    """A sequence in a form that Python can order: several columns become a tuple."""
     return tuple(sequence.values()) if isinstance(sequence, Mapping) else sequence

@@ -1,8 +1,9 @@
-"""Is every table what a full recompute from bronze gives? Answered by plain batch code, apart from the flows.
+"""Checks that every table equals a full recompute from bronze. Plain batch code, separate from the flows, does the recompute.
 
-With them it shares what is declared (transforms, conditions of expectations), the treatments, the suppression list and the ledger.
+It shares with the flows the declarations (transforms, conditions of expectations), the treatments, the suppression list and the ledger.
 
-Which rows of a table are by earlier code, and so may differ: those of the deliveries, or of the records, of stale intervals.
+Also finds which rows of a table earlier code made, and which may therefore differ: those of the deliveries or records of stale
+intervals.
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 RESTORED = "sluice.restored"
-"""The property of a table that was restored: to which version."""
+"""The table property of a restored table: the version it was restored to."""
 
 _FINGERPRINT = "sluice.fingerprint"
 
 
 @dataclass(frozen=True)
 class VerificationFinding:
-    """What was found of a table. equal: None where nothing can be said, or where it is known why it differs; then note says so.
+    """The finding about a table. equal: None if nothing can be said, or if the reason for a difference is known; `note` has the reason.
 
-    missing, surplus: rows that it lacks, and that it has too many; different: rows that are other than their key's should be.
-    part: which part of it was compared; None: all of it. rows: how many it has, where its log tells. version: the one that was looked at,
-    None where there is no table. unlike: whether a column is of another type than it should be, so that no rows were compared.
+    missing, surplus: rows that it lacks, and rows that it should not have; different: rows that differ from what their key should have.
+    part: the part that was compared; None is all of it. rows: its number of rows, if its log has it. version: the version compared;
+    None if there is no table. unlike: whether a column has another type than it should, so that no rows were compared.
     """
 
     table: str
@@ -73,10 +74,10 @@ class VerificationFinding:
 def verify_tables(
     settings: Settings, session: SparkSession, graph: Graph, names: Sequence[str] | None = None, *, stale: Stale | None = None
 ) -> list[VerificationFinding]:
-    """Compare tables, by default all, each with what a batch over all of bronze gives. Nothing is written.
+    """Compares tables, by default all, with what a batch over all of bronze makes. Nothing is written.
 
-    stale: of a table the intervals whose rows are by earlier code; by default all, where its transform is another than the one that made
-    it. Raises UsageError for a name that is no table, or one of bronze.
+    stale: the intervals of a table whose rows earlier code made; by default all of it, if its transform has changed since. Raises
+    UsageError for a name that is no table, or that is a bronze table.
     """
     return list(verify_tables_lazily(settings, session, graph, names, stale=stale))
 
@@ -90,8 +91,8 @@ def verify_tables_lazily(
     stale: Stale | None = None,
     part: TablePart | None = None,
 ) -> Generator[VerificationFinding, None, None]:
-    """The same, one finding after the other. part: compare this part of each, where its keys allow it."""
-    # A session of its own: how Spark evaluates is chosen table by table.
+    """Does the same, yielding one finding after the other. part: compares this part of each table whose keys allow it."""
+    # A session of its own, because the evaluation settings are chosen table by table.
     workspace = Workspace(settings, graph, session.newSession(), VERIFY.name)
     if (times := current_step_times()) is not None:
         times.job_tags.append(spark_counters.session_job_tag(workspace.session))
@@ -110,19 +111,19 @@ def verify_tables_lazily(
 
 
 def list_verifiable_tables(graph: Graph) -> list[str]:
-    """The tables that there is something to say of: all but bronze, inputs before readers."""
+    """The tables that can be verified: all but bronze, inputs before readers."""
     return list(graph.datasets)
 
 
 class _VerificationRun:
-    """One verification. Which intervals are stale is asked once for each table."""
+    """One verification. Determines the stale intervals of each table once."""
 
     def __init__(self, workspace: Workspace, stale: Stale, part: TablePart | None = None) -> None:
         self.workspace, self._stale, self.part = workspace, stale, part
         self._intervals: dict[str, list[Interval]] = {}
 
     def as_stored(self, name: str) -> str | None:
-        """Why those that read a table follow what is stored of it; None where they follow what it should be."""
+        """The reason why readers of a table follow its stored rows. None if they follow what it should be."""
         declared = self.workspace.graph[name]
         if declared.kind.recompute is None and name in self.workspace.graph.datasets:
             return f"a {declared.kind.label.lower()}"
@@ -130,7 +131,7 @@ class _VerificationRun:
             return "restored"
         if self.stale(declared):
             return "stale"
-        # What a part is made of may be all of its inputs' own inputs: these have turns of their own.
+        # A part may be made from all rows of its inputs' inputs, which are verified in their own turns.
         return "compared in turns of its own" if self.part is not None and name in self.workspace.graph.datasets else None
 
     def stale(self, declared: Any) -> list[Interval]:
@@ -142,7 +143,7 @@ class _VerificationRun:
         return self._intervals[declared.name]
 
     def finding(self, again: Recomputation, name: str) -> VerificationFinding:
-        """Compare one table."""
+        """Compares one table."""
         declared: Any = self.workspace.graph[name]
         path = self.workspace.path(name)
         state = log.read_table_state(path)
@@ -214,7 +215,7 @@ class _VerificationRun:
 
 
 def check_verifiable_table(graph: Graph, name: str) -> str:
-    """The name, of a table that can be verified. Raises UsageError for one of bronze, and with the nearest name where there is none."""
+    """Returns the name of a table that can be verified. Raises UsageError for a bronze table, or with the nearest name for an unknown one."""
     if graph[name].name in graph.sources:
         raise UsageError(
             f"'{name}' is bronze, from which the other tables are recomputed. Name one of: {', '.join(list_verifiable_tables(graph))}."
@@ -231,12 +232,12 @@ def _find_stale_by_property(workspace: Workspace) -> Stale:
 
 
 Stale = Callable[[Table[Any]], list[Interval]]
-"""Of a silver table, the dates whose rows are by earlier code."""
+"""Gives the dates of a silver table whose rows earlier code made."""
 EVER = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
 def _find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequence[Interval]) -> DataFrame | None:
-    """The keys (`replayed_by`) whose rows may differ since earlier code made some of them; None: all."""
+    """The keys (`replayed_by`) whose rows may differ because earlier code made some of them. None means all."""
     if EVER in intervals:
         return None
     source = workspace.graph.sources[table.reads[0]]
@@ -256,7 +257,7 @@ def _find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequenc
 def _dated_records_condition(dated_by: str, intervals: Sequence[Interval]) -> Column:
     at = F.expr(dated_by).cast("timestamp")
 
-    def within(interval: Interval) -> Column:  # an instant without beginning or end is none that Spark has
+    def within(interval: Interval) -> Column:  # Spark has no instant for an open end
         after = F.lit(True) if interval.start == EVER.start else at >= F.lit(interval.start)
         return after if interval.end == EVER.end else after & (at < F.lit(interval.end))
 
@@ -264,7 +265,7 @@ def _dated_records_condition(dated_by: str, intervals: Sequence[Interval]) -> Co
 
 
 def _dated_deliveries_condition(workspace: Workspace, source: Source, intervals: Sequence[Interval]) -> Column:
-    """The condition that a record came in a delivery of these dates; also one that counts no more, whose rows may still stand."""
+    """The condition that a record came in a delivery of these dates, even one that no longer counts, since its rows may remain."""
     numbers = [
         outcome.delivery
         for one in workspace.graph.feeding(source.name)
