@@ -1,7 +1,7 @@
-"""Erasure by age: what is older than its source keeps it leaves bronze, what was set aside of it, and every table that is made of it.
+"""Erasure by age: rows older than their source keeps them leave bronze, its quarantine, and every table made from them.
 
-A journal says, before anything is deleted, which rows of bronze are to go: their deliveries and numbers. So a run that was killed is brought
-to its end by the next one, however late that comes: what had left bronze is on the list, and the tables are folded again.
+Before anything is deleted, a journal records the deliveries and numbers of the bronze rows to delete. If the run is killed, the next
+one finishes its work from the journal, however much later: it knows what has already left bronze, and folds the tables again.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 
 def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | None = None) -> list[FlowReport]:
-    """Take out what is too old, of every source that says how long it is kept. follow: runs the layers above bronze where anything left.
+    """Deletes what is too old, for every source with `keep_for`. follow: runs the layers above bronze if anything was deleted.
 
-    now: UTC. Nothing to do is no report and no commit. Raises NotFollowed, with the reports of all, where flows failed that were to follow:
-    the next run goes on from there.
+    now: UTC. With nothing to do there is no report and no commit. Raises NotFollowed, with all reports, if flows that had to follow
+    failed; the next run goes on from there.
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     for source in workspace.graph.sources.values():
         before = suppression.oldest_kept_instant(source, now)
-        # What was begun is brought to its end, though its source may say by now that everything is kept.
+        # What was begun is finished, even if its source by now declares that everything is kept.
         if (before is not None or _expiry_journal_path(workspace, source).is_file()) and log.is_delta_table(
             workspace.path(source.name)
         ):
@@ -48,7 +48,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
                 reports += _expire_source(workspace, source, before)
             except StopRequested:
                 raise
-            except Exception as error:  # of one source: what others have goes all the same
+            except Exception as error:  # of one source: the others go on
                 errors[source.name] = error
                 reports.append(FlowReport(flow=source.name, layer=DELETIONS.name))
     every = [one for one in workspace.graph.sources.values() if one.name not in errors]
@@ -65,7 +65,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
 def _follow_expired_sources(
     follow: Follow, begun: Sequence[Source], reports: list[FlowReport], errors: Mapping[str, BaseException]
 ) -> None:
-    """Let the layers above bronze follow where anything left. Raises NotFollowed, with what failed before, too."""
+    """Runs the layers above bronze if anything was deleted. Raises NotFollowed, with earlier failures included."""
     if begun:
         try:
             reports += follow()
@@ -109,12 +109,12 @@ def _select_expired_rows(workspace: Workspace, source: Source, before: datetime)
 
 
 def _expire_feeding_quarantines(workspace: Workspace, source: Source, before: datetime) -> list[FlowReport]:
-    """What other sources set aside that go into the same table. What tables set aside goes with the rows of bronze."""
+    """Expires the quarantines of sources that go into the same table. Those of tables expire with the rows of bronze."""
     return [_expire_quarantine(workspace, one.name, before) for one in workspace.graph.feeding(source.name) if one is not source]
 
 
 def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> FlowReport:
-    """What could not be read tells of no time: it goes by when it was set aside."""
+    """Rows that could not be read have no time of their own; they count from when they were set aside."""
     name, path = name_quarantine(source), workspace.quarantine(source)
     with report_table_change(name, DELETIONS.name, path) as report:
         if log.is_delta_table(path):
@@ -126,17 +126,17 @@ def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> F
 
 
 def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime) -> None:
-    """Write down what is to go; nothing where nothing is."""
+    """Writes the list of rows to delete; nothing if there are none."""
     old = _select_expired_rows(workspace, source, before)
     if old.isEmpty():
         return
     old.write.mode("overwrite").parquet(str(_expired_rows_folder(workspace, source)))
-    # The list is whole when the journal is there.
+    # The list is complete once the journal exists.
     write_json_durably(_expiry_journal_path(workspace, source), {"before": before.isoformat()})
 
 
 def _read_journalled_rows(workspace: Workspace, source: Source) -> DataFrame:
-    """The rows that are to go, of this run or of one that did not come to its end."""
+    """The rows to delete, of this run or of one that did not finish."""
     remedy = f"Remove it: the stage {DELETIONS.name} then begins anew with what is too old."
     load_kept_object(_expiry_journal_path(workspace, source), "before when rows are too old", remedy)
     return workspace.session.read.parquet(str(_expired_rows_folder(workspace, source)))

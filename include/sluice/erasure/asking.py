@@ -1,7 +1,7 @@
-"""Requests that arrive as data: rows of bronze that ask for the erasure of whom they name (`erasure_requests`).
+"""Requests that arrive as data: rows of bronze that ask for the erasure of the person they name (`erasure_requests`).
 
-They are looked for whenever their bronze table has changed. Whom somebody asked for already is not asked for again, unless it was refused;
-when the erasure is done, the rows that asked are gone with the others.
+Bronze is searched for them whenever it has changed. A person who already has a request gets no second one, unless the first was
+refused. Once the erasure is done, the rows that asked for it are gone with the person's other rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UP_TO = ", up to delivery "
 
 
 def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
-    """Make a request for each person in a declaration's new rows. Killed after that, it finds the same rows and makes none again."""
+    """Makes a request for each person in a declaration's new rows. If killed afterwards, the next run finds the same rows and makes none again."""
     records, graph = workspace.records, workspace.graph
     people: dict[Identifier, str] = {}
     seen = receiving.read_request_table_states(records)
@@ -56,10 +56,9 @@ def create_requests_from_rows(workspace: Workspace) -> list[ErasureRequest]:
 
 
 def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, str], latest: int) -> Iterator[ErasureRequest]:
-    """A request a person: one who cannot be told from others must not hold up the rest of a delivery. people: with what their rows are of.
+    """Makes one request per person, so that an ambiguous person does not hold up the rest. people: with the declaration that named them.
 
-    latest: the last delivery that was looked at. What was asked by rows before and was refused is tried again; its deadline is still that
-    of then.
+    latest: the last delivery that was searched. A request from rows that was refused is tried again, with its original deadline.
     """
     records = workspace.records
     refused: dict[Identifier, ErasureRequest] = {}
@@ -80,7 +79,7 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
 
 
 def has_unseen_request_rows(settings: Settings, graph: Graph) -> bool:
-    """Whether it was not yet looked for requests in what bronze has now. By the log: without Spark."""
+    """Whether bronze has rows that have not been searched for requests yet. Reads the log, without Spark."""
     seen = receiving.read_request_table_states(graph.records(settings)) if graph.asking else {}
     return any(
         _compute_request_table_state(settings, graph, one) not in (None, seen.get(_request_declaration_key(one)))
@@ -95,7 +94,7 @@ def _compute_request_table_state(settings: Settings, graph: Graph, asking: Erasu
 
 
 def _find_latest_request_delivery(workspace: Workspace) -> int:
-    """The last delivery in the bronze tables whose rows may ask: nothing else comes there under the lease."""
+    """The last delivery in the bronze tables whose rows may ask. Under the lease nothing else is added to them."""
     reads = {resolve_temporary_views(workspace.graph.unstored, asking.reads)[0] for asking in workspace.graph.asking}
     found = []
     for path in (workspace.path(name) for name in sorted(reads)):
@@ -109,16 +108,16 @@ def _find_latest_request_delivery(workspace: Workspace) -> int:
 
 
 def _find_new_requesters(workspace: Workspace, asking: ErasureRequests) -> list[Identifier]:
-    """Who asks and has no request yet. Of whom one was taken back, rows ask that came later."""
+    """The people who ask and have no request yet. After a withdrawn request, only later rows count."""
     domain = asking.identifier[1]
     told = _read_requester_deliveries(workspace, asking)
     known = _compute_request_watermarks(workspace) if told else {}
     key = secrets.read_suppression_key(workspace.settings, workspace.suppression) if told else b""
     form = workspace.graph.canonical(domain)
-    # Also as it was hashed before a form was declared.
+    # Includes the hash from before a form was declared.
     called = {value: {str(compute_pseudonym(key, domain, value, one)) for one in (form, AS_TEXT)} for value in told}
     after = {value: max(known.get(one, 0) for one in called[value]) for value in told}
-    # Only where a view does not hand on of which delivery a row is, it has to be asked once more.
+    # Another query is needed only if a view drops the delivery that a row came in.
     unsaid = {after[value] for value, last in told.items() if last is None and 0 < after[value] < math.inf}
     later = {up_to: _read_requester_deliveries(workspace, asking, int(up_to)).keys() for up_to in unsaid}
 
@@ -129,7 +128,7 @@ def _find_new_requesters(workspace: Workspace, asking: ErasureRequests) -> list[
 
 
 def _read_requester_deliveries(workspace: Workspace, asking: ErasureRequests, after: int = 0) -> dict[str, int | None]:
-    """Whom rows ask for, and the last delivery that does, where that can be told. after: of deliveries after this one."""
+    """The people that rows ask for, each with the last delivery that asks, if known. after: only deliveries after this one count."""
     column, domain = asking.identifier
     rows = _read_request_rows(workspace, asking, after)
     if column not in rows.columns:
@@ -142,7 +141,7 @@ def _read_requester_deliveries(workspace: Workspace, asking: ErasureRequests, af
 
 
 def _find_ingested_deliveries(workspace: Workspace, name: str) -> tuple[list[DeliveryOutcome], set[int]]:
-    """The deliveries whose records a bronze table has or had, and which of them count now."""
+    """The deliveries whose records a bronze table has or had, and those of them that count now."""
     every: list[DeliveryOutcome] = []
     live: set[int] = set()
     for one in workspace.graph.feeding(name):
@@ -155,7 +154,7 @@ def _find_ingested_deliveries(workspace: Workspace, name: str) -> tuple[list[Del
 
 
 def _read_request_rows(workspace: Workspace, asking: ErasureRequests, after: int) -> DataFrame:
-    """What the declaration reads, of deliveries that count, of everybody who was not erased."""
+    """The rows that the declaration reads, from deliveries that count, without erased people."""
     name, passed = resolve_temporary_views(workspace.graph.unstored, asking.reads)
     source = workspace.graph.sources[name]
     rows = table_frames.read_table(workspace.session, workspace.path(name))
@@ -177,9 +176,9 @@ def _read_request_rows(workspace: Workspace, asking: ErasureRequests, after: int
 
 
 def _compute_request_watermarks(workspace: Workspace) -> dict[str, float]:
-    """By pseudonym, up to which delivery rows ask for nothing new: any, of whom a request stands; those looked at, where it was taken back.
+    """By pseudonym, the last delivery whose rows need no new request: all if a request stands, those searched if it was withdrawn.
 
-    One who was refused is asked for again: what came since may tell who is meant.
+    A refused request is made again: what has arrived since may show who is meant.
     """
     found: dict[str, float] = {}
     for one in requests.list_erasure_requests(workspace.records):
@@ -194,7 +193,7 @@ def _compute_request_watermarks(workspace: Workspace) -> dict[str, float]:
 
 
 def _parse_request_watermark(request: ErasureRequest) -> float:
-    """The last delivery that was looked at when rows asked for this; 0 where none did, and any where that was not noted yet."""
+    """The last delivery that was searched when rows made this request; 0 if none did, and infinite if it was not recorded yet."""
     noted = [re.search(rf"{_UP_TO}(\d+)\Z", event.note) for event in request.history]
     by_rows = request.history[0].note.startswith(_BY_ROWS)
     return max((float(one.group(1)) for one in noted if one), default=math.inf if by_rows else 0.0)

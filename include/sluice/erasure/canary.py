@@ -1,7 +1,8 @@
-"""A made-up person, planted in every kind of store and erased by the same steps as people are: the control of the scan.
+"""The canary: a made-up person, planted in every kind of store and erased by the same steps as people, as a control of the scan.
 
-Requests that are carried out together have one of them together. What stands for it lies below <lake>/<pipeline>/_sluice/canary/<its name>/,
-with somebody else beside it wherever rows are rewritten. A scan that does not find it beforehand proves nothing by finding nobody afterwards.
+Requests that are carried out together share one. Its stores lie below <lake>/<pipeline>/_sluice/canary/<its name>/, with a second
+made-up person beside it wherever rows are rewritten. If the scan does not find the canary beforehand, finding nobody afterwards proves
+nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 
 PREFIX = "canary:"
-"""In front of a domain in the vault: an identifier of the canary, not of the person."""
+"""Prefix of a domain in the vault that marks an identifier of the canary, not of the person."""
 _COLUMNS = {SHORT: (SHORT, f"{SHORT}_text")}
 _NOW = "now-"
-"""In front of the name of a canary that is planted for the scan of now."""
+"""Prefix of the name of a canary planted for the current scan."""
 _LEFT = 86_400
-"""Seconds after which such a one was left behind by a scan that was killed."""
+"""Seconds after which such a canary must be the leftover of a killed scan."""
 PLANTED = "planted.json"
-"""What was found of the canary when it had been planted: numbers by kind of store, and nothing else."""
+"""The file with what the scan found of the canary after planting: numbers by kind of store, and nothing else."""
 
 
 def locate_canary_folder(records: PipelineRecords, name: str) -> Path:
@@ -41,15 +42,15 @@ def locate_canary_folder(records: PipelineRecords, name: str) -> Path:
 
 
 def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[ErasureRequest]:
-    """Plant one canary in a place of every kind for those of the requests that have none. Before the first step of the propagation.
+    """Plants one canary in a place of every kind for those of the requests that have none, before the first step of propagation.
 
-    Its identifiers go into the vault with those of each request; what a scan finds of them is kept as numbers. Returns the requests, each
-    with its canary.
+    Its identifiers go into the vault with those of each request; only the numbers of what a scan finds of them are kept. Returns the
+    requests, each with its canary.
     """
     records = workspace.records
     erased = _find_erased_canaries(records, asked)
     unplanted = (one.request for one in asked if one.control in erased or read_planted_counts(records, one.control) is None)
-    # One whose identifiers the vault has no more can be carried out, and never proved.
+    # A request whose identifiers have left the vault can be carried out, but never proved.
     without = [request for request in unplanted if vault.has_vault_entry(records, request)]
     if without:
         remove_stale_canaries(records)
@@ -64,13 +65,13 @@ def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[
 
 
 def _find_erased_canaries(records: PipelineRecords, asked: Sequence[ErasureRequest]) -> set[str]:
-    """The canaries that were erased with others by a propagation that these requests were not part of to its end."""
+    """The canaries of other requests that are already done: an earlier propagation has erased them."""
     now = {one.request for one in asked}
     return {one.control for one in requests.list_erasure_requests(records) if one.done_at is not None and one.request not in now}
 
 
 def plant_control_stores(folder: Path, marks: CanaryMarks, retain: str) -> None:
-    """A store of every kind, below a folder. retain: how long the pipeline keeps former versions."""
+    """Plants a store of every kind below a folder. retain: how long the pipeline keeps former versions."""
     for store in registry.list_control_stores():
         store.plant(folder / store.folder, marks, retain)
 
@@ -85,7 +86,7 @@ def _plant_canary_stores(workspace: Workspace, folder: Path, marks: CanaryMarks)
 
 
 def remove_stale_canaries(records: PipelineRecords) -> None:
-    """Take away what is not needed any more: canaries of requests that are proved or looked at no more, and what killed runs have left."""
+    """Removes canaries that are no longer needed: those of requests that are over, and leftovers of killed runs."""
     needed = {one.control for one in requests.list_erasure_requests(records) if not _is_request_over(one)}
     for folder in locate_canary_folder(records, "").glob("*"):
         if folder.name.startswith(_NOW):
@@ -102,13 +103,13 @@ def _is_request_over(one: ErasureRequest) -> bool:
 
 
 def find_planted_canary(records: PipelineRecords, name: str) -> Path | None:
-    """The folder of a canary; None where none of that name was planted."""
+    """The folder of a canary. None if no canary of that name was planted."""
     folder = locate_canary_folder(records, name)
     return folder if (folder / PLANTED).is_file() else None
 
 
 def read_canary_identifiers(records: PipelineRecords, request: str) -> list[Identifier]:
-    """Those of the canary of a request, without the prefix of their domain. [] where the vault has none."""
+    """The identifiers of a request's canary, without the prefix of their domains; [] if the vault has none."""
     if not vault.has_vault_entry(records, request):
         return []
     found = vault.read_vault_identifiers(records, request)
@@ -116,18 +117,18 @@ def read_canary_identifiers(records: PipelineRecords, request: str) -> list[Iden
 
 
 def build_canary_needles(records: PipelineRecords, request: ErasureRequest) -> list[residue.Needle]:
-    """What the scan looks for of the canary of a request."""
+    """What the scan searches for to find a request's canary."""
     made_up = read_canary_identifiers(records, request.request)
     return needles.build_needles(((one.domain, one.value) for one in made_up), _COLUMNS)
 
 
 def scan_request_canary(records: PipelineRecords, request: ErasureRequest) -> dict[str, int]:
-    """Scan the places of a request's canary. By kind of store, how often it was found; each kind is there, with 0 where it was not."""
+    """Scans the places of a request's canary. Returns the number of finds for each kind of store, 0 included."""
     return _scan_canary_folder(locate_canary_folder(records, request.control), build_canary_needles(records, request))
 
 
 def scan_fresh_canary(records: PipelineRecords) -> dict[str, int]:
-    """Plant another canary, look for it, and remove it: whether the scanner of now finds one. By kind of store, how often it did."""
+    """Plants a new canary, scans for it and removes it, to test the current scanner. Returns the number of finds by kind of store."""
     folder = locate_canary_folder(records, f"{_NOW}{secrets.token_hex(6)}")
     marks = CanaryMarks.by_chance()
     try:
@@ -146,7 +147,7 @@ def _scan_canary_folder(folder: Path, wanted: list[residue.Needle]) -> dict[str,
 
 
 def count_hits_by_store(hits: list[residue.Hit], below: str) -> dict[str, int]:
-    """Hits of the control by kind of store. below: the canary's folder, relative to the root that was scanned."""
+    """Counts the hits of the control by kind of store. below: the canary's folder, relative to the scanned root."""
     stores = {store.folder: store.findings for store in registry.list_control_stores()}
     found = {finding.title: 0 for findings in stores.values() for finding in findings}
     for hit in hits:
@@ -158,7 +159,7 @@ def count_hits_by_store(hits: list[residue.Hit], below: str) -> dict[str, int]:
 
 
 def read_planted_counts(records: PipelineRecords, name: str) -> dict[str, int] | None:
-    """What was found of a canary when it had been planted; None where none of that name was."""
+    """What the scan found of a canary after planting. None if no canary of that name was planted."""
     path = locate_canary_folder(records, name) / PLANTED
     remedy = f"Remove {path.parent}: the next erasure plants a canary anew"
     return load_kept_object(path, "what was found of a canary", remedy) if path.is_file() else None

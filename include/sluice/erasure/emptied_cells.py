@@ -1,8 +1,8 @@
-"""Cells of bronze that become NULL, where the row stays, is marked, and the tables that are made of it are folded again.
+"""Empties cells of bronze rows that stay: the cells become NULL, the rows are marked, and the tables made from them are folded again.
 
-Such are people in others' records (see `sluice.privacy.anonymised`), and the person in facts that a table keeps
-(`on_erasure="anonymise"`): these rows lose their subject and everything personal. So each table is what a refresh would give. NULL, and no
-token: rows of one person that could still be told from others' would be a pseudonym.
+This covers people in other people's records (see `sluice.privacy.anonymised`), and the person in facts that a table keeps
+(`on_erasure="anonymise"`), whose rows lose their subject and all personal columns. Each table then equals what a refresh would give.
+The cells get NULL and no token: rows of one person that could still be told apart from others would amount to a pseudonym.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CELLS_STEP, _FACTS_STEP = "other_cells", "anonymise"
 
 
 def empty_other_subject_cells(erasing: Erasing) -> None:
-    """Bronze of every source that has such columns, then the tables that are made of it."""
+    """Empties these cells in bronze of every source with such columns, then folds the tables made from it."""
     workspace = erasing.workspace
     names = naming.load_erased_names(erasing)
     for source in workspace.graph.sources.values():
@@ -66,7 +66,7 @@ def _empty_cells_in_bronze(
 
 
 def _add_mark_column(workspace: Workspace, source: Source, mark: str) -> None:
-    """Let bronze have the column that says which of its rows an erasure has changed."""
+    """Adds to bronze the column that marks the rows an erasure has changed."""
     workspace.note(f"erasure_{source.name}")
     path = workspace.path(source.name)
     if mark not in log.read_column_names(path):
@@ -74,7 +74,7 @@ def _add_mark_column(workspace: Workspace, source: Source, mark: str) -> None:
 
 
 def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: dict[str, str]) -> DataFrame:
-    """The rows with an erased person in one of the cells: which they are, and a flag for each cell."""
+    """The rows with an erased person in one of the cells: their provenance, and a flag for each cell."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     flagged = suppression.flag_suppressed_cells(
         workspace, bronze, cells, suppression.row_instant_column(bronze, source.subject_at)
@@ -84,7 +84,7 @@ def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: di
 
 
 def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[str], names: naming.ErasedNames) -> DataFrame:
-    """The same of text that names somebody. Read a part at a time, without a JVM: no value of anybody gets into a plan."""
+    """Does the same for free text that names somebody. Reads part by part without a JVM, so that no value gets into a plan."""
     wanted = ", ".join(f'"{name}"' for name in (*PROVENANCE, *columns))
     found = []
     for batch in open_table_snapshot(path).query_batches(f"SELECT {wanted} FROM t"):
@@ -122,7 +122,7 @@ def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dic
 
 
 def _change_bronze_rows(workspace: Workspace, source: Source, rows: DataFrame, changed: Mapping[str, str]) -> int:
-    """Change rows of bronze, by one merge. rows: which, as `s`; the table is `t`. Returns how many they are."""
+    """Changes rows of bronze in one merge. rows: the rows to change, as `s`; the table is `t`. Returns their number."""
     rows = rows.persist()
     try:
         note_rows(workspace, source.name, rows)
@@ -138,13 +138,13 @@ def _change_bronze_rows(workspace: Workspace, source: Source, rows: DataFrame, c
 def _refold_marked_rows(
     workspace: Workspace, source: Source, mark: str, concerned: Callable[[AnyTable], bool] = lambda _: True
 ) -> list[FlowReport]:
-    """Fold again what marked rows of bronze gave; also those of before, since a killed erasure does not know how far it came."""
+    """Folds the marked rows of bronze again, including earlier ones, since a killed erasure does not know how far it got."""
     marked = table_frames.read_table(workspace.session, workspace.path(source.name)).where(mark)
     return refold_tables_of_source(workspace, source, marked.select(*PROVENANCE), concerned)
 
 
 def anonymise_kept_facts(erasing: Erasing) -> None:
-    """Bronze of the sources whose facts a table keeps, then these tables."""
+    """Anonymises bronze of the sources whose facts a table keeps, then folds these tables."""
     workspace = erasing.workspace
     for source in workspace.graph.sources.values():
         kept = (

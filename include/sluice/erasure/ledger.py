@@ -1,4 +1,4 @@
-"""The erasure ledger: what each request has had done to each table by each step. Ids, names of declarations and counts only."""
+"""The erasure ledger: what each step has done to each table for each request. Holds only ids, names of declarations and counts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ SCHEMA = pa.schema([
     pa.field("files", pa.int64()),
     pa.field(ENTRY, pa.int64()),
 ])
-"""table: what the step was done to, a table, a source or "" for what has no table; rows, files: how many it took out or rewrote.
-entry: as `sluice.entries` says."""
+"""table: the table or source the step worked on, or "" if neither; rows, files: how many it removed or rewrote. entry: see `sluice.entries`."""
 
 
 @dataclass(frozen=True)
 class ErasureLedgerRow:
-    """A row of the ledger. at: UTC. entry: None in a row of before there were entries."""
+    """A row of the ledger. at: UTC. entry: None for rows from before entries existed."""
 
     request: str
     table: str
@@ -42,21 +41,21 @@ class ErasureLedgerRow:
 
 
 def erasure_ledger_path(records: PipelineRecords) -> str:
-    """Where the ledger lies."""
+    """The path of the ledger."""
     return records.bookkeeping("erasure")
 
 
 def record_erasure_step(
     records: PipelineRecords, requests: Iterable[str], table: str, step: str, rows: int = 0, files: int = 0
 ) -> None:
-    """Note for each request that a step is done of a table, in one commit, without a JVM. To be called under the pipeline's lease."""
+    """Records for each request that a step is done on a table, in one commit without a JVM. Call it under the pipeline's lease."""
     now = datetime.now(UTC)
     found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
     append_record_rows(erasure_ledger_path(records), found, SCHEMA, format_commit_mark())
 
 
 def read_erasure_ledger(records: PipelineRecords) -> list[ErasureLedgerRow]:
-    """What is noted, oldest first, whatever the clock said. Empty where nothing was erased yet."""
+    """The rows of the ledger, oldest first, independent of clocks. Empty if nothing was erased yet."""
     where = erasure_ledger_path(records)
     opened = find_table_snapshot(where)
     rows = opened.read_columns(SCHEMA).to_pylist() if opened else []

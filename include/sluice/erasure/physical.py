@@ -1,6 +1,6 @@
-"""The bytes: when the retention of the tables is over, what former versions were made of goes, and what no version ever knew of.
+"""The physical erasure: after the tables' retention, removes the files of former versions, and files that no version ever listed.
 
-Never the files of a version that a flow has yet to read, and not while a shallow clone reads them.
+It never removes files of a version that a flow has yet to read, and removes nothing while a shallow clone reads the files.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ STEPS = (VACUUM.name, "sweep")
 def finish_physical_erasure(
     workspace: Workspace, now: datetime, without: Collection[str] = frozenset(), only: Collection[str] = ()
 ) -> list[FlowReport]:
-    """Bring the requests to their end whose rows have left every table and whose retention is over at `now`. A report a table.
+    """Finishes the requests whose rows have left every table and whose retention is over at `now`. Returns one report per table.
 
-    without: of STEPS, those that are left out, for tests. only: ids of the requests that are brought on; none means all.
-    A request stays as it is as long as a flow is behind; its report says so.
-    Raises SluiceError where a shallow clone still reads the files, and StopRequested between two tables.
+    without: the STEPS to leave out, for tests. only: the ids of the requests to finish; empty means all. While a flow is behind, a
+    request keeps its state, and its report says so. Raises SluiceError if a shallow clone still reads the files, and StopRequested
+    between two tables.
     """
     due = _find_physically_due_requests(workspace, now, only)
     if not due:
@@ -56,13 +56,13 @@ def finish_physical_erasure(
 
 
 def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
-    """The requests, or of these those, whose bytes may go."""
+    """The requests whose bytes may be removed, limited to `only` if given."""
     found = [one for one in requests.list_erasure_requests(workspace.records) if not only or one.request in only]
     return [one for one in found if _is_physically_due(one, now)]
 
 
 def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: datetime) -> list[FlowReport]:
-    """VACUUM where a listing of one's own finds something to remove, and then what VACUUM does not look at."""
+    """Runs VACUUM on tables where our own listing finds files to remove, then removes what VACUUM does not look at."""
     reports, lagging = [], behind.find_lagging_flows(workspace, now)
     paths = {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}
     with count_work("tables searched for files of erased people", len(paths)) as work:

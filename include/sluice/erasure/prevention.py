@@ -1,12 +1,12 @@
-"""Is nothing of anybody where no erasure could take it away? Every log of the lake is looked into, from its first file on.
+"""Finds personal data where no erasure could remove it, in every log of the lake from its first file on. Needs no JVM.
 
-A value that got into statistics, a folder's name, the layout of files or the text of a condition stays in the log for weeks, whatever becomes
-of the row. So it must never get there: `sluice check` refuses declarations that would let it, and this looks at what is there. Without a JVM.
+A value that got into statistics, a folder's name, the file layout or the text of a condition stays in the log for weeks, whatever
+happens to its row. It must therefore never get there: `sluice check` refuses declarations that would let it, and this module inspects
+what is there.
 
-Conditions as a table's log writes them: do they hold values that a personal column was compared with?
-
-Delta writes a condition as Spark prints it: a column as `email#17` or `id#18L`, a text without quotes; of replaceWhere the SQL that was given.
-So what is left of a comparison when columns and operators are taken away is a value.
+For conditions in a table's log, the question is whether they hold values that a personal column was compared with. Delta writes a
+condition as Spark prints it: a column as `email#17` or `id#18L`, a text without quotes; for replaceWhere, the SQL that was given. So
+whatever remains of a comparison after columns and operators are removed is a value.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONDITIONS = ("predicate", "matchedPredicates", "notMatchedPredicates", "notMat
 
 @dataclass(frozen=True)
 class LogFinding:
-    """Something of a table's log that no erasure reaches. file: the first of the log's that has it; files: how many have."""
+    """Something in a table's log that no erasure reaches. file: the first log file that has it; files: how many have it."""
 
     table: str
     what: str
@@ -47,21 +47,21 @@ class LogFinding:
 
 
 def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
-    """What is found in all tables of a pipeline that are there, also in those that nobody declared."""
+    """Inspects the logs of all tables of a pipeline, including undeclared ones."""
     known, pipeline = personal_columns_by_path(settings, graph), graph.pipeline.name
     everything = frozenset().union(*known.values()) | QUARANTINE
     found: list[LogFinding] = []
     for root in (Path(settings.lake), Path(settings.restricted)):
         for table in actions.find_delta_tables(root / pipeline):
             if table.is_relative_to(root / pipeline / _CANARY):
-                continue  # made up, to be found by the scan
-            # Of a table that nobody declared, whatever is personal anywhere may be.
+                continue  # made up for the scan to find
+            # In an undeclared table, every column that is personal anywhere counts as personal.
             found += inspect_table_log(str(table), str(table.relative_to(root)), known.get(str(table), everything))
     return found
 
 
 def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, frozenset[str]]:
-    """By path, the columns with personal data of each table that the declarations know, and of those that Sluice keeps for itself."""
+    """By path, the personal columns of each declared table, and of those that Sluice keeps for itself."""
     places, found = PipelinePlaces(graph.records(settings), graph), dict[str, frozenset[str]]()
     for one in graph:
         path = places.table(one.name)
@@ -78,7 +78,7 @@ def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, froz
 
 
 def inspect_table_log(path: str, name: str, personal: frozenset[str]) -> list[LogFinding]:
-    """What is found in one table's log. personal: its columns with personal data; upper and lower case are one, as in Spark."""
+    """Inspects one table's log. personal: its columns with personal data; as in Spark, case does not matter."""
     hidden = {column.lower() for column in personal}
     found: dict[str, LogFinding] = {}
     try:
@@ -179,7 +179,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def extract_condition_texts(said: object) -> Iterator[str]:
-    """The conditions, or the columns, that a parameter of a commit holds: a text, a list of texts or of objects with one, as JSON or not."""
+    """The conditions or columns in a commit's parameter: a text, or a list of texts or of objects with one, plain or as JSON."""
     if isinstance(said, str):
         try:
             read = json.loads(said)
@@ -202,7 +202,7 @@ def find_compared_columns(text: str, hidden: set[str]) -> list[str]:
     for part in _PARTS.split(text):
         named = (*_COLUMN.findall(part), *_PATH.findall(part))
         printed = [name for name in named if name.rpartition(".")[2].lower() in hidden]
-        # The path of a personal column in a JSON text is its name, and no value; neither is a function's name.
+        # In JSON, the path of a personal column is its name, not a value; the same holds for a function's name.
         rest = _FUNCTION.sub(" ", _COLUMN.sub(" ", _PATH.sub(lambda path: " " if path[1].lower() in hidden else path[0], part)))
         written = [word for word in _WORD.findall(rest) if word.lower() in hidden]
         for word in written:

@@ -1,12 +1,12 @@
-"""Propagating deletions: whoever asked to be erased leaves every place of the lake, and what is made from those places follows.
+"""Propagates deletions: removes requested people from every place of the lake, and updates what is made from those places.
 
-The order matters. The suppression list is extended first, so that nothing lets the person in again while the deletion goes on; what
-remembers people by itself is reset before the rows go that it was made of; what reads tables follows when they are clean; and files that
-nobody reads any more go last. Each step is noted for each table, so that a killed propagation goes on where it was.
+The order matters. The suppression list is extended first, so that nobody comes back in while the deletion goes on. Places that remember
+people by themselves are reset before the rows that they were made from go. Readers of tables follow once the tables are clean. Files
+that nobody reads any more go last. Each step is recorded per table, so a killed propagation resumes where it was.
 
-What was erased by one spelling may be in the lake by another, once the form of a kind of identifier is declared. So for each request whose
-identifiers the vault still has, the list gets them in the declared form, before anything is read; and a new request, of the same people,
-takes out what is there of them.
+Once the canonical form of a domain is declared, the lake may hold other spellings of what was erased. For each request whose
+identifiers the vault still has, the list therefore gets them in the declared form before anything is read, and a new request for the
+same people removes what is left of them.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from sluice.privacy import suppression_list
 def propagate_deletions(
     workspace: Workspace, follow: Follow, without: Collection[str] = frozenset(), only: Collection[str] = ()
 ) -> list[FlowReport]:
-    """Carry out every request that is received. follow: runs the flows above bronze. without: steps that are left out, for tests.
+    """Carries out every received request. follow: runs the flows above bronze. without: the steps to leave out, for tests.
 
-    only: ids of the requests that are carried out; the others wait, those too that are found in data. None means all.
-    A killed propagation is simply run again. Raises SluiceError where a step cannot be done; the requests then stay as they are.
+    only: the ids of the requests to carry out; the others wait, including those found in data. None means all. After a kill, simply run
+    it again. Raises SluiceError if a step cannot be done; the requests then keep their state.
     """
     records = workspace.records
     recompute_suppression_entries(workspace)
@@ -61,7 +61,7 @@ def propagate_deletions(
 
 
 def _count_erased_rows(workspace: Workspace) -> Counter[str]:
-    """How many rows the requests have taken out of tables; those that are carried out together have the same ones."""
+    """The number of rows that the requests removed from tables; those carried out together share the same rows."""
     found: Counter[str] = Counter()
     for one in ledger.read_erasure_ledger(workspace.records):
         found[one.request] += one.rows if one.step in ("tables", "late", "quarantine") else 0
@@ -69,10 +69,10 @@ def _count_erased_rows(workspace: Workspace) -> Counter[str]:
 
 
 def _compute_physical_due_time(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:
-    """When the files that hold them may go: the longest retention of a table after now, when the last of them was taken out."""
+    """When the files that still hold them may go: the longest retention of a table, counted from now."""
     tables = {**workspace.tables(), **canaries.canary_table_paths(workspace, settled)}
     keeps = [read_table_retention(path) for path in tables.values() if log.is_delta_table(path)]
-    # A second more, since commits are stamped in milliseconds and this is not.
+    # One second more, because commits have millisecond timestamps and this one does not.
     return datetime.now(UTC) + max(keeps, default=timedelta()) + timedelta(seconds=1)
 
 
@@ -86,14 +86,14 @@ _AGAIN = "asked again"
 
 
 def suppress_request_subjects(erasing: Erasing) -> None:
-    """Put the requests' subjects on the suppression list."""
+    """Puts the requests' subjects on the suppression list."""
     suppression_list.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
 
 
 def recompute_suppression_entries(workspace: Workspace) -> list[str]:
-    """Bring the list to the forms that are declared now. Returns the ids of the new requests. Once, however often it is tried.
+    """Brings the list to the canonical forms declared now. Returns the ids of the new requests. Safe to repeat.
 
-    Of a request whose identifiers the vault has no more the entries stay as they are: they know the spelling that was erased.
+    The entries of a request whose identifiers have left the vault stay as they are: they know the spelling that was erased.
     """
     if not log.is_delta_table(workspace.suppression):
         return []
@@ -122,7 +122,7 @@ def _find_changed_identifiers(workspace: Workspace, request: ErasureRequest, cha
 
 
 def _request_erasure_again(workspace: Workspace, before: ErasureRequest, theirs: list[Identifier]) -> str | None:
-    """What was theirs for a time alone is asked for by nobody: the list keeps it out, and the time may be another's."""
+    """Identifiers that were the person's only for a time are not requested again: the list keeps them out, and they may be another's now."""
     records = workspace.records
     said = f"in the forms {suppression_list.canonical_forms_text(workspace)}"
     own = [Identifier(one.domain, one.value) for one in theirs if not (one.since or one.until)]

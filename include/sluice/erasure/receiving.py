@@ -1,7 +1,8 @@
-"""Taking requests in, and back. One that comes in speaks of its identifiers by pseudonyms: they themselves are checked and go into the vault.
+"""Receives and withdraws requests. A request holds pseudonyms; the identifiers themselves are checked and go into the vault.
 
-Taken back is a request that nothing is done of yet, of which nothing stays but its history; or the suppression of people who were erased,
-who then come back by new data only. Up to where rows that ask were looked at is kept here: they are looked at again when a request is taken back.
+A request can be withdrawn while nothing has been done for it; only its history stays. The suppression of erased people can be lifted;
+they then come back by new data only. This module also keeps how far bronze was searched for rows that ask: after a withdrawal, it is
+searched again.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ def receive_erasure_request(
     received_at: datetime | None = None,
     said: str = "",
 ) -> ErasureRequest:
-    """Keep a request to erase the people with these identifiers, which go into the vault. said: where it came from, for the history.
+    """Stores a request to erase the people with these identifiers, which go into the vault. said: its origin, for the history.
 
-    domain: of those that are given as texts; it may be left out where the pipeline has only one. Raises UsageError where there is no
-    identifier, or a domain is unknown.
+    domain: that of identifiers given as texts; it may be left out if the pipeline has only one. Raises UsageError if there is no
+    identifier, or if a domain is unknown.
     """
     asked = _validate_identifiers(graph, identifiers, domain)
     pipeline, records = graph.pipeline, graph.records(settings)
@@ -68,7 +69,7 @@ def receive_erasure_request(
 
 
 def resolve_identifier_domain(graph: Graph, domain: str | None) -> str:
-    """The domain again; the only one where none is said. Raises UsageError with the nearest name."""
+    """Returns the domain, or the only one if none is given. Raises UsageError with the nearest name."""
     domains = graph.domains()
     if not domains:
         raise UsageError(f"No source of pipeline '{graph.pipeline.name}' declares a subject; there is nobody to erase.")
@@ -105,29 +106,29 @@ def _validate_identifiers(graph: Graph, identifiers: Iterable[str | Identifier],
 
 
 _LOOKED_AT_FILE = ".asked"
-"""Beside the requests, whose files have no dot. `sluice.runs.due` reads it, too."""
+"""A file beside the requests, whose own file names have no dot. `sluice.runs.due` reads it too."""
 State = dict[str, str]
-"""path: where a bronze table lies, so that it can be asked without the declarations (`sluice.runs.due`); mark: see `log.table_change_mark`."""
+"""path: that of a bronze table, so that `sluice.runs.due` can inspect it without declarations; mark: see `log.table_change_mark`."""
 
 
 def read_request_table_states(records: PipelineRecords) -> dict[str, Any]:
-    """What each declaration had looked at, by its name."""
+    """The state of bronze that was last searched, by declaration."""
     path = _request_table_states_path(records)
     try:
         return load_kept_object(path, "where requests were looked for", "")
     except (FileNotFoundError, KeptFileDamaged):
-        return {}  # everywhere is looked again
+        return {}  # everything is searched again
 
 
 def write_request_table_states(records: PipelineRecords, states: Mapping[str, Any]) -> None:
-    """Keep what was looked at, whole or not at all."""
+    """Stores what was searched, atomically."""
     path = _request_table_states_path(records)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_durably(path, states)
 
 
 def reset_request_table_states(records: PipelineRecords) -> None:
-    """Let all rows be looked at anew: one of them may have been passed over for a request that is no more."""
+    """Makes all rows be searched again: one may have been skipped because of a request that no longer exists."""
     before = read_request_table_states(records)
     if before:
         write_request_table_states(records, {name: one | {"mark": ""} for name, one in before.items()})
@@ -138,13 +139,13 @@ def _request_table_states_path(records: PipelineRecords) -> Path:
 
 
 def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
-    """Take a request back of which nothing is done yet, without a JVM; its identifiers leave the vault. Once, however often it is tried.
+    """Withdraws a request for which nothing is done yet, without a JVM. Its identifiers leave the vault. Safe to repeat.
 
-    Raises UsageError where it was carried out, or is on the way: what is begun is brought to its end.
+    Raises UsageError if it was carried out or is under way: what is begun is finished.
     """
     found = requests.read_erasure_request(records, request)
     if found.withdrawn_at is not None:
-        _forget_request_identifiers(records, request)  # killed right after it was noted
+        _forget_request_identifiers(records, request)  # a kill came right after it was recorded
         return found
     if found.done_at is not None or found.state not in (requests.RECEIVED, requests.FAILED):
         raise UsageError(
@@ -175,12 +176,12 @@ _LIFTED_UPDATES = {name: f"s.{name}" for name in _LIFTED_COLUMNS}
 
 
 def lift_suppression(records: PipelineRecords, request: str) -> int:
-    """Lift the entries of a request, without a JVM. Returns how many. What had been delivered before stays out.
+    """Lifts a request's entries, without a JVM. Returns how many. What had been delivered before stays out.
 
-    Raises UsageError where the request was not carried out, and SluiceError where another process writes the list just now.
+    Raises UsageError if the request was not carried out, and SluiceError if another process is writing the list.
     """
     found = requests.read_erasure_request(records, request)
-    # One whose scan found something was carried out all the same.
+    # A request whose scan found something was still carried out.
     if found.done_at is None:
         state = requests.WITHDRAWN if found.withdrawn_at else found.state
         raise UsageError(f"Request {request} is '{state}': nobody of it was erased, so that there is nothing to lift.")

@@ -1,4 +1,4 @@
-"""Requests to erase people: a JSON file each, with pseudonyms, a state and a history. The identifiers lie in the vault alone."""
+"""Erasure requests: one JSON file each, with pseudonyms, a state and a history. Only the vault holds the identifiers."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ PHYSICALLY: State = "physically erased"
 CERTIFIED: State = "certified"
 FAILED: State = "failed"
 DONE = (LOGICALLY, PHYSICALLY, CERTIFIED)
-"""The states in which no query returns the person."""
+"""The states in which no query returns the person any more."""
 
 RESCANNED = timedelta(days=30)
-"""After so long an erasure is looked at again, for what came late; until then the vault keeps the identifiers."""
+"""After this time an erasure is scanned again, for data that arrived late; until then the vault keeps the identifiers."""
 
 KEPT_AFTER = RESCANNED + timedelta(days=14)
-"""So long after its first certificate a request's identifiers are kept: the second look may be late, or decide nothing at first."""
+"""How long after its first certificate a request's identifiers are kept: the second scan may be late, or undecided at first."""
 
 NOT_SCANNED = "not scanned again"
-"""The event, no state, by which the second look was passed over: its identifiers are kept no more."""
+"""The event, not a state, that the second scan was skipped; the identifiers are then kept no longer."""
 
 APPROVED = "approved"
-"""The note of the event by which somebody approved of a request."""
+"""The note of the event that somebody approved the request."""
 
 LIFTED = "lifted"
-"""The event by which its entries of the suppression list were lifted."""
+"""The event that the request's entries on the suppression list were lifted."""
 
 WITHDRAWN = "withdrawn"
-"""The event by which a request was taken back that was not carried out."""
+"""The event that the request was withdrawn before it was carried out."""
 
 SEVERAL = "several"
-"""What a request's domain is that was asked by identifiers of more than one."""
+"""The domain of a request made by identifiers of more than one domain."""
 
 
 @dataclass(frozen=True)
 class SuppressedIdentifier:
-    """An identifier of a request's people, by its pseudonym, and when it was theirs (ISO 8601; since included, until not).
+    """An identifier of a request's people as a pseudonym, and when it was theirs (ISO 8601; since is included, until is not).
 
     known_until: see `Identifier`.
     """
@@ -65,7 +65,7 @@ class SuppressedIdentifier:
 
 @dataclass(frozen=True)
 class RequestEvent:
-    """What happened to a request and when. note: counts and names of declarations, never a value."""
+    """An event in a request's history. note: counts and names of declarations, never a value."""
 
     at: str
     state: str
@@ -74,10 +74,10 @@ class RequestEvent:
 
 @dataclass(frozen=True)
 class ErasureRequest:
-    """An erasure request. domain, pseudonyms: what it was asked by. subjects: all that is known of its people, after closure.
+    """An erasure request. domain, pseudonyms: what was asked for. subjects: all that identity resolution found of its people.
 
-    due_at: when it must be certified. physical_due_at: when the bytes that are still there may go; None while that is not known.
-    planted: which canary is erased with it (see `control`), None while there is none.
+    due_at: when it must be certified. physical_due_at: when the remaining bytes may go; None while unknown. planted: the canary that is
+    erased with it (see `control`), or None.
     """
 
     request: str
@@ -93,33 +93,33 @@ class ErasureRequest:
 
     @property
     def control(self) -> str:
-        """The name of its canary; its own, which no canary has, while there is none."""
+        """The name of its canary; while there is none, its own name, which no canary has."""
         return self.planted or self.request
 
     @property
     def done_at(self) -> str | None:
-        """When its rows had left every table; None while they had not."""
+        """When its rows had left every table; None before that."""
         found = [event.at for event in self.history if event.state in DONE]
         return found[0] if found and self.state != RECEIVED else None
 
     @property
     def certified_at(self) -> str | None:
-        """When it was proved first; None while it was not."""
+        """When it was first proved; None before that."""
         return self._at(CERTIFIED)
 
     @property
     def approved(self) -> bool:
-        """Whether somebody approved of it, which matters where SLUICE_ERASURE_APPROVAL asks for it."""
+        """Whether somebody approved it, which matters if SLUICE_ERASURE_APPROVAL requires it."""
         return any(event.note == APPROVED for event in self.history)
 
     @property
     def lifted_at(self) -> str | None:
-        """When its entries of the suppression list were lifted, if they were."""
+        """When its entries on the suppression list were lifted, or None."""
         return self._at(LIFTED)
 
     @property
     def withdrawn_at(self) -> str | None:
-        """When it was taken back, if it was: nobody is erased by it."""
+        """When it was withdrawn, or None. A withdrawn request erases nobody."""
         return self._at(WITHDRAWN)
 
     def _at(self, event: str) -> str | None:
@@ -133,7 +133,7 @@ def list_erasure_requests(records: PipelineRecords) -> list[ErasureRequest]:
 
 
 def read_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
-    """A request as it is now. Raises UsageError with the nearest id."""
+    """Returns a request as it is now. Raises UsageError with the nearest id."""
     path = _erasure_requests_folder(records) / f"{request}.json"
     if not path.is_file():
         known = [path.stem for path in _erasure_requests_folder(records).glob("*.json")]
@@ -142,9 +142,9 @@ def read_erasure_request(records: PipelineRecords, request: str) -> ErasureReque
 
 
 def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) -> list[ErasureRequest]:
-    """The requests whose people are still in tables, oldest first; without those that somebody has to approve of yet.
+    """The requests whose people are still in tables, oldest first, without those that still need approval.
 
-    only: ids of those that are asked for; none means all.
+    only: the ids to include; empty means all.
     """
     every = [one for one in list_erasure_requests(records) if not only or one.request in only]
     found = [one for one in every if one.state == RECEIVED and one.withdrawn_at is None]
@@ -154,7 +154,7 @@ def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) 
 def advance_request_state(
     records: PipelineRecords, request: str | ErasureRequest, state: State, note: str = "", *, physical_due_at: str | None = None
 ) -> ErasureRequest:
-    """Put a request into a state and say so in its history; nothing where the history ends with the same. note: no value of anybody."""
+    """Puts a request into a state and records that in its history, unless its last event is the same. note: holds no personal value."""
     if state not in get_args(State):
         raise UsageError(f"There is no state '{state}' of a request.{nearest_name_hint(state, get_args(State))}")
     now = read_erasure_request(records, request if isinstance(request, str) else request.request)
@@ -168,33 +168,33 @@ def advance_request_state(
 
 
 def add_request_event(records: PipelineRecords, request: str, what: str, said: str = "") -> ErasureRequest:
-    """Add to a request's history what is no state of it, such as that its entries were lifted."""
+    """Adds an event that is not a state to a request's history, such as that its entries were lifted."""
     now = read_erasure_request(records, request)
     return write_erasure_request(records, replace(now, history=(*now.history, new_request_event(what, said))))
 
 
 def mark_request_withdrawn(records: PipelineRecords, request: str) -> ErasureRequest:
-    """Note that a request was taken back; what closure had found of its people goes."""
+    """Records that a request was withdrawn, and removes what identity resolution had found of its people."""
     now = read_erasure_request(records, request)
     return write_erasure_request(records, replace(now, subjects=(), history=(*now.history, new_request_event(WITHDRAWN, ""))))
 
 
 def write_request_subjects(records: PipelineRecords, request: str, subjects: Iterable[SuppressedIdentifier]) -> ErasureRequest:
-    """Keep all that is known of a request's people, found by closure."""
+    """Stores everything known of a request's people, as identity resolution found it."""
     return write_erasure_request(
         records, replace(read_erasure_request(records, request), subjects=tuple(sorted(subjects, key=repr)))
     )
 
 
 def write_request_canary(records: PipelineRecords, request: str, planted: str) -> ErasureRequest:
-    """Keep which canary is erased with a request."""
+    """Stores which canary is erased with a request."""
     return write_erasure_request(records, replace(read_erasure_request(records, request), planted=planted))
 
 
 def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterable[Identifier]) -> list[SuppressedIdentifier]:
-    """The identifiers as the suppression list knows them, with their times; spellings of one are one.
+    """The identifiers as the suppression list knows them, with their times. Several spellings of one become one.
 
-    Raises UsageError where the list's key is not there.
+    Raises UsageError if the list's key is missing.
     """
     key = secrets.read_suppression_key(settings, graph.records(settings).bookkeeping("suppression"))
     hashed = ((one, compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
@@ -206,12 +206,12 @@ def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterabl
 
 
 def new_request_event(state: str, note: str) -> RequestEvent:
-    """What happens now. note: no value of anybody."""
+    """A new event, dated now. note: holds no personal value."""
     return RequestEvent(format_request_time(datetime.now(UTC)), state, note)
 
 
 def format_request_time(at: datetime) -> str:
-    """An instant as requests have it."""
+    """Formats an instant as requests have it."""
     return at.isoformat(timespec="seconds")
 
 
@@ -233,7 +233,7 @@ def _parse_stored_request(stored: dict[str, Any]) -> ErasureRequest:
 
 
 def write_erasure_request(records: PipelineRecords, request: ErasureRequest) -> ErasureRequest:
-    """Keep a request as it is now, whole or not at all."""
+    """Stores a request atomically."""
     folder = _erasure_requests_folder(records)
     make_private_folder(Path(records.bookkeeping()))
     folder.mkdir(parents=True, exist_ok=True)

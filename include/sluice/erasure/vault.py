@@ -1,6 +1,6 @@
-"""The vault: the only place with identifiers of people who asked to be erased, outside everything that is scanned, until an erasure is proved.
+"""The vault holds the identifiers of requests until their erasure is proved. It is the only such place, and no scan covers it.
 
-<vault>/<pipeline>/<request>.json, mode 0600, in folders of mode 0700. Nothing of an identifier is printed, not by accident either.
+<vault>/<pipeline>/<request>.json, mode 0600, in folders of mode 0700. No identifier is ever printed, not even by accident.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PSEUDONYM = "pseudonym"
 
 @dataclass(frozen=True, order=True)
 class Identifier:
-    """A value of a domain. since, until: when it was the person's (ISO 8601, UTC; since included, until not); None: open on that side.
+    """A value of a domain. since, until: when it was the person's (ISO 8601, UTC; since is included, until is not); None is open.
 
-    at: of an identifier that somebody asked by, an instant at which it was the person's. known_until: of one that is open at its end and
-    changes hands, when the person was last said to have it: whoever gets it later is another.
+    at: for an identifier that was asked by, an instant at which it was the person's. known_until: for one that changes hands and has an
+    open end, when the person was last known to have it; whoever gets it later is somebody else.
     """
 
     domain: str
@@ -39,34 +39,34 @@ class Identifier:
 
 
 class VaultEntryMissing(UsageError):
-    """The vault has no entry of a request."""
+    """The vault has no entry for a request."""
 
 
 def store_vault_entry(records: PipelineRecords, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
-    """Put what a request was asked by into the vault. expires_at: ISO 8601, when the entry may go."""
+    """Stores the identifiers that a request was made by. expires_at: ISO 8601, when the entry may be removed."""
     first = list(asked)
     return _write_vault_entry(records, request, {**_serialize_identifiers(first), "asked": len(first), "expires_at": expires_at})
 
 
 def add_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Path:
-    """Add further identifiers of a request's people, each once. Raises Missing where the request is not in the vault."""
+    """Adds further identifiers of a request's people, each once. Raises VaultEntryMissing if the request is not in the vault."""
     stored = _read_vault_entry(records, request)
     return _write_vault_identifiers(records, request, stored, [*_parse_vault_identifiers(stored), *found])
 
 
 def replace_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Path:
-    """Let the request's people have what it was asked by and these, and nothing else that was found before. Raises Missing."""
+    """Replaces what was found of the request's people, and keeps what the request was made by. Raises VaultEntryMissing."""
     stored = _read_vault_entry(records, request)
     return _write_vault_identifiers(records, request, stored, [*_select_asked_identifiers(stored), *found])
 
 
 def read_vault_identifiers(records: PipelineRecords, request: str) -> list[Identifier]:
-    """All identifiers that are known of a request's people. Raises Missing where they are not in the vault any more."""
+    """All known identifiers of a request's people. Raises VaultEntryMissing if they have left the vault."""
     return _parse_vault_identifiers(_read_vault_entry(records, request))
 
 
 def read_asked_identifiers(records: PipelineRecords, request: str) -> list[Identifier]:
-    """Those that the request was asked by. Raises Missing."""
+    """The identifiers that the request was made by. Raises VaultEntryMissing."""
     return _select_asked_identifiers(_read_vault_entry(records, request))
 
 
@@ -76,24 +76,24 @@ def has_vault_entry(records: PipelineRecords, request: str) -> bool:
 
 
 def read_vault_expiry(records: PipelineRecords, request: str) -> str | None:
-    """When a request's entry may go; None where there is none."""
+    """When a request's entry may be removed. None if there is no entry."""
     return str(_read_vault_entry(records, request)["expires_at"]) if has_vault_entry(records, request) else None
 
 
 def extend_vault_entry(records: PipelineRecords, request: str, until: datetime) -> None:
-    """Keep a request's entry until an instant at least. Raises Missing."""
+    """Keeps a request's entry at least until an instant. Raises VaultEntryMissing."""
     stored = _read_vault_entry(records, request)
     if datetime.fromisoformat(stored["expires_at"]) < until:
         _write_vault_entry(records, request, {**stored, "expires_at": until.isoformat(timespec="seconds")})
 
 
 def remove_vault_entry(records: PipelineRecords, request: str) -> None:
-    """Remove a request's entry, if there is one, and what a killed process has left of writing it."""
+    """Removes a request's entry, if any, and what a killed process left while writing it."""
     remove_file_durably(_vault_entry_path(records, request))
 
 
 def _prepare_vault_folder(settings: Settings) -> None:
-    """Make the vault, of mode 0700. Raises UsageError where it is there and others get in, or it lies below what is scanned."""
+    """Makes the vault with mode 0700. Raises UsageError if others can enter an existing one, or if it lies below what is scanned."""
     root = settings.vault
     scanned = [Path(settings.lake), settings.landing, settings.restricted, settings.released]
     for other in (*scanned, settings.secrets):
@@ -110,12 +110,12 @@ def _write_vault_identifiers(records: PipelineRecords, request: str, stored: dic
 
 
 def _select_asked_identifiers(stored: dict[str, Any]) -> list[Identifier]:
-    """The first ones: those that were found follow."""
+    """The first identifiers in the entry; those that were found later follow."""
     return _parse_vault_identifiers(stored)[: stored["asked"]]
 
 
 def _serialize_identifiers(identifiers: list[Identifier]) -> dict[str, Any]:
-    # Pairs for whoever looks for bytes; the times beside them, in the same order.
+    # Pairs, so that a search for bytes finds them, with their times in the same order.
     return {
         "identifiers": [[one.domain, one.value] for one in identifiers],
         "times": [[one.since, one.until, one.at, one.known_until] for one in identifiers],
@@ -150,7 +150,7 @@ def _vault_entry_path(records: PipelineRecords, request: str) -> Path:
 
 
 def _write_vault_entry(records: PipelineRecords, request: str, content: dict[str, Any]) -> Path:
-    """Whole or not at all, and on disk when this returns: the identifiers are nowhere else."""
+    """Writes atomically and flushes to disk before returning, because the identifiers are nowhere else."""
     _prepare_vault_folder(records.settings)
     path = _vault_entry_path(records, request)
     path.parent.mkdir(exist_ok=True, mode=0o700)

@@ -1,1 +1,1 @@
-"""Who is meant: identifiers, and the closure from one of them to all that are the same person's."""
+"""Identity resolution: from one identifier of a person to all of that person's."""

@@ -1,8 +1,9 @@
-"""From any identifier of a person to all of them, by the declared links, each with the time during which it was the person's.
+"""From one identifier of a person to all of them, by the declared links, each with the time during which it was the person's.
 
-From what was asked the way leads up to the person, and from there down to everything that is, or was, the person's. Links are followed as
-they are and as bronze has ever told them. Of an identifier that changes hands the first one to have it has it from the beginning on, until
-the next one gets it: what it told before anybody had it can be nobody else's. Of two who got it in one instant the higher one has it.
+The search goes from the asked identifiers up to the person, and from there down to everything that is or was the person's. It follows
+the links as they are now and as bronze ever had them. The first owner of an identifier that changes hands owns it from the beginning
+until the next owner gets it, since rows from before the first owner cannot be anybody else's. If two people got it at one instant, the
+one with the higher value has it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _KnownIdentifiers:
     times: dict[tuple[str, str], set[Times]] = field(default_factory=dict)
 
     def add(self, domain: str, value: str, when: Times) -> bool:
-        """Whether that is new."""
+        """Adds an identifier. Returns whether it is new."""
         there = self.times.setdefault((domain, value), set())
         if _ALWAYS in there or when in there:
             return False
@@ -38,7 +39,7 @@ class _KnownIdentifiers:
         return True
 
     def identifiers(self) -> list[Identifier]:
-        """Sorted; one that is open on both sides alone."""
+        """The identifiers, sorted. One that is open on both sides replaces its narrower times."""
         every = ((key, {_ALWAYS} if _ALWAYS in times else times) for key, times in self.times.items())
         return sorted(
             (
@@ -58,15 +59,15 @@ class _KnownIdentifiers:
 def close_over_identifiers(
     workspace: Workspace, identifiers: Iterable[Identifier], rows: LinkRows | None = None
 ) -> list[Identifier]:
-    """All identifiers of the people who are asked for, pseudonyms included. Raises Ambiguous where one has been several people's.
+    """All identifiers of the people asked for, pseudonyms included. Raises AmbiguousIdentifier if one has belonged to several people.
 
-    An identifier that no link knows is its own person's. rows: of the links, where they were read for several requests.
+    An identifier that no link knows is a person of its own. rows: those of the links, if they were read for several requests.
     """
     if rows is None:
         with link_rows.open_link_rows(workspace) as read:
             return close_over_identifiers(workspace, identifiers, read)
     asked = canonicalise_identifiers(workspace.graph, identifiers)
-    # What is nobody's as far as links tell, and changes hands, is that of whoever asks now, until somebody else gets it.
+    # An identifier that changes hands and that no link assigns belongs to the person asking now, until somebody else gets it.
     changing = workspace.graph.changing_hands()
     alone = (None, None, rows.at)
     people = _KnownIdentifiers()
@@ -83,12 +84,12 @@ def close_over_identifiers(
 
 
 def canonicalise_identifiers(graph: Graph, identifiers: Iterable[Identifier]) -> list[Identifier]:
-    """The identifiers in the forms in which those of their domains are compared, as the rows of links have them."""
+    """Puts the identifiers into the canonical forms of their domains, in which links have them too."""
     return [replace(one, value=canonical_text(one.value, graph.canonical(one.domain))) for one in identifiers]
 
 
 def _resolve_asked_pseudonyms(workspace: Workspace, rows: LinkRows, asked: list[Identifier]) -> list[Identifier]:
-    """What was asked, with the identifiers that pseudonyms were made of in the place of these."""
+    """Replaces the asked pseudonyms by the identifiers that they were made from."""
     hidden = [one.value for one in asked if one.domain == PSEUDONYM]
     behind = (
         canonicalise_identifiers(workspace.graph, link_rows.find_pseudonym_originals(workspace, rows, hidden)) if hidden else []
@@ -99,7 +100,7 @@ def _resolve_asked_pseudonyms(workspace: Workspace, rows: LinkRows, asked: list[
 def _find_identifier_owners(
     workspace: Workspace, rows: LinkRows, asked: Identifier, number: int, passed: frozenset[tuple[str, str]] = frozenset()
 ) -> set[tuple[str, str]]:
-    """Up from an identifier to the people whose it is, or was at the time that is said; itself where no link knows of anybody."""
+    """Goes up from an identifier to the people who own it, or owned it at the given time; returns itself if no link knows an owner."""
     owners: set[tuple[str, str]] = set()
     _refuse_erased_owner(workspace, rows, asked, number)
     for link in workspace.graph.links:
@@ -119,7 +120,7 @@ def _find_identifier_owners(
 
 
 def _refuse_erased_owner(workspace: Workspace, rows: LinkRows, asked: Identifier, number: int) -> None:
-    """The links of whoever was erased are gone: an identifier that was theirs for a time would pass for that of its next owner alone."""
+    """Refuses an identifier of an erased owner: that owner's links are gone, so it would seem to be the next owner's alone."""
     if asked.domain not in workspace.graph.changing_hands() or suppression_list.is_suppression_list_empty(workspace):
         return
     key, form = (
@@ -163,7 +164,7 @@ def _find_identifiers_through_link(rows: LinkRows, link: Link, people: dict[str,
 
 
 def _add_written_spellings(workspace: Workspace, rows: LinkRows, found: _KnownIdentifiers) -> None:
-    """Add how the same identifiers are written in the lake: the scan looks for bytes, and a pseudonym may be of one spelling."""
+    """Adds the spellings of the same identifiers in the lake: the scan searches for bytes, and a pseudonym may be of one spelling."""
     for domain in workspace.graph.forms:
         known = {value: times for (of, value), times in list(found.times.items()) if of == domain}
         for form, written in rows.spellings(domain, set(known)):
@@ -172,7 +173,7 @@ def _add_written_spellings(workspace: Workspace, rows: LinkRows, found: _KnownId
 
 
 def _add_stored_pseudonyms(workspace: Workspace, found: _KnownIdentifiers) -> None:
-    """Add the pseudonyms that tables have in the place of identifiers, made with the same keys."""
+    """Adds the pseudonyms that tables store instead of identifiers, made with the same keys."""
     graph = workspace.graph
     for name, how in graph.pseudonyms():
         domains = subjects.find_subject_domains(graph, graph[name])
@@ -184,18 +185,18 @@ def _add_stored_pseudonyms(workspace: Workspace, found: _KnownIdentifiers) -> No
 
 
 Times = tuple[datetime | None, datetime | None, datetime | None]
-"""since, until, and where that is open, when the person was last said to have it."""
+"""since, until, and if that is open, when the person was last known to have it."""
 _ALWAYS: Times = (None, None, None)
 
 
 class AmbiguousIdentifier(UsageError):
-    """An identifier was several people's, and it is not said whose is meant."""
+    """An identifier belonged to several people, and the request does not say which one is meant."""
 
 
 def compute_holding_times(found: Iterable[link_rows.LinkRow], link: Link, now: datetime) -> dict[str, list[tuple[str, Times]]]:
-    """By identifier, who had it and when: until the next row of it. now: until when those are told to have it whose rows tell no time.
+    """By identifier, who had it and when, each until the next row. now: the end for owners whose rows have no time.
 
-    Raises Ambiguous where several people's rows of one identifier tell no time.
+    Raises AmbiguousIdentifier if rows without a time give one identifier to several people.
     """
     by_identifier: dict[str, list[link_rows.LinkRow]] = {}
     for row in found:
@@ -227,7 +228,7 @@ def _order_holding_times(of: list[link_rows.LinkRow], now: datetime) -> list[tup
 
 
 def _intersect_times(one: Times, other: Times) -> Times | None:
-    """The times that both are; None where these are none."""
+    """The intersection of two times, or None if it is empty."""
     since = max((at for at in (one[0], other[0]) if at is not None), default=None)
     until = min((at for at in (one[1], other[1]) if at is not None), default=None)
     known = max((at for at in (one[2], other[2]) if at is not None), default=None) if until is None else None
@@ -235,11 +236,11 @@ def _intersect_times(one: Times, other: Times) -> Times | None:
 
 
 def _is_instant_within(at: datetime, when: Times) -> bool:
-    """Whether an instant is in these times."""
+    """Whether an instant lies within these times."""
     since, until, _ = when
     return (since is None or since <= at) and (until is None or at < until)
 
 
 def _format_identifier_time(at: datetime | None) -> str | None:
-    """An instant as identifiers have it."""
+    """Formats an instant as identifiers have it."""
     return None if at is None else at.astimezone(UTC).isoformat()

@@ -1,4 +1,4 @@
-"""Under which names the values of a domain stand: as declared, nothing is looked up in rows."""
+"""The column names that hold identifiers of each domain, from the declarations alone; no rows are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sluice.settings import Settings
 
 
 def columns_by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
-    """By domain, the names of the columns whose values are of it, in any table, source or link."""
+    """By domain, the names of the columns with its identifiers, in any table, source or link."""
     found: dict[str, set[str]] = {domain: {"_subject"} for domain in graph.domains()}
     places = PipelinePlaces(graph.records(settings), graph)
     for declared in graph:

@@ -1,4 +1,4 @@
-"""What the links say: as their tables are now, and as bronze has ever told it."""
+"""The rows of links, as their tables have them now and as bronze ever had them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AS_IS = "_as_is"
 
 @dataclass(frozen=True)
 class LinkRow:
-    """From `since` on the identifier is the person's; None: since ever."""
+    """From `since` on, the identifier is the person's. None: it always was."""
 
     person: str = field(repr=False)
     identifier: str = field(repr=False)
@@ -42,7 +42,7 @@ class LinkRow:
 
 @dataclass
 class LinkRows:
-    """The rows of all links of a lake, each link's read once, and each value looked for once. at: when they were looked at."""
+    """The rows of all links of a lake. Reads each link once, and looks up each value once. at: when they were read."""
 
     workspace: Workspace
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -52,24 +52,24 @@ class LinkRows:
 
     @cached_property
     def erased(self) -> suppression_list.Times:
-        """Of the suppression list, whose identifiers were erased, and when they were theirs."""
+        """The identifiers on the suppression list that were erased, with the times when they were the person's."""
         return suppression_list.read_suppression_times(self.workspace.suppression)
 
     @cached_property
     def listed(self) -> frozenset[str]:
-        """The requests whose subjects are on the list already."""
+        """The requests whose subjects are already on the list."""
         return suppression_list.list_suppressed_requests(self.workspace)
 
     def of_people(self, link: Link, people: set[str]) -> list[LinkRow]:
-        """What the link says of these people."""
+        """The link's rows for these people."""
         return self._found(link, "person", people)
 
     def of_identifiers(self, link: Link, identifiers: set[str]) -> list[LinkRow]:
-        """What the link says of these identifiers, whoever has them."""
+        """The link's rows for these identifiers, whoever owns them."""
         return self._found(link, "identifier", identifiers)
 
     def spellings(self, domain: str, values: set[str]) -> list[tuple[str, str]]:
-        """Of these identifiers, in the form of their domain, how bronze and the links write them: pairs of form and spelling."""
+        """The spellings of these identifiers in bronze and in links: pairs of the canonical form and the spelling."""
         known = self.written.setdefault(domain, {})
         new = values - known.keys()
         every = _read_domain_identifiers(self.workspace, self, domain) if new else None
@@ -85,14 +85,14 @@ class LinkRows:
         return [(value, written) for value in sorted(values) for written in sorted(known[value])]
 
     def frame(self, link: Link) -> DataFrame | None:
-        """person, identifier, both in the forms of their domains, and as they are written (`_as_is`); since. None where nothing is there yet."""
+        """Person and identifier in canonical form and as written (`_as_is`), and since. None if there are no rows yet."""
         if link not in self.frames:
             made = _build_link_frame(self.workspace, link)
             self.frames[link] = made.persist() if made is not None else None
         return self.frames[link]
 
     def release(self) -> None:
-        """Let go of what was kept."""
+        """Frees what was cached."""
         for frame in self.frames.values():
             if frame is not None:
                 frame.unpersist()
@@ -111,7 +111,7 @@ class LinkRows:
 
 @contextlib.contextmanager
 def open_link_rows(workspace: Workspace) -> Iterator[LinkRows]:
-    """The rows of the links, for as long as they are needed."""
+    """Opens the rows of the links and frees them afterwards."""
     rows = LinkRows(workspace)
     try:
         yield rows
@@ -120,7 +120,7 @@ def open_link_rows(workspace: Workspace) -> Iterator[LinkRows]:
 
 
 def find_pseudonym_originals(workspace: Workspace, rows: LinkRows, pseudonyms: Sequence[str]) -> list[Identifier]:
-    """The identifiers that pseudonyms were made of: each that is somebody's is hashed and compared."""
+    """The identifiers that pseudonyms were made from, found by hashing every identifier and comparing."""
     graph, found = workspace.graph, set()
     for name, how in graph.pseudonyms():
         key = secrets.read_secret_key(workspace.settings, how.secret)
@@ -135,7 +135,7 @@ def find_pseudonym_originals(workspace: Workspace, rows: LinkRows, pseudonyms: S
 
 
 def _read_domain_identifiers(workspace: Workspace, rows: LinkRows, domain: str) -> DataFrame | None:
-    """All identifiers of a domain, in `value`: of bronze and of the links."""
+    """All identifiers of a domain, as `value`, from bronze and from the links."""
     graph, found = workspace.graph, []
     for source in graph.sources.values():
         path = workspace.path(source.name)
@@ -201,10 +201,10 @@ def _select_link_columns(workspace: Workspace, link: Link, declared: Dataset[Any
 
 
 def _identifier_text_column(column: Column, form: Canonical = AS_TEXT) -> Column:
-    """An identifier as it is asked for: as text, without blanks around it; NULL where nothing is left."""
+    """An identifier in the form in which it is asked for: as text without blanks around it; NULL if nothing is left."""
     return F.nullif(canonical_column(column, form), F.lit(""))
 
 
 def _inline_wanted_values(workspace: Workspace, values: set[str], name: str) -> DataFrame:
-    """By value in a frame, not as literals: these would stand in plans and event logs."""
+    """Puts values into a frame, because literals would appear in plans and event logs."""
     return F.broadcast(tables.make_inline_frame(workspace.session, [(value,) for value in sorted(values)], f"{name} STRING"))

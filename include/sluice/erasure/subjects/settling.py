@@ -1,7 +1,7 @@
-"""Whose identifiers are: settled of the people of requests, before anything of theirs is deleted, and ended where somebody else gets them later.
+"""Settles which identifiers belong to the people of requests, before anything is deleted, and ends those that change hands later.
 
-The links are deleted, too, so people are settled first. An entry of the suppression list that is open at its end holds until a link says
-that somebody else has the identifier. Links are looked at in bronze, before what is delivered beside them is judged.
+The deletion takes links too, so people are settled first. An entry of the suppression list with an open end holds until a link gives
+the identifier to somebody else. Links are read from bronze before the records delivered with them are judged.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 
 def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: LinkRows | None = None) -> ErasureRequest:
-    """Close over a request's identifiers, which the vault has, and keep what was found: in the vault, and as the request's subjects.
+    """Resolves a request's identifiers from the vault, and stores the result: in the vault, and as the request's subjects.
 
-    To be called before anything is deleted: the links are deleted, too. So a request whose people are on the suppression list stays as it
-    is; for any other what an attempt before has found is found anew, since more was delivered. rows: see `close`. Raises vault.Missing and Ambiguous.
+    Call it before anything is deleted, since the links are deleted too. A request whose people are on the suppression list therefore
+    stays as it is; any other is resolved anew, since more may have been delivered. rows: see `close`. Raises vault.Missing and
+    Ambiguous.
     """
     records = workspace.records
     if _is_request_settled(
@@ -54,9 +55,10 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
 
 
 def settle_waiting_requests(workspace: Workspace, only: Collection[str] = ()) -> list[ErasureRequest]:
-    """The requests that wait, or only these of them, each settled. One that never can be is failed, with the reason in its history; the others go on.
+    """Settles the waiting requests, or only the given ones, and returns them. One that can never be settled fails, the others go on.
 
-    What somebody can set right, such as the mode of a file or a link's column, is raised: every request then waits as it is.
+    The reason of a failed request is in its history. An error that somebody can correct, such as the mode of a file or a link's column,
+    is raised instead, and every request waits unchanged.
     """
     records = workspace.records
     found, waiting = [], requests.list_waiting_requests(records, only)
@@ -76,7 +78,7 @@ def _is_request_settled(workspace: Workspace, request: ErasureRequest, listed: C
 
 
 def _preload_link_rows(workspace: Workspace, rows: LinkRows, waiting: Iterable[ErasureRequest]) -> None:
-    """Ask the links at once for what closing over each request will ask them for: up to everybody, and down to all that was theirs."""
+    """Looks up in the links at once what resolving each request will need: up to all owners, and down to all that was theirs."""
     records, links = workspace.records, workspace.graph.links
     open_ = [one.request for one in waiting if not _is_request_settled(workspace, one, rows.listed)]
     asked = (vault.read_asked_identifiers(records, one) for one in open_ if vault.has_vault_entry(records, one))
@@ -103,7 +105,7 @@ def _preload_link_rows(workspace: Workspace, rows: LinkRows, waiting: Iterable[E
 
 
 def _select_domain_values(known: Iterable[tuple[str, str]], column: tuple[str, str]) -> set[str]:
-    """The values of the domain of a link's column."""
+    """The values in the domain of a link's column."""
     return {value for domain, value in known if domain == column[1]}
 
 
@@ -121,7 +123,7 @@ def _find_handover_sources(workspace: Workspace) -> frozenset[str]:
 
 
 def put_handover_sources_first(workspace: Workspace, levels: list[list[Any]]) -> list[list[Any]]:
-    """The levels of the lowest layer, with the links' sources before the others, where somebody's identifier may get a new owner."""
+    """Puts the links' sources first in the lowest layer, if an identifier on the list may get a new owner."""
     early = _find_handover_sources(workspace)
     if not early or suppression_list.is_suppression_list_empty(workspace):
         return levels
@@ -130,7 +132,7 @@ def put_handover_sources_first(workspace: Workspace, levels: list[list[Any]]) ->
 
 
 def end_handed_over_entries(workspace: Workspace, flows: Sequence[str]) -> int:
-    """End entries whose identifiers have new owners. flows: that have run just now. Returns how many were ended."""
+    """Ends entries whose identifiers have new owners. flows: those that have just run. Returns how many were ended."""
     if not _find_handover_sources(workspace) & set(flows) or suppression_list.is_suppression_list_empty(workspace):
         return 0
     changing = [link for link in workspace.graph.links if link.since]
@@ -152,11 +154,11 @@ def _end_entries_of_link(workspace: Workspace, link: Link, rows: link_rows.LinkR
         return 0
     key = secrets.read_suppression_key(workspace.settings, path)
     others = suppression.exclude_suppressed_rows(workspace, frame.where("since IS NOT NULL"), F.col("person"), link.person[1])
-    # Also as it is written: entries of before a form was declared are of the text.
+    # Includes the identifier as written: entries from before a form was declared are of the text.
     written = [others.select(F.col(name).alias("identifier"), "since") for name in ("identifier", "identifier_as_is")]
     every = written[0].unionByName(written[1]).distinct()
     hashed = add_pseudonym_column(every, key, link.identifier[1], F.col("identifier"), "pseudonym").select("pseudonym", "since")
-    # Who is erased has no link any more: whoever is in one got the identifier before, or after.
+    # Erased people have no links any more, so anyone in a link got the identifier before or after them.
     found = hashed.join(F.broadcast(open_ones.select("pseudonym", "known_until").distinct()), "pseudonym").where(
         "since > known_until"
     )

@@ -1,4 +1,4 @@
-"""Identifiers as people write them down: one a line, as JSON, or as CSV. What is wrong is told by its line, never by its value."""
+"""Parses identifiers that people write down: one per line, as JSON, or as CSV. Errors name the line, never a value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT = "at"
 
 @dataclass(frozen=True)
 class PersonLine:
-    """One person's identifiers, of a line of a file. received_at: when the person asked, where that is said."""
+    """One person's identifiers from a line of a file. received_at: when the person asked, if given."""
 
     line: int
     identifiers: tuple[Identifier, ...]
@@ -30,16 +30,16 @@ class PersonLine:
 
 @dataclass(frozen=True)
 class RejectedLine:
-    """A line that was set aside, and why, without its values."""
+    """A line that was set aside, with the reason but without its values."""
 
     line: int
     why: str
 
 
 def parse_identifier_text(graph: Graph, text: str, domain: str | None) -> list[Identifier]:
-    """One identifier a line, of one domain; or JSON such as [{"user_id": "12140"}, {"device_id": "17", "at": "2026-11-20"}].
+    """Parses one identifier per line, of one domain, or JSON such as [{"user_id": "12140"}, {"device_id": "17", "at": "2026-11-20"}].
 
-    Raises UsageError where it is neither.
+    Raises UsageError if it is neither.
     """
     if text.lstrip()[:1] in ("[", "{"):
         return [one for given in _parse_json_people(graph, text) for one in given.identifiers]
@@ -47,9 +47,9 @@ def parse_identifier_text(graph: Graph, text: str, domain: str | None) -> list[I
 
 
 def parse_identifier_csv(graph: Graph, text: str) -> tuple[list[PersonLine], list[RejectedLine]]:
-    """A person a line. The columns are domains, and may be `received_at` and `at` (when the identifiers were the person's).
+    """Parses one person per line. The columns are domains, `received_at`, and `at` (when the identifiers were the person's).
 
-    Lines that cannot be taken are set aside. Raises UsageError where the header is wrong.
+    Lines that cannot be used are set aside. Raises UsageError if the header is wrong.
     """
     lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
@@ -106,7 +106,7 @@ def _parse_csv_person(line: int, header: list[str], cells: list[str]) -> PersonL
 
 
 def _check_domain_exists(graph: Graph, domain: str, where: str) -> None:
-    """Raises UsageError for a kind that there is none of, without saying it: where a file has no header it is somebody's address."""
+    """Raises UsageError for an unknown domain without naming it: in a file without a header, it is somebody's address."""
     if graph.domains() and domain not in graph.domains():
         raise UsageError(f"{where} is no kind of identifier. There are: {', '.join(sorted(graph.domains()))}.")
     resolve_identifier_domain(graph, domain)
