@@ -1,1 +1,1 @@
-"""The places where personal data can be, in one list: how each is erased, planted with a control, and named in a certificate."""
+"""The one list of places where personal data can be: how each is erased, planted with a control, and named in a certificate."""

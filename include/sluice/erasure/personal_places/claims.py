@@ -1,4 +1,4 @@
-"""What on the disk is known to be of a place. What no place claims nobody declared: no erasure reaches it."""
+"""What on disk belongs to each place. Nobody declared what no place claims, and no erasure reaches it."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ from sluice.record_tables import RECORD_TABLES
 from sluice.settings import LEASE_FILES, Settings
 
 OWN_TABLES = (*RECORD_TABLES, "suppression")
-"""Sluice's own records that are tables, below a pipeline's `_sluice`."""
+"""Those of Sluice's own records below a pipeline's `_sluice` that are tables."""
 _RECORDS = frozenset({
     *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "erasure_requests", "idle", "kept_running.json",
     "lake.json", *LEASE_FILES, "quiet.json", "readmissions", "rewriting", "schemas", "set_aside", "shallow_clones",
     "staging", "stop_requests",
 })  # fmt: skip
-"""All of them, by name."""
+"""The names of all of Sluice's own records."""
 
 
 def claim_tables(settings: Settings, graph: Graph) -> Claim:
-    """Declared tables, quarantines, and what came late, as far as they are there."""
+    """Claims declared tables, quarantines and late tables that exist."""
     paths = list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).values()
     known = {os.path.normpath(path) for path in paths if log.is_delta_table(path)}
     return lambda root, path: root in (LAKE, RESTRICTED) and os.path.normpath(path) in known
 
 
 def claim_checkpoints(_: Settings, graph: Graph) -> Claim:
-    """The folders of flows that are declared."""
+    """Claims the checkpoint folders of declared flows."""
     flows = {graph.flow_name(one) for one in graph}
     return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == "checkpoints" and path.name in flows
 
 
 def claim_own_records(_: Settings, __: Graph) -> Claim:
-    """By their names in `_sluice`."""
+    """Claims Sluice's own records by their names in `_sluice`."""
     return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == "_sluice" and path.name in _RECORDS
 
 
 def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
-    """Landed and archived files that a source takes, whatever became of them, and the folders above them."""
+    """Claims landed and archived files that a source takes, whatever their state, and the folders above them."""
     landing = graph.records(settings).landing
     sources = [one for one in graph.sources.values() if one.kind.in_files]
     folders = {one.name: [Path(os.path.normpath(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
@@ -66,7 +66,7 @@ def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
 
 
 def claim_releases(settings: Settings, graph: Graph) -> Claim:
-    """Releases, and in each of them what its own list of tables names."""
+    """Claims releases, and in each of them the tables that its own list names."""
     records = graph.records(settings)
     folder = releases.releases_folder(records)
     named = {one.folder: {releases.MANIFEST, *one.tables} for one in releases.read_pipeline_releases(records)}
@@ -80,9 +80,9 @@ def claim_releases(settings: Settings, graph: Graph) -> Claim:
 
 
 def _is_file_of_source(source: Source, path: Path) -> bool:
-    """Whether a file is one of a source's, or will be one, or says that one is ready; a link or an empty file is nobody's record.
+    """Whether a file is a source's: taken, still being written, a ready marker, or a link or empty file, which holds no record.
 
-    One that will be is written now. What was left half written nobody delivers, and no erasure looks into it.
+    Nobody delivers an abandoned half-written file, and no erasure looks into it.
     """
     bare = re.sub(f"({'|'.join(map(re.escape, PARTIAL))})\\Z", "", path.name.lstrip("._"), flags=re.IGNORECASE)
     names = {*archived_file_names(path.name), *([bare] if _is_recently_written(path) else [])}

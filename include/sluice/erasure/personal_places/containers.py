@@ -1,4 +1,4 @@
-"""Small files of kinds that other programs write: compressed, packed together, and as Spark's state stores keep what they remember."""
+"""Makes small files as other programs write them: compressed files, archives, and Spark's state stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyarrow import feather, orc
 
 
 def pack_lz4_java(data: bytes) -> bytes:
-    """A stream of lz4-java, as Spark's state files are: one block, and the mark of the end."""
+    """Packs a stream of lz4-java, as in Spark's state files: one block and the end mark."""
     packed = pa.Codec("lz4_raw").compress(data, asbytes=True)
     return _build_lz4_block(0x25, packed, len(data)) + _build_lz4_block(0x15, b"", 0)
 
@@ -32,7 +32,7 @@ def build_rocksdb_table(entries: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def build_state_schema(key: str, value: str) -> bytes:
-    """What lies beside a state store of one number a key and one a value, as Spark writes it."""
+    """Builds the schema file that Spark writes beside a state store, here with one numeric key and one numeric value."""
     made = b"\x00\x02v2"
     for name in (key, value):
         field = {"name": name, "type": "long", "nullable": True, "metadata": {}}
@@ -42,12 +42,12 @@ def build_state_schema(key: str, value: str) -> bytes:
 
 
 def build_state_row(number: int) -> bytes:
-    """A row of one number as a state store keeps it: a version, no NULL, the number."""
+    """Builds a state store's row of one number: a version, no NULL, the number."""
     return b"\0" + struct.pack("<qq", 0, number)
 
 
 def pack_zip(members: Mapping[str, bytes]) -> bytes:
-    """A zip archive, by the names of its members."""
+    """Packs a zip archive from its members by name."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -56,7 +56,7 @@ def pack_zip(members: Mapping[str, bytes]) -> bytes:
 
 
 def pack_tar(name: str, data: bytes) -> bytes:
-    """A tar archive of one member."""
+    """Packs a tar archive with one member."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w") as archive:
         member = tarfile.TarInfo(name)
@@ -73,7 +73,7 @@ def encode_parquet(rows: pa.Table, dictionary: bool = True) -> bytes:
 
 
 def encode_unused_dictionary_entry(value: str) -> bytes:
-    """A Parquet file whose dictionary has a value that no row has."""
+    """Encodes a Parquet file whose dictionary has a value that no row uses."""
     target = io.BytesIO()
     column = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["-", value]))
     pq.write_table(pa.table({"of": column}), target, compression="gzip", store_schema=False)
@@ -95,7 +95,7 @@ def encode_arrow(rows: pa.Table) -> bytes:
 
 
 def compress_with_codec(codec: str, data: bytes) -> bytes:
-    """A stream of a codec of Arrow's, such as zstd."""
+    """Compresses with a codec of Arrow's, such as zstd."""
     target = pa.BufferOutputStream()
     with pa.CompressedOutputStream(target, codec) as stream:
         stream.write(data)
@@ -104,19 +104,19 @@ def compress_with_codec(codec: str, data: bytes) -> bytes:
 
 
 def compress_raw_snappy(data: bytes) -> bytes:
-    """A block of snappy without a dress."""
+    """Compresses into a bare snappy block, without frames."""
     block: bytes = pa.Codec("snappy").compress(data, asbytes=True)
     return block
 
 
 def compress_framed_snappy(data: bytes) -> bytes:
-    """Snappy in its own frames; checksums are zero."""
+    """Compresses into snappy's own framing format, with zeros as checksums."""
     block = bytes(4) + compress_raw_snappy(data)
     return b"\xff\x06\x00\x00sNaPpY" + b"\x00" + len(block).to_bytes(3, "little") + block
 
 
 def compress_xerial_snappy(data: bytes) -> bytes:
-    """Snappy as snappy-java writes it."""
+    """Compresses as snappy-java does."""
     block = compress_raw_snappy(data)
     return b"\x82SNAPPY\0" + struct.pack(">III", 1, 1, len(block)) + block
 

@@ -1,6 +1,6 @@
-"""What is said of one place where personal data can be, and what no scan of this machine's files can tell of it: a certificate's exceptions.
+"""The description of one place where personal data can be, and the certificate exceptions: what no scan of this machine's files shows.
 
-The list of the places is in `registry`.
+`registry` has the list of places.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from sluice.lake.workspace import Workspace
 
 TEXT, SHORT, LONG = "canary", "canary_number", "canary_long"
-"""Domains of the canary's identifiers: a text and a number of many digits, which are looked for everywhere, and a short number, in columns alone."""
+"""Domains of the canary's identifiers: a text and a long number, searched for everywhere, and a short number, searched for in columns."""
 LAKE, RESTRICTED, LANDING, RELEASED = "lake", "restricted", "landing", "released"
-"""What the roots are called in which a pipeline has folders of its own."""
+"""The names of the roots in which a pipeline has folders of its own."""
 
 
 @dataclass(frozen=True)
 class SparkFunction:
-    """A function of sluice.erasure.<module> that needs Spark. It is loaded when it is called, since whoever reads the list may have no Spark."""
+    """A function of sluice.erasure.<module> that needs Spark, loaded when it is called: readers of the list may have no Spark."""
 
     module: str
     name: str
@@ -47,7 +47,7 @@ class SparkFunction:
 
 @dataclass(frozen=True)
 class CanaryMarks:
-    """The canary's identifiers: a text, a number that is too short to be looked for outside of its columns, and a long one."""
+    """The canary's identifiers: a text, a number too short to be searched for outside its columns, and a long number."""
 
     text: str
     short: int
@@ -55,17 +55,18 @@ class CanaryMarks:
 
     @classmethod
     def by_chance(cls) -> CanaryMarks:
-        """Others each time."""
+        """New random identifiers."""
         return cls(
             f"canary-{secrets.token_hex(16)}", 100_000 + secrets.randbelow(900_000), 10**14 + secrets.randbelow(9 * 10**14)
         )
 
 
 class ControlFinding(NamedTuple):
-    """What the scan must find of the canary in a store of it.
+    """What the scan must find of the canary in one of its stores.
 
-    title: what the certificate calls it. files: in which of the store's files; by: the decoder that must find something; kind: the form
-    that it must find, "" for any. What stands raw in compressed bytes is found by another decoder, and proves nothing of the one that opens them.
+    title: its name in the certificate. files: the store's files that it must be found in. by: the decoder that must find it. kind: the
+    form that must be found, or "" for any. A match in raw compressed bytes comes from another decoder, and proves nothing about the one
+    that opens them.
     """
 
     title: str
@@ -75,18 +76,18 @@ class ControlFinding(NamedTuple):
     kind: str = ""
 
     def matches(self, path: str, hit: Hit) -> bool:
-        """Whether a hit is this. path: below the store's folder."""
+        """Whether a hit fulfils this. path: relative to the store's folder."""
         same = (self.by, self.domain) == (hit.decoder, hit.domain) and self.kind in ("", hit.kind)
         return same and re.match(self.files, path) is not None
 
 
 Plant = Callable[[Path, CanaryMarks, str], None]
-"""Makes the store at a path, with the canary in it. The last is how long the pipeline keeps former versions (`retain`)."""
+"""Makes the store at a path, with the canary in it. The last argument is how long the pipeline keeps former versions (`retain`)."""
 
 
 @dataclass(frozen=True)
 class CanaryPlace:
-    """A store of a canary that is being erased. values: its identifiers; before: what was left over before then, in seconds since 1970, goes."""
+    """A store of a canary that is being erased. values: the canary's identifiers. before: leftovers older than this go (seconds since 1970)."""
 
     path: Path
     column: str
@@ -95,15 +96,15 @@ class CanaryPlace:
 
 
 EraseControl = Callable[["Workspace", CanaryPlace], int]
-"""Takes the canary out of a store. Returns how many rows, records or files went."""
+"""Removes the canary from a store. Returns how many rows, records or files were removed."""
 
 
 @dataclass(frozen=True)
 class ControlStore:
-    """A store of the canary's: its files stand for those of a place, and are erased as these are, by the same functions.
+    """A store of the canary. Its files represent those of a place, and the same functions erase both.
 
-    folder: below the canary's own. step: as `noted_step` has it. column: which says whose a row or record is.
-    prepare: what needs Spark, once it is planted.
+    folder: below the canary's own folder. step: its step's name without the prefix of `noted_step`. column: the column that says whose
+    a row or record is. prepare: a function that needs Spark, called after planting.
     """
 
     folder: str
@@ -116,16 +117,16 @@ class ControlStore:
 
     @property
     def noted_step(self) -> str:
-        """What the ledger of erasures calls the step that erases it."""
+        """The name of its step in the erasure ledger."""
         return f"canary {self.step}"
 
 
 Claim = Callable[[str, Path], bool]
-"""Whether what lies at a path, below the root of that name, is of a place, or is a folder above something that is."""
+"""Whether a path below the named root belongs to the place, or is a folder above something that does."""
 
 
 class CertificateException(NamedTuple):
-    """What of a place no scan of this machine's files can tell. until: when it goes, in plain words or as a date."""
+    """Something of a place that no scan of this machine's files shows. until: when it goes, in plain words or as a date."""
 
     what: str
     until: str | None
@@ -135,9 +136,9 @@ class CertificateException(NamedTuple):
 class PersonalPlace:
     """A place where personal data can be.
 
-    name: of the step that erases it, if one does, as the ledger of erasures has it. description: what that step does, or who else sees to
-    the place. controls: what the canary has there. claims: what on the disk is known to be of the place. exceptions: what of it a
-    certificate excepts.
+    name: in the erasure ledger, the name of the step that erases it, if one does. description: what that step does, or who else looks
+    after the place. controls: the canary's stores for it. claims: recognises on disk what belongs to the place. exceptions: what a
+    certificate excepts of it.
     """
 
     name: str
@@ -149,24 +150,24 @@ class PersonalPlace:
 
 
 AIRFLOW_HOMES = ("airflow", "airflow2")
-"""The folders of the local Airflow, below the checkout's own."""
+"""The folders of the local Airflow, relative to the checkout."""
 
 
 def list_topics(_: Settings, graph: Graph) -> Iterator[CertificateException]:
-    """Topics that are read."""
+    """The topics that are read."""
     for source in graph.sources.values():
         if not source.kind.in_files:
             yield CertificateException(f"topics of source '{source.name}'", "the broker's retention")
 
 
 def list_truth(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """What deliveries were made up of."""
+    """The truth behind made deliveries."""
     if settings.truth.is_dir():
         yield CertificateException("truth of made-up deliveries, for comparison", "it is removed by hand")
 
 
 def list_executor_disks(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """Disks of other machines."""
+    """The disks of other machines."""
     if settings.on_cluster:
         yield CertificateException(
             "local disks of the cluster's executors: blocks, shuffled and spilt rows", "the end of each application"
@@ -174,17 +175,17 @@ def list_executor_disks(settings: Settings, _: Graph) -> Iterator[CertificateExc
 
 
 def list_airflow_elsewhere(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """An Airflow that is not this checkout's."""
+    """An Airflow outside this checkout."""
     if not any((settings.state / home).is_dir() for home in AIRFLOW_HOMES):
         yield CertificateException("database and logs of an Airflow elsewhere, if there is one", "its own retention")
 
 
 def list_running_sessions(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """Folders that a process has in use."""
+    """Folders that a running process uses."""
     if session.session_folders_in_use(settings):
         yield CertificateException("local files of running Spark sessions", "the end of the session, which removes them")
 
 
 def list_backups(_: Settings, __: Graph) -> Iterator[CertificateException]:
-    """What is kept where Sluice does not look."""
+    """Copies kept where Sluice does not look."""
     yield CertificateException("backups, and earlier versions that a disk or an object store keeps", "their own retention")

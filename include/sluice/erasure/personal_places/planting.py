@@ -1,4 +1,4 @@
-"""What stands for the canary: a store of every kind that Sluice, Spark or Airflow leave, each with an identifier in it."""
+"""Plants the canary in a store of every kind that Sluice, Spark or Airflow leave behind, with one of its identifiers in each."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from sluice.erasure.personal_places.place import SHORT, CanaryMarks
 from sluice.lake.workspace import Workspace
 
 COLUMN = "canary_id"
-"""Of the canary's tables and files: whose a row or record is."""
+"""The column of the canary's tables and files that says whose a row or record is."""
 _OTHER = "somebody-else-altogether-0000000000"
 _OTHER_NUMBER = 7
 _LONG_AGO = 86_400
-"""Left-over files are a day old, so that a sweep takes them for what they are."""
+"""Leftover files are made a day old, so that a sweep recognises them as such."""
 
 
 def plant_delta_table(path: Path, marks: CanaryMarks, retain: str) -> None:
-    """A Delta table as Sluice makes them, with rows of two people, one of which is in its change feed as well."""
+    """Makes a Delta table as Sluice does, with rows of two people, one of whom is also in its change feed."""
     _write_canary_table(path, _build_canary_rows(marks), "number", retain, feed=True)
-    # A change of the row itself, so that it is in the change feed before it is deleted.
+    # A change of the row itself puts it into the change feed before it is deleted.
     open_table_to_change(str(path)).update(updates={"number": "number + 10"})
 
 
 def plant_vector_table(path: Path, marks: CanaryMarks, retain: str) -> None:
-    """The same rows, of which those of the canary will be marked as deleted: see `enable_deletion_vectors`."""
+    """Makes the same table, whose canary rows will be marked as deleted: see `enable_deletion_vectors`."""
     _write_canary_table(path, _build_canary_rows(marks), "number", retain, feed=False)
 
 
@@ -53,26 +53,26 @@ def _build_canary_rows(marks: CanaryMarks) -> pa.Table:
 
 
 def plant_quarantine_table(path: Path, marks: CanaryMarks, retain: str) -> None:
-    """Rows that a flow set aside: whose they are, and the record as it came."""
+    """Makes a quarantine with rows that name their subject and the record as delivered."""
     records = [json.dumps({COLUMN: one, SHORT: number}) for one, number in ((marks.text, marks.short), (_OTHER, _OTHER_NUMBER))]
     rows = {"_delivery": [1, 2], "_row": [0, 0], "_subject": [marks.text, _OTHER], "record": records}
     _write_canary_table(path, pa.table(rows), "_delivery", retain, feed=True)
 
 
 def enable_deletion_vectors(workspace: Workspace, path: Path) -> None:
-    """Let the table mark its rows as deleted from now on, rather than leave them out of its files."""
+    """Makes the table mark its rows as deleted from now on, instead of rewriting its files."""
     workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
 
 def plant_landed_files(path: Path, marks: CanaryMarks, _: str) -> None:
-    """Files as they are delivered."""
+    """Writes files as they are delivered."""
     rows = "".join(f"{one},{number}\n" for one, number in _list_delivered_people(marks))
     _write_canary_file(path / "rows.jsonl", _build_json_lines(marks))
     _write_canary_file(path / "rows.csv", f"{COLUMN},{SHORT}\n{rows}".encode())
 
 
 def plant_archived_files(path: Path, marks: CanaryMarks, _: str) -> None:
-    """Files as they are archived."""
+    """Writes files as they are archived."""
     lines = _build_json_lines(marks)
     _write_canary_file(path / "rows.jsonl.gz", gzip.compress(lines))
     _write_canary_file(path / "rows.jsonl.bz2", bz2.compress(lines))
@@ -88,11 +88,11 @@ def _build_json_lines(marks: CanaryMarks) -> bytes:
 
 
 def plant_stream_state(path: Path, marks: CanaryMarks, _: str) -> None:
-    """What a stream remembers: state files as Spark writes them."""
+    """Writes state files of a stream, as Spark does."""
     store, value = path / "generation" / "state" / "0" / "0", marks.text.encode()
     row = struct.pack("<qqq", 0, marks.long, len(value)) + value
     _write_canary_file(store / "1.delta", containers.pack_lz4_java(struct.pack(">i", len(row)) + row + struct.pack(">i", -1)))
-    # Of all partitions of a store, the first alone has the schema.
+    # Only the first of a store's partitions has the schema.
     _write_canary_file(store / "_metadata" / "schema", containers.build_state_schema(SHORT, "count"))
     other, keyed = (
         containers.build_state_row(one) + bytes(8) for one in (_OTHER_NUMBER, marks.short)
@@ -111,14 +111,14 @@ def plant_stream_state(path: Path, marks: CanaryMarks, _: str) -> None:
 
 
 def plant_leftover_files(path: Path, marks: CanaryMarks, _: str) -> None:
-    """Left-over files of every kind that has a decoder, as writers that were killed leave them."""
+    """Writes leftover files of every kind that has a decoder, as killed writers leave them."""
     for name, content in {**_list_spark_leftovers(marks), **_list_other_leftovers(marks)}.items():
         _write_canary_file(path / name, content(), age=_LONG_AGO)
     _write_canary_file(path / f"of-{marks.text}.tmp", b"nothing in it", age=_LONG_AGO)
 
 
 def _list_spark_leftovers(marks: CanaryMarks) -> Mapping[str, Callable[[], bytes]]:
-    """What Spark and Delta leave, and files that hold tables."""
+    """Files left by Spark and Delta, and files that hold tables."""
     value, data = marks.text, marks.text.encode()
     ends = {COLUMN: value, SHORT: marks.short}
     statistics = json.dumps({"numRecords": 1, "minValues": ends, "maxValues": ends})
@@ -143,7 +143,7 @@ def _list_spark_leftovers(marks: CanaryMarks) -> Mapping[str, Callable[[], bytes
 
 
 def _list_other_leftovers(marks: CanaryMarks) -> Mapping[str, Callable[[], bytes]]:
-    """What other programs leave."""
+    """Files left by other programs."""
     data = marks.text.encode()
     return {
         "sqlite.db.tmp": lambda: _build_sqlite_database(marks, deleted=False),

@@ -1,8 +1,8 @@
-"""The one list of the places where personal data can be, in the order in which they are erased.
+"""The one list of places where personal data can be, in the order in which they are erased.
 
-A new place is one entry here, with the function that erases it (in `sluice.erasure.steps`), the one that plants the canary there (`planting`)
-and what the scan must find of it. The scan itself walks roots and never reads this: what it meets that no entry claims makes a certificate
-INCONCLUSIVE, so that a place that is missing here is not forgotten twice.
+A new place is one entry here, with the function that erases it (in `sluice.erasure.steps`), the one that plants the canary there
+(`planting`), and what the scan must find of it. The scan itself walks roots and never reads this list. Whatever it meets that no entry
+claims makes a certificate INCONCLUSIVE, so a place that is missing here does not go unnoticed.
 """
 
 from __future__ import annotations
@@ -259,10 +259,10 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
         exceptions=list_backups,
     ),
 )
-"""Whoever asked to be erased leaves them in this order. The bytes of former versions follow when their retention is over: `physical`."""
+"""An erased person leaves these places in this order. The bytes of former versions go after their retention: see `physical`."""
 
 
 def list_control_stores() -> Iterator[ControlStore]:
-    """Every store of a canary."""
+    """Yields every store of a canary."""
     for place in PERSONAL_PLACES:
         yield from place.controls

@@ -1,1 +1,1 @@
-"""What a certificate states: what was looked for, where, what was found, sealed and chained."""
+"""Certificates: what was searched for and where, what was found, sealed and chained."""

@@ -1,8 +1,7 @@
 """The certificate of an erasure: what was searched for and where, what was found, and whether the search can be believed.
 
-A record holds no personal data. Records of a pipeline are a chain: each has the hash of the one before.
-
-What one look at a lake shows of the people of several requests: the scan of every byte, the tables as they are, and what else is there.
+A record holds no personal data. The records of a pipeline form a chain: each has the hash of the one before. One look at a lake (a scan
+of every byte, a query of the current tables, a list of what else is there) serves the people of several requests.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from sluice.settings import Settings
 __all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "CertificatesNotIssued", "issue_certificates", "read_certificates"]
 FORMAT = signatures.FIRST_SIGNED
 _PROVABLE = (requests.PHYSICALLY, requests.CERTIFIED, requests.FAILED)
-"""The states in which a scan that finds the person means that something went wrong."""
+"""The states in which finding the person means that something went wrong."""
 
 
 class CertificatesNotIssued(SluiceError):
-    """Some certificates could not be made. made: the others, by request; errors: why, by request."""
+    """Some certificates could not be issued. made: the others, by request; errors: the reasons, by request."""
 
     def __init__(self, made: dict[str, Certificate], errors: dict[str, SluiceError]) -> None:
         super().__init__(
@@ -53,10 +52,10 @@ class CertificatesNotIssued(SluiceError):
 
 
 def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> dict[str, Certificate]:
-    """Look once for the people of all these requests, and write the next certificate of each; it puts its request into the state it shows.
+    """Scans once for the people of all these requests, writes the next certificate of each, and puts each request into the state it shows.
 
-    Returns them by request. Raises NotIssued, with those that could be made, where others could not; and UsageError, before any is
-    made, where the vault does not have the identifiers of one any more.
+    Returns the certificates by request. Raises CertificatesNotIssued, with those that could be issued, if others could not; and
+    UsageError, before any is issued, if the vault no longer has the identifiers of one.
     """
     records = graph.records(settings)
     found = _gather_evidence(records, graph, asked)
@@ -67,9 +66,9 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
         for request in asked:
             try:
                 last = made[request.request] = _issue_certificate(records, graph, request, found.about_request(request), last)
-            except SluiceError as error:  # of one request: it keeps nobody else from a certificate
+            except SluiceError as error:  # of one request; the others still get their certificates
                 errors[request.request] = error
-                last = read_latest_certificate(records)  # a certificate may have been written before the error
+                last = read_latest_certificate(records)  # the certificate may have been written before the error
     finally:
         canary.remove_stale_canaries(records)
     if errors:
@@ -80,14 +79,14 @@ def issue_certificates(settings: Settings, graph: Graph, asked: Sequence[Erasure
 def _issue_certificate(
     records: PipelineRecords, graph: Graph, request: ErasureRequest, found: ErasureEvidence, last: Certificate | None
 ) -> Certificate:
-    """last: the end of the chain."""
+    """Issues one certificate. last: the end of the chain."""
     made = write_certificate(records, request.request, _build_certificate_record(records, graph, request, found, last), last)
     _advance_certified_request(records, request, made)
     return made
 
 
 def _judge_control(records: PipelineRecords, request: ErasureRequest, found: ErasureEvidence) -> dict[str, Any]:
-    """The canary: what was found of it beforehand, what is now, and whether this very scanner finds another one that is planted now."""
+    """The control: what was found of the canary before, what is found now, and whether this scanner finds another planted now."""
     before = canary.read_planted_counts(records, request.control) or _find_earlier_control_counts(records, request.request)
     hits, again = found.result.of_control(), found.witnessed
     after = sum(hit.times for hit in hits)
@@ -107,7 +106,7 @@ def _judge_control(records: PipelineRecords, request: ErasureRequest, found: Era
 
 
 def _find_earlier_control_counts(records: PipelineRecords, request: str) -> dict[str, int] | None:
-    """What an earlier certificate of the request, as it was issued, knows of the control: it is gone since."""
+    """The control counts in an earlier certificate of the request that is as issued; the canary itself is gone since."""
     every = [one.record for one in read_certificates(records, request)]
     if not every:
         return None
@@ -124,7 +123,7 @@ def _build_certificate_record(
     stamped = stamps.build_stamps(request, found.rows, result, control, len(found.undeclared), found.hidden)
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     if verdict == PASS and request.certified_at is None:
-        # Before the record names the date: the second look needs what this one looked for, however late this one is.
+        # Set before the record states the date: the second scan needs the same identifiers, however late this one is.
         vault.extend_vault_entry(records, request.request, datetime.now(UTC) + requests.KEPT_AFTER)
     return {
         "format": FORMAT,
@@ -135,7 +134,7 @@ def _build_certificate_record(
         "received_at": request.received_at,
         "due_at": request.due_at,
         "issued_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        # Bytes that may not go yet are no failure, and no proof.
+        # Bytes that may not be removed yet are neither a failure nor a proof.
         "verdict": INCONCLUSIVE if verdict == DUE else verdict,
         "stamps": stamped,
         "control": control,
@@ -173,9 +172,9 @@ def _list_certificate_exceptions(
 
 
 def _advance_certified_request(records: PipelineRecords, request: ErasureRequest, made: Certificate) -> None:
-    """Put the request into the state that its certificate shows. What is not decided leaves it as it is."""
+    """Puts the request into the state that its certificate shows. An undecided certificate changes nothing."""
     said = f"certificate {made.path.stem}: {made.verdict}, {format_certificate_note(made.record)}"
-    # A request that is not carried out yet would never be, if it counted as failed.
+    # A request that is not carried out yet must not count as failed, or it never would be.
     meant = {PASS: (requests.LOGICALLY, *_PROVABLE), FAIL: _PROVABLE}.get(made.verdict, ())
     now = requests.read_erasure_request(records, request.request)
     if now.state in meant and now.done_at is not None:
@@ -188,9 +187,9 @@ def _advance_certified_request(records: PipelineRecords, request: ErasureRequest
 class ErasureEvidence:
     """What was found of the people of requests, and of their canaries.
 
-    rows: what queries return. result: of the scan. shared: see `Sought`. witnessed: by kind of store, how often another canary was found that
-    was planted for this. tables: their versions. policy: tells whether the declarations that matter are the same. hidden: what stands for a
-    path in a record.
+    rows: what queries return. result: that of the scan. shared: see `SoughtNeedles`. witnessed: by kind of store, how often another
+    canary was found that was planted for this scan. tables: their versions. policy: a hash that shows whether the relevant declarations
+    have changed. hidden: replaces a path in a record.
     """
 
     rows: ScanResult
@@ -204,15 +203,15 @@ class ErasureEvidence:
     hidden: Callable[[str], str]
 
     def about_request(self, request: ErasureRequest) -> ErasureEvidence:
-        """What of it is about one request, and its canary."""
+        """The part of the evidence about one request and its canary."""
         rows, result = (found.about(request.request, request.control) for found in (self.rows, self.result))
         return replace(self, rows=rows, result=result)
 
 
 def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[ErasureRequest]) -> ErasureEvidence:
-    """Scan, and ask the tables, for the people of these requests at once.
+    """Scans, and queries the tables, for the people of these requests at once.
 
-    Raises UsageError where the vault does not have the identifiers of one any more, and SluiceError where the lake is not on this machine.
+    Raises UsageError if the vault no longer has the identifiers of one, and SluiceError if the lake is not on this machine.
     """
     settings = records.settings
     wanted = sought.collect_sought_needles(settings, graph, asked)
@@ -232,7 +231,7 @@ def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[Era
 
 
 def _hash_policy(settings: Settings, graph: Graph) -> str:
-    """What tells whether the declarations that matter here are the same: whose rows are where, and how long files are kept."""
+    """A hash that shows whether the relevant declarations have changed: whose rows are where, and how long files are kept."""
     told = {
         "columns": {domain: sorted(names) for domain, names in domain_columns.columns_by_domain(settings, graph).items()},
         "subjects": {one.name: one.subject for one in graph if one.subject},

@@ -1,4 +1,4 @@
-"""The certificates of a pipeline, as they are kept: records that each have the hash of the one before, with a page of each to read."""
+"""The stored certificates of a pipeline: records that each have the hash of the one before, and a readable page for each."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from sluice.settings import is_valid_name
 
 _NUMBERED = re.compile(r"-(\d+)\Z")
 _TOLD = 16
-"""Digits of a hash that the history of a request tells."""
+"""How many digits of a hash a request's history records."""
 _FIELDS = {"hash", "number", "previous", "request", "pipeline", "stamps", "control", "verdict"}
 _MADE_OF_IT = ("hash", "page", "seal", "signature")
-"""What a record holds that is made of its hash, and the hash."""
+"""The fields of a record that are made from its hash, and the hash itself."""
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate as it is kept: the JSON record, and where it is. The HTML page lies beside it (.html)."""
+    """A stored certificate: the JSON record and its path. The HTML page lies beside it (.html)."""
 
     path: Path
     record: dict[str, Any]
 
     @property
     def verdict(self) -> Verdict:
-        """What it says."""
+        """Its verdict."""
         verdict: Verdict = self.record["verdict"]
         return verdict
 
     @property
     def logical(self) -> str:
-        """Whether no query returns the person: PASS, FAIL, INCONCLUSIVE."""
+        """Whether no query returns the person: PASS, FAIL or INCONCLUSIVE."""
         return str(self.record["stamps"]["logical"]["verdict"])
 
     @property
     def physical(self) -> str:
-        """Whether the scan is clean: PASS, FAIL, INCONCLUSIVE; DUE where the person is there and the retention time is not over."""
+        """Whether the scan is clean: PASS, FAIL or INCONCLUSIVE; DUE while the person is found but the retention is not over."""
         return str(self.record["stamps"]["physical"]["verdict"])
 
 
@@ -55,22 +55,22 @@ def read_certificates(records: PipelineRecords, request: str | None = None) -> l
 
 
 def read_certificate_folder(folder: Path, request: str | None = None) -> list[Certificate]:
-    """The certificates in a folder, or those of one request, in the order of the chain. Raises UsageError where a file is none."""
+    """The certificates in a folder, or those of one request, in the order of the chain. Raises UsageError for a file that is none."""
     paths = sorted(folder.glob(f"{request or '*'}-*.json"), key=_parse_chain_number)
     return [Certificate(path, read_certificate_record(path)) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
 
 
 def read_latest_certificate(records: PipelineRecords) -> Certificate | None:
-    """The last of the chain."""
+    """The last certificate of the chain."""
     paths = list(_certificates_folder(records).glob("*.json"))
     found = max(paths, key=_parse_chain_number, default=None)
     return Certificate(found, read_certificate_record(found)) if found else None
 
 
 def write_certificate(records: PipelineRecords, request: str, record: dict[str, Any], last: Certificate | None) -> Certificate:
-    """Keep a record, signed, and a page of it to read; whole or not at all. last: the end of the chain.
+    """Stores a signed record and a page of it, atomically. last: the end of the chain.
 
-    Raises UsageError where the key of the signatures is lost.
+    Raises UsageError if the key of the signatures is lost.
     """
     folder = _certificates_folder(records)
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def write_certificate(records: PipelineRecords, request: str, record: dict[str, 
     record["hash"] = compute_record_hash(record)
     shown = page.render_certificate_page(record)
     record["page"] = hashlib.sha256(shown.encode()).hexdigest()
-    # Made by chance, the key is, only as long as nothing was sealed with it.
+    # The key is generated only while nothing was sealed with it.
     record["signature"] = signatures.sign_certificate_record(records.settings, record, make=last is None)
     for target, text in ((path.with_suffix(".html"), shown), (path, json.dumps(record, indent=1) + "\n")):
         write_text_durably(target, text, PRIVATE)
@@ -88,39 +88,39 @@ def write_certificate(records: PipelineRecords, request: str, record: dict[str, 
 
 
 def compute_record_hash(record: dict[str, Any]) -> str:
-    """The hash of a record, of all that it holds but what is made of the hash, and the hash."""
+    """The hash of a record without the hash itself and the fields made from it."""
     told = {name: value for name, value in record.items() if name not in _MADE_OF_IT}
     return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def has_matching_hash(record: dict[str, Any]) -> bool:
-    """Whether the hash that a record tells is its own."""
+    """Whether a record has the hash that it states."""
     return bool(compute_record_hash(record) == record["hash"])
 
 
 def is_page_of_record(record: dict[str, Any], path: Path) -> bool:
-    """Whether a page is the one that was made of a record. path: of the page."""
+    """Whether a page was made from a record. path: that of the page."""
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == record.get("page")
 
 
 def format_certificate_note(record: dict[str, Any]) -> str:
-    """What the history of a request says of its certificate, so that none at the end of the chain can be left out."""
+    """The note about a certificate in its request's history, so that none at the end of the chain can be left out unnoticed."""
     return f"number {record['number']}, hash {record['hash'][:_TOLD]}"
 
 
 def parse_certificate_note(note: str) -> tuple[int, str] | None:
-    """Number and beginning of the hash that a note in a history tells; None where it tells of no certificate."""
+    """The number and the beginning of the hash in a note; None if it is not about a certificate."""
     found = re.search(rf"number (\d+), hash ([0-9a-f]{{{_TOLD}}})\Z", note)
     return (int(found.group(1)), found.group(2)) if found else None
 
 
 def format_chain_head(record: dict[str, Any]) -> str:
-    """A place in the chain, to be kept elsewhere: by it, the chain up to there can be told from any other one."""
+    """The head of the chain, to be kept elsewhere: it distinguishes the chain up to there from any other."""
     return f"{record['number']}:{record['hash']}"
 
 
 def parse_chain_head(text: str) -> tuple[int, str]:
-    """Number and hash of a head that was kept elsewhere. Raises UsageError where it is none."""
+    """The number and hash of a head that was kept elsewhere. Raises UsageError if it is none."""
     found = re.fullmatch(rf"(\d+):([0-9a-f]{{{_TOLD},64}})", text.strip())
     if found is None:
         raise UsageError(
@@ -130,12 +130,12 @@ def parse_chain_head(text: str) -> tuple[int, str]:
 
 
 def index_records_by_hash(every: Iterable[Certificate]) -> dict[str, dict[str, Any]]:
-    """The records that agree with themselves, by their hashes."""
+    """The records whose hash is correct, by hash."""
     return {one.record["hash"]: one.record for one in every if has_matching_hash(one.record)}
 
 
 def is_chained_to_first(record: dict[str, Any], known: dict[str, dict[str, Any]]) -> bool:
-    """Whether a record and those before it are all there, unchanged, down to the first. known: see `index_records_by_hash`."""
+    """Whether a record and all before it exist, unchanged, down to the first. known: see `index_records_by_hash`."""
     if record["hash"] not in known:
         return False
     while record["previous"] is not None:
@@ -147,7 +147,7 @@ def is_chained_to_first(record: dict[str, Any], known: dict[str, dict[str, Any]]
 
 
 def read_certificate_record(path: Path) -> dict[str, Any]:
-    """The record of a certificate. Raises UsageError where it is none."""
+    """Reads the record of a certificate. Raises UsageError if it is none."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -161,7 +161,7 @@ def read_certificate_record(path: Path) -> dict[str, Any]:
 
 
 def _is_certificate_record(record: dict[str, Any]) -> bool:
-    """Whether it has what the chain goes by, in the types that it goes by."""
+    """Whether it has the fields that the chain uses, with their types."""
     return (
         set(record) >= _FIELDS
         and isinstance(record["number"], int)
@@ -172,7 +172,7 @@ def _is_certificate_record(record: dict[str, Any]) -> bool:
 
 
 def _parse_chain_number(path: Path) -> int:
-    """Where in the chain a certificate is, by the name of its file."""
+    """The place of a certificate in the chain, from its file name."""
     found = _NUMBERED.search(path.stem)
     return int(found.group(1)) if found else 0
 

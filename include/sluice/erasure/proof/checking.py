@@ -1,4 +1,4 @@
-"""Whether a certificate is the one that was issued, and whether what it says still holds."""
+"""Checks whether a certificate is as it was issued, and whether what it says still holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Report = dict[str, Any]
 _PARTS = ("hash", "seal", "page", "chain", "head", "kept")
-"""What a report says of whether a certificate is the one that was issued."""
+"""The fields of a report that say whether a certificate is as issued."""
 
 
 def verify_certificate(
@@ -34,13 +34,13 @@ def verify_certificate(
     public: Ed25519PublicKey | None = None,
     kept: tuple[int, str] | None = None,
 ) -> Report:
-    """Check a certificate and its chain; with a graph, and where it is the one that was issued, scan again and compare.
+    """Checks a certificate and its chain. With a graph, and if it is as issued, also scans again and compares.
 
-    public: the key of an auditor, who has the certificates beside this one and neither the secret nor the requests. kept: a head of the
-    chain that was kept elsewhere.
-    Returns hash, seal, page, chain, head and kept (bool; None where it cannot be known), issued (its verdict; None where it is not the
-    one that was issued), verdict (of the new scan; None without one) and differs (what is otherwise now). Raises UsageError where it is
-    no certificate, the key of the seals is lost, or the identifiers are not in the vault any more.
+    public: an auditor's key; an auditor has the other certificates beside this one, but neither the secret nor the requests. kept: a
+    head of the chain that was kept elsewhere.
+    Returns hash, seal, page, chain, head and kept (bool; None if unknown), issued (its verdict; None if it is not as issued), verdict
+    (that of the new scan; None without one) and differs (what has changed). Raises UsageError if it is no certificate, the key of the
+    seals is lost, or the vault no longer has the identifiers.
     """
     record = chain.read_certificate_record(path)
     records = PipelineRecords(settings, record["pipeline"])
@@ -66,12 +66,12 @@ def verify_certificate(
 
 
 def is_as_issued(report: Report) -> bool:
-    """Whether a certificate is the one that was issued, and everything before and after it is there, as far as that can be known."""
+    """Whether a certificate is as issued, and everything before and after it exists, as far as that can be known."""
     return report["seal"] is True and not any(report[part] is False for part in _PARTS)
 
 
 def read_verified_certificate(records: PipelineRecords, request: str) -> Certificate | None:
-    """The last certificate of a request; None where it has none. Raises SluiceError where it is not the one that was issued."""
+    """The last certificate of a request, or None. Raises SluiceError if it is not as it was issued."""
     found = chain.read_certificates(records, request)
     if not found:
         return None
@@ -86,7 +86,7 @@ def read_verified_certificate(records: PipelineRecords, request: str) -> Certifi
 
 
 def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[str, Any], report: Report) -> None:
-    """Scan again, and say in the report what is otherwise."""
+    """Scans again, and adds to the report what has changed."""
     settings = records.settings
     request = requests.read_erasure_request(records, record["request"])
     wanted = sought.collect_sought_needles(settings, graph, [request])
@@ -99,7 +99,7 @@ def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[st
 
 
 def hash_scanner_source() -> str:
-    """What tells one scanner's code from another's: a hash of its source."""
+    """A hash of the scanner's source, which identifies its version."""
     folder = Path(residue.__file__).parent
     made = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
@@ -110,7 +110,7 @@ def hash_scanner_source() -> str:
 def _is_complete_to_head(
     record: dict[str, Any], every: Sequence[Certificate], seals: SealCheck, told: Collection[tuple[int, str]] | None
 ) -> bool | None:
-    """Whether those after it, and those that requests tell of, are all there and as they were issued. told: None where nobody can tell."""
+    """Whether later certificates, and those that requests mention, all exist as issued. told: None if it cannot be known."""
     later = [one.record for one in every if one.record["number"] > record["number"]]
     last = max(later, key=lambda one: int(one["number"]), default=None)
     whole = last is None or (
@@ -130,13 +130,13 @@ def _has_chain_head(every: Sequence[Certificate], head: tuple[int, str]) -> bool
 
 
 def _read_certificate_notes(records: PipelineRecords) -> set[tuple[int, str]]:
-    """The certificates that the histories of requests tell of: numbers, and the beginnings of their hashes."""
+    """The certificates that requests' histories mention: numbers, and the beginnings of their hashes."""
     notes = (event.note for request in requests.list_erasure_requests(records) for event in request.history)
     return {found for note in notes if (found := chain.parse_certificate_note(note)) is not None}
 
 
 def _describe_differences(record: dict[str, Any], now: dict[str, Any], result: ScanResult) -> list[str]:
-    """What is otherwise than the certificate says, as sentences."""
+    """What has changed since the certificate, as sentences."""
     found = [
         f"{stamp}: {record['stamps'][stamp]['verdict']} then, {now[stamp]['verdict']} now"
         for stamp in ("logical", "physical")

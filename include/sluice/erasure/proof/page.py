@@ -1,4 +1,4 @@
-"""A certificate as a page to read: plain HTML, no scripts, nothing from elsewhere."""
+"""A certificate as a readable page: plain HTML, without scripts or anything from elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MEANS = {
 
 
 def render_certificate_page(record: Mapping[str, Any]) -> str:
-    """The page of a record."""
+    """Renders the page of a record."""
     stamps, control = record["stamps"], record["control"]
     body = [
         f"<p>{_MEANS[record['verdict']]}</p>",

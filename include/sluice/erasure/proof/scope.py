@@ -1,6 +1,7 @@
-"""What a certificate is about: which folders and tables are searched, and what no search here can reach.
+"""The scope of a certificate: the folders and tables that are searched, and what no search here can reach.
 
-Which tables tell by a column of theirs of what time a row is, as far as a reader without Spark can tell: for identifiers that change hands.
+Also finds the tables with a column that gives each row's time, as far as a reader without Spark can tell, for identifiers that change
+hands.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ _NO_DELIMITER = "\x1f"
 
 
 def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
-    """Everything that Sluice controls and that may hold people: all but the vault and the secrets, which lie elsewhere.
+    """Everything under Sluice's control that may hold people, except the vault and the secrets, which lie elsewhere.
 
-    Raises ValueError where the lake is no folder of this machine: the scan reads files.
+    Raises ValueError if the lake is no folder of this machine, because the scan reads files.
     """
     if "://" in settings.lake:
         raise ValueError("the lake is an object store, which this scan does not read")
@@ -47,13 +48,13 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
         ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session.session_folders_in_use(settings)))),
         ScanRoot("warehouse", str(state / "warehouse")),
     ]
-    # Whole: its database and logs, and whatever else Airflow or somebody keeps there.
+    # As a whole: its database and logs, and anything else that is kept there.
     found += [ScanRoot(line, str(state / line)) for line in AIRFLOW_HOMES]
     return found + [ScanRoot("event logs", path) for path in _find_event_log_folder(settings)]
 
 
 def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
-    """Landing folders of which nothing is there although files should be."""
+    """Landing folders that do not exist although they should have files."""
     records = graph.records(settings)
     landing, found = records.landing, known.read_known_files(records.bookkeeping("deliveries"))
     sources = [one for one in graph.sources.values() if one.kind.in_files]
@@ -67,12 +68,12 @@ def _build_table_root(name: str, path: str, clocks: Iterable[TableClock]) -> Sca
 
 
 def list_source_encodings(graph: Graph) -> list[str]:
-    """The encodings that sources are delivered in."""
+    """The encodings of sources' deliveries."""
     return sorted({source.encoding for source in graph.sources.values()})
 
 
 def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
-    """Every table that is there and may hold people, by name: declared ones, quarantines, what came late, Sluice's own records."""
+    """Every existing table that may hold people, by name: declared tables, quarantines, late tables, Sluice's own records."""
     records = graph.records(settings)
     found = list_record_tables(graph, PipelinePlaces(records, graph), settings)
     found |= {f"_sluice/{name}": records.bookkeeping(name) for name in OWN_TABLES}
@@ -80,19 +81,19 @@ def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
 
 
 def list_unreachable_places(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
-    """What no scan of this machine's files can tell of, as exceptions of a certificate."""
+    """What no scan of this machine's files shows, as exceptions of a certificate."""
     excepting = (place.exceptions for place in PERSONAL_PLACES if place.exceptions)
     return [one._asdict() for exceptions in excepting for one in exceptions(settings, graph)]
 
 
 def _list_text_formats(graph: Graph) -> tuple[TextFileFormat, ...]:
-    """How the sources' text files are written: below their landing folders, and where these are archived."""
+    """The formats of the sources' text files, in landing folders and archives."""
     found = []
     for source in graph.sources.values():
-        # Of a source of lines whose lines are identifiers, a line is a row of one field.
+        # For a source of lines in which a line is an identifier, a line counts as a row of one field.
         lines = source.format == "text" and bool(source.subject) and not source.subject_in
         other: dict[str, object] = {"delimiter": _NO_DELIMITER, "header": False} if lines else {"delimiter": None}
-        # Whole and as plain data: the scanner shares no code with what it proves, and refuses an option that it does not know.
+        # Complete and as plain data: the scanner shares no code with what it proves, and refuses unknown options.
         dialect = TextDialect(**(asdict(source.dialect) | ({} if source.row_dialect else other)))
         for folder in (source.path, f"{ARCHIVE}/{source.path}"):
             found.append(TextFileFormat("" if folder == "." else os.path.normpath(folder), source.pattern, dialect))
@@ -115,9 +116,9 @@ _PER_SECOND = {"timestamp_seconds": 1.0, "timestamp_millis": 1e3, "timestamp_mic
 
 
 def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]:
-    """By table, for each that is kept by identifiers that change hands: whose its rows are, and where they tell their time.
+    """For each table kept by identifiers that change hands: the subject of its rows, and the column with their time.
 
-    Views are not among them: they are made anew of these tables. Nor is what has its subject inside of a column.
+    Views are left out because they are recomputed from these tables, and so are tables whose subject is inside a column.
     """
     changing, places, found = graph.changing_hands(), PipelinePlaces(graph.records(settings), graph), {}
     for declared in graph:
@@ -130,9 +131,9 @@ def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]
 
 
 def parse_instant_expression(text: str) -> tuple[str | None, float]:
-    """The column of an SQL expression of an instant, and how many of its units are a second. None where it is of no form that is known here.
+    """The column of an SQL expression for an instant, and how many of its units make a second. None for an unknown form.
 
-    Known are a column, CAST(column AS TIMESTAMP), timestamp_seconds, _millis and _micros of one, with casts and a factor within.
+    Known forms: a column, CAST(column AS TIMESTAMP), and timestamp_seconds, _millis and _micros of one, with casts and a factor inside.
     """
     per_second, text = 1.0, text.strip()
     while not re.fullmatch(r"`?\w+`?", text):

@@ -1,4 +1,4 @@
-"""Signatures of certificates (Ed25519): the secret `certificate.key` makes them, and its public half checks them and can make none.
+"""Signatures of certificates (Ed25519). The secret `certificate.key` makes them; its public half can only check them.
 
 Certificates of the first format were sealed by an HMAC instead, which only the holder of the secret can check.
 """
@@ -22,13 +22,13 @@ from sluice.privacy import secrets
 from sluice.settings import Settings
 
 FIRST_SIGNED = 2
-"""The first format of records whose certificates are all signed."""
+"""The first format of records in which every certificate is signed."""
 _SEED = b"sluice: Ed25519 of certificates"
 
 
 @dataclass(frozen=True)
 class SealCheck:
-    """What seals are checked with. public: of signatures. secret: of the HMAC of the first format; None where it is not here."""
+    """The keys that check seals. public: for signatures. secret: for the HMAC of the first format; None if it is not here."""
 
     public: Ed25519PublicKey
     secret: bytes | None
@@ -36,7 +36,7 @@ class SealCheck:
     def holds(self, record: Mapping[str, Any]) -> bool | None:
         """Whether the holder of the key issued this record and its page.
 
-        None where that cannot be known: its seal is an HMAC, which needs the secret.
+        None if that cannot be known: its seal is an HMAC, which needs the secret.
         """
         if _is_signed_format(record):
             return _is_valid_signature(self.public, record.get("signature"), _signed_text(record))
@@ -48,9 +48,9 @@ class SealCheck:
 
 
 def load_seal_check(settings: Settings, public: Ed25519PublicKey | None = None) -> SealCheck:
-    """What seals are checked with: a public key that somebody was given, else the secret of this machine.
+    """Loads the keys that check seals: the given public key, else the secret of this machine.
 
-    Raises UsageError where the secret is not here.
+    Raises UsageError if the secret is not here.
     """
     if public is not None:
         return SealCheck(public, None)
@@ -59,18 +59,18 @@ def load_seal_check(settings: Settings, public: Ed25519PublicKey | None = None) 
 
 
 def sign_certificate_record(settings: Settings, record: Mapping[str, Any], make: bool) -> str:
-    """The signature of a record with its hash and its page's. make: whether the key is made where there is none. Raises UsageError."""
+    """Signs a record with its hash and its page's. make: whether to generate a missing key. Raises UsageError."""
     return _private_key(secrets.read_secret_key(settings, CERTIFICATE_KEY, make=make)).sign(_signed_text(record)).hex()
 
 
 def export_public_key(settings: Settings) -> str:
-    """The public half of the key, as PEM: it may be given to anybody. Raises UsageError where there is no key."""
+    """The public half of the key, as PEM, for anybody to have. Raises UsageError if there is no key."""
     public = _private_key(secrets.read_secret_key(settings, CERTIFICATE_KEY, make=False)).public_key()
     return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
 def read_public_key(path: Path) -> Ed25519PublicKey:
-    """The public key of a PEM file. Raises UsageError where it is none."""
+    """Reads the public key of a PEM file. Raises UsageError if it has none."""
     try:
         found = load_pem_public_key(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -82,7 +82,7 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
 
 
 def _is_signed_format(record: Mapping[str, Any]) -> bool:
-    """Whatever is not the first format, a damaged one too."""
+    """True for everything except the first format, including damaged formats."""
     return bool(record.get("format") != 1)
 
 

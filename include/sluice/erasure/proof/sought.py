@@ -1,6 +1,6 @@
-"""What is looked for of the people of requests, looking for it, and what to do where somebody is found.
+"""The needles for the people of requests, the searches for them, and hints for the case that somebody is found.
 
-Whether a query returns the person: every table as it is now, read by delta-rs, which no flow and no erasure writes with.
+Queries read every table in its current state by delta-rs, which no flow and no erasure writes with.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SoughtNeedles:
-    """What is looked for. A needle of a person is of the request, one of a canary of the canary.
+    """What is searched for. A person's needle carries the request, a canary's needle the canary.
 
-    shared: by request, how many identifiers were others', too, at other times: looked for in rows that tell a time of the person's.
+    shared: by request, how many identifiers were also others' at other times. These are searched for in rows whose time lies within the
+    person's.
     """
 
     person: list[Needle]
@@ -52,7 +53,7 @@ class SoughtNeedles:
 
 
 def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[ErasureRequest]) -> SoughtNeedles:
-    """What is looked for of the people of some requests. Raises UsageError where the vault does not have their identifiers any more."""
+    """Collects the needles for the people of some requests. Raises UsageError if the vault no longer has their identifiers."""
     records = graph.records(settings)
     columns, known = domain_columns.columns_by_domain(settings, graph), releases.read_pipeline_releases(records)
     listed = _lazy_suppression_list(records)
@@ -71,14 +72,14 @@ def collect_sought_needles(settings: Settings, graph: Graph, asked: Sequence[Era
 
 
 def query_sought_rows(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
-    """What queries of the tables as they are return."""
+    """Searches the rows that queries of the current tables return."""
     return _search_current_rows(
         scope.find_searched_tables(settings, graph), sought.person, scope.find_table_clocks(settings, graph)
     )
 
 
 def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> ScanResult:
-    """Scan all roots. Raises SluiceError where the lake is not on this machine."""
+    """Scans all roots. Raises SluiceError if the lake is not on this machine."""
     try:
         with show_progress(graph.pipeline.name, FollowedSubject("scan of every byte")), count_work("files scanned") as work:
             roots = scope.list_scan_roots(settings, graph)
@@ -105,11 +106,11 @@ def _collect_request_needles(
     known: Sequence[Release],
     listed: Callable[[], Times],
 ) -> tuple[list[Needle], int]:
-    """What is looked for of the people of one request, and how many of their identifiers were others', too."""
+    """The needles for the people of one request, and how many of their identifiers were also others'."""
     encodings = scope.list_source_encodings(graph)
     of_people = (one for one in vault.read_vault_identifiers(records, request) if not one.domain.startswith(canary.PREFIX))
     found = _end_reassigned_identifiers(records, graph, request, list(of_people), listed)
-    # By all that is known of an identifier: what somebody asked by has no times, what was found of it has.
+    # Merges everything known of an identifier: an asked one has no times, one that was found has.
     shared = _group_shared_identifiers(found)
     own = dict.fromkeys((one.domain, one.value) for one in found if (one.domain, one.value) not in shared)
     person = [*needles.build_needles(own, columns, encodings), *_build_release_needles(records, graph, known, own)]
@@ -121,15 +122,15 @@ def _collect_request_needles(
 def _build_release_needles(
     records: PipelineRecords, graph: Graph, known: Sequence[Release], own: Iterable[tuple[str, str]]
 ) -> list[Needle]:
-    """What releases call people, by (domain, value): each by pseudonyms of its own, in which no form of an identifier is.
+    """The needles for the names of people in releases, by (domain, value): each release has pseudonyms of its own.
 
-    A release may have been made when a domain was called otherwise, and say so.
+    A release made when a domain had another name may use that name.
     """
     found = []
     key = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression")) if known else b""
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
-        # A release of before a form was declared is of the text.
+        # A release from before a form was declared uses the text.
         forms = dict.fromkeys((graph.canonical(domain), AS_TEXT))
         listed = dict.fromkeys(compute_pseudonym(key, one, value, form) for one in sorted({domain, *called}) for form in forms)
         made = [compute_pseudonym(key, release.domain, one) for one in listed if one]
@@ -138,7 +139,7 @@ def _build_release_needles(
 
 
 def _group_shared_identifiers(found: Sequence[Identifier]) -> dict[tuple[str, str], list[tuple[str | None, str | None]]]:
-    """The identifiers that were the person's for a time, and when."""
+    """The identifiers that were the person's for a time, with their times."""
     shared: dict[tuple[str, str], list[tuple[str | None, str | None]]] = {}
     for one in found:
         if one.since or one.until:
@@ -147,7 +148,7 @@ def _group_shared_identifiers(found: Sequence[Identifier]) -> dict[tuple[str, st
 
 
 def _lazy_suppression_list(records: PipelineRecords) -> Callable[[], Times]:
-    """The suppression list, read when somebody asks for it first."""
+    """The suppression list, read at its first use."""
 
     @functools.cache
     def listed() -> Times:
@@ -160,7 +161,7 @@ def _lazy_suppression_list(records: PipelineRecords) -> Callable[[], Times]:
 def _end_reassigned_identifiers(
     records: PipelineRecords, graph: Graph, request: str, found: Sequence[Identifier], listed: Callable[[], Times]
 ) -> list[Identifier]:
-    """The identifiers, those with an end that somebody else has got since the erasure: the suppression list knows it, the vault does not."""
+    """The identifiers, with an end for those that got a new owner since the erasure, which only the suppression list knows."""
     if not any(_may_have_ended(one) for one in found):
         return list(found)
     key, known = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression")), listed()
@@ -178,7 +179,7 @@ def _end_reassigned_identifiers(
 
 
 def _format_vault_instant(at: datetime) -> str:
-    """An instant of the suppression list as the vault has it."""
+    """Formats an instant of the suppression list as the vault does."""
     return (at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)).isoformat()
 
 
@@ -187,7 +188,7 @@ def _may_have_ended(one: Identifier) -> bool:
 
 
 def _search_current_rows(tables: Mapping[str, str], needles: Sequence[Needle], clocks: Mapping[str, TableClock]) -> ScanResult:
-    """What the current rows of the tables hold of the person. tables: paths by name; clocks: by name, of those that have one.
+    """Searches the tables' current rows for the person. tables: paths by name; clocks: by name, for tables that have one.
 
     A hit's path is the table's name.
     """
@@ -199,7 +200,7 @@ def _read_current_rows(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def hint_at_near_spellings(settings: Settings, graph: Graph, request: str) -> str:
-    """A sentence or two to append to a message. No value of anybody."""
+    """One or two sentences to append to a message, without any value."""
     records = graph.records(settings)
     told = f" Where: sluice erase scan {records.pipeline} --request {request}"
     if not vault.has_vault_entry(records, request):

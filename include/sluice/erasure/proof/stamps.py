@@ -1,4 +1,4 @@
-"""The two stamps of a certificate: no query returns the person; no byte holds anything of the person. Without personal data."""
+"""The two stamps of a certificate: no query returns the person, and no byte holds anything of the person. No personal data."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ PASS: Verdict = "PASS"
 FAIL: Verdict = "FAIL"
 INCONCLUSIVE: Verdict = "INCONCLUSIVE"
 DUE = "DUE"
-"""What a stamp says while bytes are there that may not be removed yet."""
+"""The stamp while there are bytes that may not be removed yet."""
 MOST_NAMED = 200
-"""Hits, and files that could not be read, that a record names; it has the numbers of all."""
+"""The most hits and unreadable files that a record names; it counts all of them."""
 
 
 def build_stamps(
@@ -32,11 +32,12 @@ def build_stamps(
     undeclared: int,
     hidden: Callable[[str], str],
 ) -> dict[str, Any]:
-    """The two stamps: no query returns the person; no byte holds anything of the person. hidden: see `make_path_hasher`.
+    """Builds the two stamps, for queries and for bytes. hidden: see `make_path_hasher`.
 
-    undeclared: how much lies below the roots that no declaration accounts for. Erasures do not reach it, and nobody knows what names it by.
+    undeclared: how many paths below the roots no declaration accounts for. Erasures do not reach them, and nobody knows how they name
+    people.
     """
-    # Whoever looks for nothing finds nothing: the scan's own count of needles, since both look for the same.
+    # A search for nothing finds nothing, so this is the scan's own count of needles; both searches use the same.
     blind = not set(result.kinds) - {needles.TIMED}
     asked = FAIL if rows.of_person() else INCONCLUSIVE if rows.unread or blind else PASS
     scanned: str = FAIL if result.of_person() else INCONCLUSIVE if result.unread or undeclared or blind else PASS
@@ -61,13 +62,13 @@ def build_stamps(
 
 
 def is_physical_removal_pending(request: ErasureRequest) -> bool:
-    """Whether the bytes may not be removed yet: earlier versions of the tables are kept for their retention time."""
+    """Whether the bytes may not be removed yet, because earlier versions of tables are within their retention."""
     due = request.physical_due_at
     return request.state == requests.LOGICALLY and due is not None and datetime.fromisoformat(due) > datetime.now(UTC)
 
 
 def find_worst_verdict(*verdicts: str) -> str:
-    """The one that counts of several."""
+    """The verdict that counts among several."""
     return next((one for one in (FAIL, DUE, INCONCLUSIVE) if one in verdicts), PASS)
 
 
@@ -90,7 +91,7 @@ def _list_named_unread_files(found: ScanResult, hidden: Callable[[str], str]) ->
 
 
 def make_path_hasher(records: PipelineRecords) -> Callable[[str], str]:
-    """What stands for a path in a record: paths may tell of people, and who guesses one must not be able to try it without the key."""
+    """Returns the function that replaces paths in a record: they may name people, and without the key no guess can be tested."""
     key = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression"))
 
     def hidden(path: str) -> str:

@@ -1,4 +1,4 @@
-"""What lies below a pipeline's roots that no declaration accounts for: no erasure reaches it, and nobody knows by what it names people."""
+"""What lies below a pipeline's roots that no declaration accounts for. No erasure reaches it, and nobody knows how it names people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice.lake import releases
 from sluice.settings import Settings
 
 _HOLD_TABLES = ("changes", "checkpoints", "snapshots", "truncates")
-"""The folders of Sluice's own records in which something of each table lies."""
+"""The folders of Sluice's own records that have an entry for each table."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class UndeclaredPath:
 
 
 def find_undeclared_paths(settings: Settings, graph: Graph) -> list[UndeclaredPath]:
-    """What lies below the pipeline's folders and no place of the list claims, nor is said to be there."""
+    """The paths below the pipeline's folders that no place claims and `also_here` does not list."""
     return [one for one in _find_unclaimed_paths(settings, graph) if _find_acknowledging_path(graph, one) is None]
 
 
 def find_acknowledged_paths(settings: Settings, graph: Graph) -> list[str]:
-    """The paths of `also_here` at which there is something."""
+    """The paths in `also_here` that exist."""
     return sorted({said for one in _find_unclaimed_paths(settings, graph) if (said := _find_acknowledging_path(graph, one))})
 
 
 def _find_acknowledging_path(graph: Graph, one: UndeclaredPath) -> str | None:
-    """By which path of `also_here` something is said to be there."""
+    """The path of `also_here` that covers something."""
     path = f"{one.root}/{one.path}"
     return next((said for said in graph.pipeline.also_here if path == said or path.startswith(f"{said}/")), None)
 
@@ -54,7 +54,7 @@ def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPa
 
 
 def _list_pipeline_entries(root: Path) -> Iterator[Path]:
-    """Tables, books and flows' checkpoints: what a pipeline's folder has two levels deep; files at any of them."""
+    """Tables, records and checkpoints of flows: the two upper levels of a pipeline's folder, and files at any level."""
     for layer in sorted(root.iterdir()) if root.is_dir() else []:
         if not layer.is_dir():
             yield layer
@@ -67,7 +67,7 @@ def _list_pipeline_entries(root: Path) -> Iterator[Path]:
 
 
 def _walk_unclaimed(name: str, root: Path, claims: Sequence[Claim], depth: int | None) -> Iterator[Path]:
-    """What nobody claims: a folder as a whole, and within one that is claimed what is in it. depth: how many levels are looked at."""
+    """What nobody claims: a whole folder, or the unclaimed contents of a claimed one. depth: how many levels to look at."""
     for folder, below, files in os.walk(root):
         here = Path(folder)
         unclaimed = {one for one in (*below, *files) if not any(claim(name, here / one) for claim in claims)}

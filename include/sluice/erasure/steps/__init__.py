@@ -1,1 +1,1 @@
-"""What an erasure does, a module a step: each finds what is left to do, so that a second time it does nothing."""
+"""The steps of an erasure, one module each. Each step finds what is left to do, so that repeating it does nothing."""

@@ -1,4 +1,4 @@
-"""The same steps at the made-up people who are erased with the requests: what is done to people must be done to them, or the scan finds them."""
+"""Applies the steps to the canaries erased with the requests. They must be treated as people are, or the scan finds them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PSEUDONYM = "_pseudonym"
 
 
 def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
-    """Erase the canaries of the requests that are carried out from these stores."""
+    """Erases from these stores the canaries of the requests that are carried out."""
     for name, request in _requests_by_canary(erasing.waiting).items():
         for store in stores:
             step, of = store.noted_step, f"{name}/{store.folder}"
@@ -43,7 +43,7 @@ def erase_canaries(erasing: Erasing, stores: Sequence[ControlStore]) -> None:
 
 
 def canary_table_paths(workspace: Workspace, requests: Iterable[ErasureRequest]) -> dict[str, str]:
-    """The tables of canaries by a name of their own, for what is done to every table."""
+    """The tables of canaries, by names of their own, for steps that cover every table."""
     planted = {name: canary.find_planted_canary(workspace.records, name) for name in _requests_by_canary(requests)}
     found = {
         f"canary_{name}_{store.folder}": str(folder / store.folder)
@@ -55,12 +55,12 @@ def canary_table_paths(workspace: Workspace, requests: Iterable[ErasureRequest])
 
 
 def _requests_by_canary(requests: Iterable[ErasureRequest]) -> dict[str, ErasureRequest]:
-    """By the names of their canaries, one of the requests that have it: the vault knows it of each of them."""
+    """By canary name, one of the requests that share it: the vault has the canary's identifiers for each of them."""
     return {request.control: request for request in requests}
 
 
 def _read_canary_values(workspace: Workspace, request: ErasureRequest) -> frozenset[str]:
-    """What says whose a row or record is, of the canary of a request."""
+    """The values that identify rows and records of a request's canary."""
     return frozenset(
         one.value
         for one in vault.read_vault_identifiers(workspace.records, request.request)
@@ -69,12 +69,12 @@ def _read_canary_values(workspace: Workspace, request: ErasureRequest) -> frozen
 
 
 def remove_canary_state(_: Workspace, place: CanaryPlace) -> int:
-    """Remove it whole, as a stream's state is that starts over."""
+    """Removes it whole, as a stream's state is removed when the stream starts over."""
     return _remove_all(place.path.glob("*"))
 
 
 def sweep_canary_files(_: Workspace, place: CanaryPlace) -> int:
-    """Sweep what was left over before this erasure began."""
+    """Sweeps the leftovers from before this erasure began."""
     return _remove_all(path for path in place.path.glob("*") if path.lstat().st_mtime <= place.before)
 
 
@@ -86,7 +86,7 @@ def _remove_all(paths: Iterable[Path]) -> int:
 
 
 def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
-    """By pseudonyms, as people are, since no value may get into a plan."""
+    """Erases by pseudonyms, as for people, since no value may get into a plan."""
     path = str(place.path)
     if not log.is_delta_table(path):
         return 0
@@ -107,7 +107,7 @@ def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
 
 
 def rewrite_canary_files(workspace: Workspace, place: CanaryPlace) -> int:
-    """Write the files anew without its records, as landed files are."""
+    """Rewrites the files without the canary's records, as landed files are rewritten."""
     prepared = []
     for path in sorted(path for path in place.path.rglob("*") if path.is_file() and not path.name.startswith(".")):
         source = Source(

@@ -1,4 +1,4 @@
-"""One propagation: whose requests, in which lake, and what of it is done. A step that is noted in the ledger is not done again."""
+"""One propagation: its requests, its lake, and what is done so far. A step recorded in the ledger is not done again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 
 Follow = Callable[[], list[FlowReport]]
-"""Runs every flow above bronze, so that what reads a table hears of what left it. Raises NotFollowed."""
+"""Runs every flow above bronze, so that readers of tables learn what left them. Raises NotFollowed."""
 
 
 _STEPS = frozenset({
@@ -25,7 +25,7 @@ _STEPS = frozenset({
 
 
 class NotFollowed(Exception):
-    """Flows that failed when they were to follow. errors: by flow; reports: of the others."""
+    """Flows failed that had to follow. errors: by flow; reports: those of the others."""
 
     def __init__(self, reports: list[FlowReport], errors: dict[str, BaseException]) -> None:
         super().__init__(", ".join(sorted(errors)))
@@ -35,7 +35,7 @@ class NotFollowed(Exception):
 
 @dataclass
 class Erasing:
-    """waiting: the requests that are carried out. reports: what was done, a report a table. began: seconds since 1970."""
+    """waiting: the requests to carry out. reports: one per table. began: when it began, in seconds since 1970."""
 
     workspace: Workspace
     waiting: list[ErasureRequest]
@@ -45,20 +45,20 @@ class Erasing:
 
     @property
     def domains(self) -> set[str]:
-        """The kinds of identifiers that the requests are about."""
+        """The kinds of identifiers that the requests concern."""
         return {one.domain for request in self.waiting for one in request.subjects}
 
     def is_done(self, step: str, table: str = "") -> bool:
-        """Whether a step was done of a table, for all of the requests. step: the name of a personal place, or that of a canary's store.
+        """Whether a step was done on a table for all of the requests. step: the name of a personal place, or of a canary's store.
 
-        Raises ValueError for another one: what is noted under a name that nobody reads would be done again and again.
+        Raises ValueError for any other name: a step recorded under a name that nobody reads would be done again and again.
         """
         if step not in _STEPS:
             raise ValueError(f"There is no personal place '{step}' in the registry.{nearest_name_hint(step, _STEPS)}")
         return all((request.request, table, step) in self._noted for request in self.waiting)
 
     def done(self, step: str, table: str = "", rows: int = 0, files: int = 0) -> None:
-        """Note that a step was done. rows, files: how many it took out or rewrote."""
+        """Records that a step was done. rows, files: how many it removed or rewrote."""
         open_ = [one.request for one in self.waiting if (one.request, table, step) not in self._noted]
         ledger.record_erasure_step(self.workspace.records, open_, table, step, rows, files)
         self._noted.update((request, table, step) for request in open_)

@@ -1,4 +1,4 @@
-"""What flows remember of people: states that cannot be cleaned start over, and every flow follows what left its inputs."""
+"""What flows remember of people: states that cannot be cleaned start over, and every flow follows the deletions in its inputs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sluice.pipeline_stages import DELETIONS
 
 
 def reset_stateful_streams(erasing: Erasing) -> None:
-    """Let streams with state start over that read of such people: nobody can be taken out of a sum, or out of a window that is open.
+    """Makes stateful streams that read such people start over: nobody can be removed from a sum or an open window.
 
-    Their state goes now, before the rows that it was made of: were it the other way round, a killed propagation would find none to look for.
-    What they have not read yet they would read as it was: from now on they read their inputs as they are.
+    The state is removed before the rows it was made from; otherwise a killed propagation would later find no such rows and miss the
+    state. Unread changes would still show the deleted rows, so from now on the streams read their inputs as they are.
     """
     workspace = erasing.workspace
     for stream in workspace.graph.streams.values():
@@ -28,10 +28,10 @@ def reset_stateful_streams(erasing: Erasing) -> None:
 
 
 def run_following_flows(erasing: Erasing) -> None:
-    """Let every flow above bronze run to its end. A table's flow that fails does not matter: its rows are out already.
+    """Runs every flow above bronze to its end. A failing flow of a table does not matter: its rows are already removed.
 
-    Views that were restored are recomputed in full: they may have rows that no change of their inputs touches any more.
-    Raises SluiceError where what cannot be cleaned otherwise did not follow.
+    Restored views are recomputed in full: they may have rows that no change of their inputs affects any more. Raises SluiceError if
+    something that cannot be cleaned in another way did not follow.
     """
     if erasing.is_done("views"):
         return
@@ -62,7 +62,7 @@ def run_following_flows(erasing: Erasing) -> None:
 
 
 def _find_input_domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str]:
-    """The kinds of people that are in these tables, as far as the declarations tell."""
+    """The kinds of people in these tables, as far as the declarations say."""
     found: set[str] = set()
     for name in reads:
         declared = workspace.graph[name]

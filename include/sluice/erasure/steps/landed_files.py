@@ -1,8 +1,7 @@
-"""A source's landed and archived files as they lie there, for who looks into all of them: a part at a time, by the numbers of deliveries.
+"""Lists a source's landed and archived files in batches, by delivery number, for steps that look into all of them.
 
-Landed files that somebody still writes, as far as can be told: no discovery would take them yet, and they were changed a moment ago.
-
-To put another file in the place of one that its producer holds open would lose whatever is written to it afterwards.
+Also recognises landed files that somebody may still be writing: discovery would not take them yet, and they changed a moment ago.
+Replacing a file that its producer holds open would lose whatever is written to it afterwards.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from sluice.ingest.reading.examination import Delivery
 from sluice.lake.workspace import Workspace
 
 _TOGETHER = 256_000_000
-"""Files of about so many bytes on disk are looked at by one Spark job."""
+"""Files of about this many bytes on disk share one Spark job."""
 _LAST = 10**12
 
 
 def list_landed_files(workspace: Workspace, source: Source, only: Collection[str] | None) -> Iterator[Delivery]:
-    """A source's files as they lie there and in the archive, by the numbers of their deliveries; what was never delivered is after all."""
+    """A source's files, landed and archived, by delivery number; files that were never delivered come last."""
     roots = [workspace.landing / source.path, workspace.landing / ARCHIVE / source.path]
     found = [(root, path) for root in roots if root.is_dir() for path in sorted(root.rglob("*")) if _is_source_file(source, path)]
     numbers = {
@@ -48,7 +47,7 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
             except FileNotFoundError:
                 continue
             number = numbers.pop(file, _LAST + place)
-            # What is archived is no delivery any more: the ledger knows it by no name.
+            # The ledger does not know archived files by name, since they are no deliveries any more.
             yield Delivery(number, source.name, name, DELIVERED, path, size, at, None)
 
 
@@ -59,7 +58,7 @@ def _is_source_file(source: Source, path: Path) -> bool:
 
 
 def batch_deliveries_by_size(deliveries: Iterator[Delivery]) -> Iterator[list[Delivery]]:
-    """Files in parts that one job looks at."""
+    """Groups files into batches, one per job."""
     part: list[Delivery] = []
     size = 0
     for one in deliveries:
@@ -73,12 +72,12 @@ def batch_deliveries_by_size(deliveries: Iterator[Delivery]) -> Iterator[list[De
 
 
 def describe_landed_file(delivery: Delivery) -> str:
-    """What a file is called in an error: not by its name, which may be somebody's."""
+    """Describes a file in an error without its name, which may identify somebody."""
     return f"delivery {delivery.number}" if delivery.number < _LAST else "one that was not delivered, or was archived"
 
 
 class UnfinishedFiles:
-    """What a source's folder shows of its files, at one look. seen: what the ledger knows of them."""
+    """What one look at a source's folder shows of its files. seen: what the ledger knows of them."""
 
     def __init__(self, workspace: Workspace, source: Source, seen: Mapping[str, LastSeenFile]) -> None:
         there = (workspace.landing / source.path).is_dir()
@@ -86,7 +85,7 @@ class UnfinishedFiles:
         self._seen, self._now = seen, time.time()
 
     def is_known(self, delivery: Delivery) -> bool:
-        """Whether the ledger knows a file as it lies there."""
+        """Whether the ledger knows a file in its current state."""
         last = self._seen.get(delivery.file)
         if last is None or delivery.modified_at is None:
             return False
@@ -94,7 +93,7 @@ class UnfinishedFiles:
         return (last.size, last.modified) == (delivery.size, at)
 
     def has(self, delivery: Delivery, archived: bool) -> bool:
-        """Whether a file may still be written. An archive is written by Sluice alone; what was delivered as it is was finished."""
+        """Whether a file may still be being written. Only Sluice writes archives, and a file delivered in its current state was complete."""
         if archived or delivery.modified_at is None or self.is_known(delivery) or os.fspath(delivery.path) in self._taken:
             return False
         return self._now - delivery.modified_at.timestamp() < listing.AT_REST

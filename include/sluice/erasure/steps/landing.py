@@ -1,7 +1,7 @@
-"""Landed and archived files, rewritten without the records of people who were erased.
+"""Rewrites landed and archived files without the records of erased people.
 
-Whose a record is, is found by the reader that ingests it and the list that would leave it out: what an ingest would suppress goes, and
-nothing else. A file that nobody can read goes as a whole where it names one of them.
+The reader that ingests a record and the suppression list decide whose it is: whatever an ingest would suppress is removed, and nothing
+else. A file that nobody can read is removed as a whole if it names one of these people.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Emptied = dict[int, dict[int, frozenset[str]]]
 
 
 def rewrite_landed_files(erasing: Erasing) -> None:
-    """Every source's folder and its archive. Raises SluiceError where a file could not be rewritten."""
+    """Rewrites the files in every source's folder and archive. Raises SluiceError if a file could not be rewritten."""
     workspace = erasing.workspace
     rewriting.finish_rewriting_journals(settlement.rewriting_journal_folder(workspace), workspace.deliveries, workspace.run)
     for source in workspace.graph.sources.values():
@@ -62,7 +62,7 @@ def rewrite_landed_files(erasing: Erasing) -> None:
 
 
 def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
-    """Rewrite files that were delivered again with records of people who are on the list: an ingest left these out, the files have them."""
+    """Rewrites redelivered files with records of people on the list: the ingest left the records out, but the files have them."""
     if suppression_list.is_suppression_list_empty(workspace):
         return []
     waiting = _find_redelivered_files(workspace)
@@ -76,7 +76,7 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
 
 
 def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
-    """By source, the files of which something was left out at their last delivery, and which are as they were then."""
+    """By source, the unchanged files from whose last delivery something was left out."""
     outcomes: dict[int, int] = {}
     for row in ledger.sort_outcomes_by_recording(
         ledger.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "suppressed", ledger.RECORDED, entries.ENTRY])
@@ -84,7 +84,7 @@ def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
         outcomes[int(str(row["delivery"]))] = int(str(row["suppressed"] or 0))
     for source in workspace.graph.sources.values():
         if anonymised.keeps_anonymised_facts(workspace.graph, source):
-            # Of these an ingest keeps the facts, and leaves nothing out.
+            # From these an ingest keeps the facts, and leaves nothing out.
             outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name)), 1)
         if source.also_subjects:
             outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name), anonymised.CELL_MARK), 1)
@@ -104,7 +104,7 @@ def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
 
 
 class TakenOutCounts(NamedTuple):
-    """How many records went, of how many files, and how many of these went as a whole since nobody can read them."""
+    """How many records were removed, from how many files, and how many of those were removed whole because nobody can read them."""
 
     rows: int = 0
     files: int = 0
@@ -114,7 +114,7 @@ class TakenOutCounts(NamedTuple):
 def rewrite_source_files(
     workspace: Workspace, source: Source, names: naming.ErasedNames, only: Collection[str] | None = None
 ) -> TakenOutCounts:
-    """Rewrite a source's files. only: those that the ledger calls so."""
+    """Rewrites a source's files. only: the names in the ledger of the files to rewrite."""
     append.create_bronze_tables(workspace, source)
     if only is None and is_landing_folder_absent(
         source, workspace.landing, known.read_known_files(workspace.deliveries).files_of_source(source.name)
@@ -143,7 +143,7 @@ def rewrite_source_files(
 
 @dataclass
 class _RewritePass:
-    """One look at a source's files. again: which to look at once more, as they were rewritten or changed; writing: which stay for now."""
+    """One pass over a source's files. again: the files to look at once more, after a rewrite or change; writing: those that stay for now."""
 
     rows: int = 0
     files: int = 0
@@ -184,7 +184,7 @@ def _is_archived_file(workspace: Workspace, delivery: Delivery) -> bool:
 def _examine_landed_files(
     workspace: Workspace, source: Source, names: naming.ErasedNames, together: list[Delivery]
 ) -> tuple[list[ExaminedDelivery], dict[int, set[int] | None], Emptied]:
-    """Files as they look, and by their numbers the records that are to go; None: the file as a whole. And whose fields become empty."""
+    """Examines files. Returns, by file number, the records to remove (None: the whole file), and the fields to empty."""
     looked, found = _read_examined_records(workspace, source, examine_deliveries(source, together))
     try:
         gone: dict[int, set[int] | None] = dict(_find_suppressed_records(workspace, source, names, found))
@@ -217,7 +217,7 @@ def _prepare_file_rewrite(
 def _read_examined_records(
     workspace: Workspace, source: Source, looked: list[ExaminedDelivery]
 ) -> tuple[list[ExaminedDelivery], DeliveredRecords]:
-    """The records of the files that look well, and all files again: some that looked well cannot be read, or changed meanwhile."""
+    """Reads the records of the readable files. Returns all files too: some prove unreadable, or changed in the meantime."""
     columns = intake.current_source_columns(workspace, source)
     while True:
         try:
@@ -231,7 +231,7 @@ def _read_examined_records(
 def _find_suppressed_records(
     workspace: Workspace, source: Source, names: naming.ErasedNames, read: DeliveredRecords
 ) -> dict[int, set[int]]:
-    """By number of the file, the records in it that an ingest would leave out, and those that are nobody's and name somebody."""
+    """By file number, the records that an ingest would leave out, and unattributed ones that name somebody."""
     found: defaultdict[int, set[int]] = defaultdict(set)
     if read.frame is not None:
         for row in _select_suppressed_rows(workspace, source, read.frame).select("_delivery", "_row").collect():
@@ -246,9 +246,9 @@ def _find_suppressed_records(
 def _find_other_subject_fields(
     workspace: Workspace, source: Source, read: DeliveredRecords
 ) -> tuple[Emptied, defaultdict[int, set[int]]]:
-    """By number of the file and of the record, the fields with a person who was erased and is not the record's subject.
+    """By file and record number, the fields with an erased person who is not the record's subject.
 
-    And the records with such a person that cannot stand in bronze: an ingest leaves these out.
+    Also the records with such a person that do not fit into bronze, which an ingest leaves out.
     """
     cells = dict(source.also_subjects)
     found: Emptied = defaultdict(dict)
@@ -269,7 +269,7 @@ def _find_other_subject_fields(
 
 
 def _add_named_text_fields(source: Source, names: naming.ErasedNames, read: DeliveredRecords, emptied: Emptied) -> None:
-    """Add the fields of free text that name somebody. They are looked through here: no value gets into a plan."""
+    """Adds the free text fields that name somebody. Searches in this process, so that no value gets into a plan."""
     if read.frame is None or not names:
         return
     here = [name for name in source.free_text if name in read.frame.columns]
@@ -291,6 +291,6 @@ def _select_suppressed_rows(workspace: Workspace, source: Source, frame: DataFra
 
 
 def _select_unattributed_records(source: Source, frame: DataFrame) -> DataFrame:
-    """Records that cannot stand in bronze and do not say whose they are. They are looked through here: no value gets into a plan."""
+    """Records that do not fit into bronze and do not say whose they are. Searched in this process, so that no value gets into a plan."""
     unsaid = records.subject_key_column(source, frame.columns).isNull()
     return frame.where(unsaid & F.col("_record").isNotNull()).select("_delivery", "_row", "_record")

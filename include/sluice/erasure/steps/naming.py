@@ -1,11 +1,11 @@
-"""Whether bytes name somebody who was erased, where nothing says whose they are: records and files that nobody could read.
+"""Recognises erased people's names in bytes that nothing attributes to anybody: records and files that nobody could read.
 
-Needs the identifiers themselves, which the vault has; they stay in this process. A short number is in many records by chance: it names
-somebody beside the name of a column of its kind, and in a record without names, where it is a whole field. What was others' at other
-times names nobody, since nothing here tells a time.
+It needs the identifiers themselves, from the vault; they stay in this process. A short number occurs in many records by chance, so it
+counts as a name only beside the name of a column of its kind, or, in a record without names, as a whole field. Identifiers that
+belonged to others at other times are ignored, since nothing here shows a time.
 
-A record may write what it says otherwise: letters escaped as JSON does it, and base64, in one line or in several. The scan reads these
-by code of its own, and shares nothing with this.
+A record may be encoded: letters escaped as in JSON, or base64, in one line or several. The scan reads these by code of its own, and
+shares nothing with this module.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from sluice.pipeline_stages import DELETIONS
 from sluice.quality import quarantine
 
 _SHORTEST = 5
-"""Characters."""
+"""In characters."""
 LEAST_DIGITS = 9
-"""Digits from which on a number is nobody else's by chance; the scan says so of its own, and shares nothing with this."""
+"""From this many digits on, a number is not repeated by chance. The scan defines its own limit, and shares nothing with this."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 
 
 @dataclass(frozen=True)
 class ErasedNames:
-    """Who is looked for: by the first letters and digits of names, in lower case, the whole names, and how far in these are.
+    """The names to search for, in lower case: by their first letters and digits, the whole names and the offset of those within them.
 
-    Letters that are none of ASCII's count as what stands beside a word; names of these alone are found wherever they stand.
+    Letters outside ASCII count as boundaries of a word; names made only of them are found wherever they stand.
     """
 
     by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
@@ -50,13 +50,13 @@ class ErasedNames:
     """Short numbers, each with a column that it may stand beside, in lower case."""
 
     def __bool__(self) -> bool:
-        """Whether anybody is looked for."""
+        """Whether there is anybody to search for."""
         return bool(self.by_first or self.short)
 
     def are_in_bytes(self, content: bytes) -> bool:
-        """Whether one of them stands there as a word of its own, letter case apart; a short number beside its column's name.
+        """Whether one of them stands there as a whole word, in any letter case, or a short number beside its column's name.
 
-        However it is written: with escapes of JSON, or in base64.
+        JSON escapes and base64 are decoded.
         """
         return any(map(self._stand_in, _decode_possible_texts(content)))
 
@@ -71,9 +71,9 @@ class ErasedNames:
         )
 
     def are_in_record(self, record: bytes, dialect: CsvDialect | None = None) -> bool:
-        """The same of a single record; of one without names, a short number in a field of its own as well.
+        """The same for a single record. In one without names, a short number counts in a field of its own as well.
 
-        dialect: how its fields are parted, where its source says so: in others' records another character may stand within one.
+        dialect: how its fields are separated, if its source says so; in other records another character may do that.
         """
         if self.are_in_bytes(record):
             return True
@@ -94,13 +94,13 @@ class ErasedNames:
         return re.compile(rb"(?<![a-z0-9_])(" + columns + rb")[^a-z0-9\n]{1,16}([0-9]+)(?![0-9a-z])") if columns else None
 
     def _near(self, lowered: bytes) -> Iterator[tuple[re.Match[bytes], bytes, int]]:
-        """Where words begin as a name does. So each word is looked up once, however many names there are."""
+        """Finds where words begin as a name does, so that each word is looked up once, however many names there are."""
         for found in _WORD.finditer(lowered):
             for name, before in self.by_first.get(found.group(), ()):
                 yield found, name, before
 
     def are_in(self, path: Path) -> bool:
-        """Whether a file names one of them, as it lies there or, of a gzip stream that is damaged, in what can be read of it."""
+        """Whether a file names one of them, as it is or, for a damaged gzip stream, in what can still be read of it."""
         if not self:
             return False
         try:
@@ -109,7 +109,7 @@ class ErasedNames:
             return False
 
     def are_in_content(self, content: bytes) -> bool:
-        """The same of a whole file's bytes."""
+        """The same for a whole file's bytes."""
         return self.are_in_bytes(content) or self.are_in_bytes(_inflate_gzip(content))
 
 
@@ -132,7 +132,7 @@ def load_erased_names(erasing: Erasing) -> ErasedNames:
 
 
 def index_erased_names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> ErasedNames:
-    """These identifiers. beside: columns that each may stand beside, which short numbers need."""
+    """Indexes these identifiers. beside: the columns that each may stand beside, which short numbers need."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
     long = {value.strip() for value in values if len(value.strip()) >= _SHORTEST and not _is_short_number(value)}
     for name in sorted(value.encode().lower() for value in long):
@@ -147,7 +147,7 @@ def index_erased_names(values: Iterable[str], beside: Iterable[tuple[str, str]] 
 
 
 def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
-    """What parts the fields of a record: what its source says, unless others of them are more frequent, since it may be why nobody could read it."""
+    """The delimiters of a record: its source's, unless others are more frequent, which may be why nobody could read it."""
     if dialect is None:
         return "".join(USUAL_DELIMITERS)
     marks = [dialect.delimiter, *USUAL_DELIMITERS]
@@ -156,13 +156,13 @@ def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
 
 @functools.cache
 def _number_field_pattern(delimiters: str) -> re.Pattern[bytes]:
-    """A number that is all that is between two of these."""
+    """A pattern for a number that fills the space between two delimiters."""
     parted = b"|".join(re.escape(one.encode()) for one in (*delimiters, "\r", "\n"))
     return re.compile(rb"(?:\A|" + parted + rb")[ \"']*([0-9]+)(?=[ \"']*(?:" + parted + rb"|\Z))")
 
 
 def _is_short_number(value: str) -> bool:
-    """Whether a value is a number that stands in many places by chance."""
+    """Whether a value is a number short enough to occur in many places by chance."""
     text = value.strip()
     return text.isascii() and text.isdigit() and len(text) < LEAST_DIGITS
 
@@ -175,9 +175,9 @@ def _is_whole_word(content: bytes, start: int, name: bytes) -> bool:
 
 
 def erase_unattributed_quarantine(erasing: Erasing) -> None:
-    """Take out of quarantine what names one of them and is nobody's as far as is known: ragged records, and files as a whole.
+    """Removes unattributed quarantine entries that name an erased person: ragged records, and whole files.
 
-    Where a record may hold another person than its subject (`also_subjects`), also what is somebody else's.
+    If a record may hold people other than its subject (`also_subjects`), also removes entries that are attributed to somebody else.
     """
     workspace, looked_for = erasing.workspace, load_erased_names(erasing)
     for place in places.find_subject_quarantines(workspace):
@@ -191,8 +191,8 @@ def erase_unattributed_quarantine(erasing: Erasing) -> None:
 
 
 def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) -> list[quarantine.Entry]:
-    """Read a part at a time, without a JVM: no value of anybody gets into a plan."""
-    # A subject with a backslash is not what it says: lakes of before have it as a record that was cut off wrote it.
+    """Reads part by part without a JVM, so that no value gets into a plan."""
+    # A subject with a backslash is not reliable: older lakes have it from records that were cut off.
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL OR strpos("_subject", chr(92)) > 0'
     if place.others:
         wanted = wanted.partition(" WHERE ")[0]
@@ -211,7 +211,7 @@ def _has_erased_name(row: dict[str, Any], looked_for: ErasedNames, dialect: CsvD
 
 
 def _inflate_gzip(content: bytes) -> bytes:
-    """What can be read of a gzip stream, damaged or not; nothing of what is none."""
+    """What can be read of a gzip stream, damaged or not; nothing if it is no gzip stream."""
     if not content.startswith(b"\x1f\x8b"):
         return b""
     stream, found = zlib.decompressobj(wbits=31), bytearray()
@@ -224,7 +224,7 @@ def _inflate_gzip(content: bytes) -> bytes:
 
 
 _DEPTH = 4
-"""How often a text is taken for one within another."""
+"""How many layers of encoding are undone."""
 _ESCAPE = re.compile(rb"((?:\\u[0-9a-fA-F]{4})+)|\\(?:x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))")
 _CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}(?:[\r\n]+[ \t]*[A-Za-z0-9+/_-]+)*")
@@ -233,7 +233,7 @@ _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
 def _decode_possible_texts(content: bytes) -> Iterator[bytes]:
-    """The bytes as they are, and all that they are found to mean."""
+    """The bytes as they are, and every decoding of them."""
     for text in _unescape_repeatedly(content):
         yield text
         decoded = b"\n".join(_decode_base64_words(text))
@@ -242,7 +242,7 @@ def _decode_possible_texts(content: bytes) -> Iterator[bytes]:
 
 
 def _unescape_repeatedly(content: bytes) -> Iterator[bytes]:
-    """The text as it is, without its escapes, without those that are left then."""
+    """The text as it is, then without its escapes, then without those still left, and so on."""
     yield content
     for _ in range(_DEPTH):
         if not _ESCAPE.search(content):
@@ -253,14 +253,14 @@ def _unescape_repeatedly(content: bytes) -> Iterator[bytes]:
 
 def _unescape_match(escape: re.Match[bytes]) -> bytes:
     units, byte, itself, control = escape.groups()
-    if units:  # two of a pair are one letter
+    if units:  # two of a surrogate pair make one letter
         text = bytes.fromhex(units.replace(b"\\u", b"").decode()).decode("utf-16-be", "surrogatepass")
         return text.encode("utf-8", "surrogatepass")
     return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
 
 
 def _decode_base64_words(content: bytes) -> Iterator[bytes]:
-    """What words of the letters of base64 hold, those in several lines put together. Where one begins, letters of something else may stand."""
+    """The contents of base64 words, with words over several lines joined. Other letters may precede the beginning of one."""
     for found in _BASE64.finditer(content):
         letters = found.group().translate(_URL_SAFE, _BREAKS)
         for start in range(4):

@@ -1,4 +1,4 @@
-"""Where rows of people are: every table that the declarations give a subject, with how to tell whose a row is and of what time."""
+"""Where rows of people are: every table whose declarations give it a subject, with expressions for a row's subject and time."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from sluice.settings import name_quarantine
 
 @dataclass(frozen=True)
 class SubjectTable:
-    """A table and whose its rows are. subject: SQL over its columns; at: SQL of what time a row tells, None where that does not matter.
+    """A table and the subject of its rows. subject: SQL over its columns; at: SQL for the instant a row is about, None if irrelevant.
 
-    where: SQL of which rows the other two hold; None for all. dialect: of its records, where they are rows of fields.
+    where: an SQL condition for the rows that the other two apply to; None for all. dialect: that of its records, if they are rows of
+    fields.
     """
 
     name: str
@@ -31,11 +32,11 @@ class SubjectTable:
     where: str | None = None
     dialect: CsvDialect | None = None
     others: bool = False
-    """Whether a record may hold another person than its subject."""
+    """Whether a record may hold people other than its subject."""
 
 
 def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
-    """Bronze, silver, change logs, restricted ones. Views and what streams write are not among them: they follow."""
+    """Bronze, silver, change logs and restricted tables. Views and streams' tables are not included: they follow."""
     found: list[SubjectTable] = []
     for declared in workspace.graph:
         own = workspace.graph.table_of(declared.name) == declared.name
@@ -50,7 +51,7 @@ def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
 
 
 def _list_table_subjects(workspace: Workspace, declared: Source | Dataset[Any]) -> Iterator[SubjectTable]:
-    """By its subject, and by the pseudonyms that it has."""
+    """Yields the table by its subject, and by its pseudonyms."""
     path, domain = workspace.path(declared.name), workspace.graph.domain(declared)
     if domain and declared.subject:
         subject = bronze_subject_expression(declared, workspace) if isinstance(declared, Source) else f"`{declared.subject}`"
@@ -62,7 +63,7 @@ def _list_table_subjects(workspace: Workspace, declared: Source | Dataset[Any]) 
 
 
 def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
-    """What flows did not accept: known by `_subject`, and told of a time only by what is in the record itself."""
+    """The quarantines. `_subject` identifies their rows, and only the record itself gives a time."""
     found: list[SubjectTable] = []
     for declared in workspace.graph:
         domain = workspace.graph.domain(declared)
@@ -81,7 +82,7 @@ def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
 
 
 def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
-    """What came too late for streams: rows of their inputs, by the inputs' own columns."""
+    """The late tables of streams. Their rows are rows of the inputs, and the inputs' columns identify them."""
     found = []
     for stream in (one for one in workspace.graph.streams.values() if one.may_be_late):
         path = workspace.late(stream.name)
@@ -103,7 +104,7 @@ def _list_late_subjects(
         yield str(declared.subject), declared.domain, declared.subject_at
     for column, domain in subjects.find_other_subject_columns(workspace.graph, declared).items():
         if column in columns:
-            yield column, domain, declared.subject_at  # it is one row of what was set aside, and goes as a whole
+            yield column, domain, declared.subject_at  # a row of what was set aside, removed as a whole
     if isinstance(declared, Source):
         return
     for column, domain in subjects.find_table_subjects(workspace.graph, declared, columns).columns:
@@ -117,14 +118,14 @@ def find_originating_source(workspace: Workspace, declared: Source | Dataset[Any
 
 
 def _is_anonymised_instead(workspace: Workspace, declared: Source | Dataset[Any]) -> bool:
-    """Whether the link is cut instead: see `sluice.erasure.emptied_cells`."""
+    """Whether rows are anonymised instead of deleted: see `sluice.erasure.emptied_cells`."""
     if isinstance(declared, Source):
         return anonymised.keeps_anonymised_facts(workspace.graph, declared)
     return declared.on_erasure == "anonymise"
 
 
 def bronze_subject_expression(source: Source, workspace: Workspace) -> str:
-    """From its column, or from what did not fit into one."""
+    """An SQL expression for the subject, from its column or from the rescued data."""
     path = workspace.path(source.name)
     columns = log.read_column_names(path) if log.is_delta_table(path) else []
     return subjects.build_subject_expression(workspace.graph, source, columns) or "CAST(NULL AS STRING)"

@@ -1,4 +1,4 @@
-"""Rows that are only marked as deleted: where a table has deletion vectors, its files are written anew."""
+"""Rewrites files of tables with deletion vectors, whose deleted rows are only marked."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _VECTORS = "deletionVectors"
 
 
 def purge_deletion_vectors(erasing: Erasing) -> None:
-    """REORG TABLE ... APPLY (PURGE), of tables that may have deletion vectors. Sluice's own have none, unless somebody turned them on."""
+    """Runs REORG TABLE ... APPLY (PURGE) on tables that may have deletion vectors. Sluice's own have none unless somebody enabled them."""
     for name, path in {**erasing.workspace.tables(), **canaries.canary_table_paths(erasing.workspace, erasing.waiting)}.items():
         if log.is_delta_table(path) and not erasing.is_done("purge", name):
             erasing.done("purge", name, files=_purge_table_vectors(erasing.workspace, name, path))
 
 
 def _purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
-    """Write the files of one table anew that have rows marked as deleted. Returns how many."""
+    """Rewrites the files of one table that have rows marked as deleted. Returns how many."""
     if not _may_have_deletion_vectors(path):
         return 0
     workspace.note(f"erasure_{name}")
@@ -30,6 +30,6 @@ def _purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
 
 
 def _may_have_deletion_vectors(path: str) -> bool:
-    """By the table's protocol, which keeps the feature when the property is turned off again."""
+    """Decides by the table's protocol, which keeps the feature even when the property is turned off again."""
     features = open_checked_table(path).protocol().writer_features or []
     return _VECTORS in features or any(Path(path).glob("deletion_vector_*.bin"))

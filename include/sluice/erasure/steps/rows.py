@@ -1,6 +1,6 @@
-"""Taking rows of erased people out of tables, by a merge on what the table itself has: no value of anybody gets into a plan or the history.
+"""Removes rows of erased people from tables, by a merge on the table's own values: no value gets into a plan or the history.
 
-Of de-identified copies that were released, too: out of every one of them, and at once, since a release has no earlier version.
+Also removes them from every release, at once, since a release has no earlier version.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 
 _RELEASES = "releases"
 SAME_ROW = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
-"""The condition of a merge that rows of bronze or quarantine are the same, by their delivery and number."""
+"""The merge condition by which rows of bronze or quarantine are the same: their provenance."""
 
 _SUBJECT, _AT = "_erased_subject", "_erased_at"
 
 
 def erase_table_rows(erasing: Erasing) -> None:
-    """Bronze, silver, the change logs of `auto_cdc` with their tombstones, and restricted tables."""
+    """Erases from bronze, silver, the change logs of `auto_cdc` with their tombstones, and restricted tables."""
     _erase_step_tables(erasing, "tables", places.find_subject_tables(erasing.workspace))
 
 
 def erase_quarantined_rows(erasing: Erasing) -> None:
-    """What flows of bronze and silver did not accept, as far as it is known whose it is."""
+    """Erases from the quarantines of bronze and silver, as far as their rows are attributed."""
     _erase_step_tables(erasing, "quarantine", places.find_subject_quarantines(erasing.workspace))
 
 
 def erase_late_rows(erasing: Erasing) -> None:
-    """What came too late for streams."""
+    """Erases from the late tables of streams."""
     _erase_step_tables(erasing, "late", places.find_late_subject_tables(erasing.workspace))
 
 
@@ -69,9 +69,9 @@ def _erase_step_tables(erasing: Erasing, step: str, found: list[SubjectTable]) -
 
 
 def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], by_row: bool = False) -> FlowReport:
-    """Take the rows of everybody who is on the suppression list out of a table. of_table: the table, by each kind of subject that it has.
+    """Removes the rows of everybody on the suppression list from a table. of_table: the table, once per kind of subject it has.
 
-    by_row: a row is found again by its delivery and number, and of what time it tells stands in its record.
+    by_row: rows are matched by delivery and number, and their time is taken from the record.
     """
     name, path = of_table[0].name, of_table[0].path
     with report_table_change(name, DELETIONS.name, path) as report:
@@ -90,7 +90,7 @@ def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], b
 
 
 def note_rows(workspace: Workspace, name: str, rows: DataFrame) -> bool:
-    """Mark the commits that follow as the erasure's, with the deliveries that these rows came in, where they say so. Whether there are any."""
+    """Marks the following commits as the erasure's, with the deliveries of these rows if known. Returns whether there are any rows."""
     if "_delivery" not in rows.columns:
         workspace.note(f"erasure_{name}")
         return not rows.isEmpty()
@@ -102,7 +102,7 @@ def note_rows(workspace: Workspace, name: str, rows: DataFrame) -> bool:
 def refold_tables_of_source(
     workspace: Workspace, source: Source, rows: DataFrame, concerned: Callable[[AnyTable], bool] = lambda _: True
 ) -> list[FlowReport]:
-    """Fold again what rows of bronze gave, in each table that is made of the source. rows: _delivery and _row of each."""
+    """Folds again what rows of bronze contributed, in each table made from the source. rows: _delivery and _row of each."""
     reports = []
     for table in workspace.graph.tables.values():
         path = workspace.path(table.name)
@@ -114,7 +114,7 @@ def refold_tables_of_source(
 
 
 def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> int:
-    """Delete what matches, by one merge. gone: as `s`, the table as `t`. Returns how many rows went."""
+    """Deletes what matches, in one merge. gone: as `s`, the table as `t`. Returns how many rows were deleted."""
     DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete().execute()
     last: dict[str, Any] = log.read_commit_history(path, 1)[0]
     return int(last["metrics"].get("numTargetRowsDeleted", 0)) if last["operation"] == "MERGE" else 0
@@ -130,9 +130,9 @@ def _erasure_merge_condition(place: SubjectTable, columns: list[str]) -> str:
 
 
 def _find_suppressed_subjects(workspace: Workspace, place: SubjectTable) -> DataFrame:
-    """What the table calls those who are on the list; with the times of their rows, where an identifier changes hands.
+    """The table's values for people on the list, with the times of their rows if the identifier changes hands.
 
-    The list is asked of each value once, however many rows have it.
+    Each value is looked up once, however many rows have it.
     """
     table = table_frames.read_table(workspace.session, place.path)
     rows = table.where(place.where) if place.where else table
@@ -147,7 +147,7 @@ def _find_suppressed_subjects(workspace: Workspace, place: SubjectTable) -> Data
 
 
 def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) -> DataFrame:
-    """Which rows of a quarantine are those of people on the list. A record that does not say of what time it is counts as theirs."""
+    """The rows of a quarantine that belong to people on the list. A record without a time counts as theirs."""
     rows = table_frames.read_table(workspace.session, place.path).where("`_subject` IS NOT NULL")
     told = rows.select(*PROVENANCE, "_subject", "record")
     at = None
@@ -164,7 +164,7 @@ def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) 
 
 
 def erase_from_releases(erasing: Erasing) -> None:
-    """Erase from every table of every release; one that does not say whose its rows are is withdrawn: nobody knows who is counted in it."""
+    """Erases from every table of every release. A release that does not say whose its rows are is withdrawn, as anyone may be in it."""
     workspace = erasing.workspace
     for release in releases.read_pipeline_releases(workspace.records):
         waiting = [name for name in release.tables if not erasing.is_done(_RELEASES, _release_table_key(release, name))]
@@ -176,7 +176,7 @@ def erase_from_releases(erasing: Erasing) -> None:
 
 
 def _pseudonyms_as_written(erasing: Erasing) -> set[tuple[str, str]]:
-    """Pseudonyms of identifiers as they are written, where the list has those of another form; by domain, and what it was called before."""
+    """By domain (and former name), pseudonyms of identifiers as written, where the list has those of another form."""
     workspace = erasing.workspace
     records, forms = workspace.records, workspace.graph.forms
     if not forms:

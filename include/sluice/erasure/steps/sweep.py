@@ -1,7 +1,7 @@
-"""Left-over files: of commits, writes and sessions that were killed, and of checkpoints that were given up. VACUUM removes none of them.
+"""Removes leftovers that VACUUM ignores: of killed commits, writes and sessions, and of abandoned checkpoints.
 
-To be called under the pipeline's lease: what is older than this run is nobody's any more. VACUUM looks into no folder whose name begins
-with a dot, so the files of a table that its log does not need are found by a listing of one's own.
+Call it under the pipeline's lease: nothing older than this run is in use. VACUUM skips every folder whose name begins with a dot, so
+our own listing finds the files of a table that its log does not need.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _STAGED = re.compile(r"\.(parquet|json)#\d+\Z")
 
 
 def sweep_leftover_files(erasing: Erasing) -> None:
-    """Temporary files of logs and checkpoints, staging folders, what Spark left on local disks, its event logs."""
+    """Removes temporary files of logs and checkpoints, staging folders, and what Spark left on local disks and in event logs."""
     if not erasing.is_done("sweep"):
         erasing.done("sweep", files=remove_leftover_files(erasing.workspace, erasing.began))
 
 
 def remove_leftover_files(workspace: Workspace, before: float) -> int:
-    """Remove what was left before an instant (seconds since 1970). Returns how many files and folders it was."""
+    """Removes what is older than an instant (seconds since 1970). Returns how many files and folders were removed."""
     settings = workspace.settings
     left = _find_lake_leftovers(workspace, before)
     left += [path for path in workspace.landing.rglob(f"*{rewriting.MARK}") if _modification_time(path) < before]
@@ -52,9 +52,9 @@ def _remove_paths(paths: Sequence[Path]) -> None:
 
 
 def remove_killed_commit_files(workspace: Workspace, before: float) -> int:
-    """Remove temporary files of commits, of checkpoints and of data files, and folders of writers, of before an instant. Returns how many.
+    """Removes temporary files of commits, checkpoints and data, and writers' folders, older than an instant. Returns how many.
 
-    What is staged stays: it is needed to bring to its end what was killed.
+    Staged files stay: they are needed to finish what was killed.
     """
     left = [path for path in _find_lake_leftovers(workspace, before) if path.parts[-2:] != ("_sluice", "staging")]
     _remove_paths(left)
@@ -73,7 +73,7 @@ def _find_lake_leftovers(workspace: Workspace, before: float) -> list[Path]:
 
 
 def remove_file_or_folder(path: Path) -> None:
-    """A file, or a folder with all that is in it; what is gone already is well."""
+    """Removes a file, or a folder with its contents. It may already be gone."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -81,9 +81,9 @@ def remove_file_or_folder(path: Path) -> None:
 
 
 def _find_leftovers_below(root: Path, before: float, theirs: Container[Path]) -> Iterator[Path]:
-    """Temporary files of `_delta_log` and of checkpoints, folders of writers that died, and what readmissions had staged.
+    """Temporary files of `_delta_log` and of checkpoints, folders of dead writers, and staged readmissions.
 
-    theirs: what is said to be somebody else's (`also_here`), where a folder may be called so and be in use.
+    theirs: the paths declared as others' (`also_here`): a folder there may have such a name and be in use.
     """
     for folder, folders, files in _walk_counted(root):
         here = Path(folder)
@@ -101,12 +101,12 @@ def _find_leftovers_below(root: Path, before: float, theirs: Container[Path]) ->
 
 
 def _is_stray_checksum(name: str, there: Container[str]) -> bool:
-    """Whether it is called as the checksums of a file are that is gone: who removes files by other means leaves them."""
+    """Whether its name is that of a checksum whose file is gone, as after a removal by other programs."""
     return name.startswith(".") and name.endswith(".crc") and name.removeprefix(".").removesuffix(".crc") not in there
 
 
 def _is_temporary_file(folder: Path, name: str) -> bool:
-    """`.N.json.<uuid>.tmp` of a commit, `.N.<uuid>.tmp` of a checkpoint, their checksums, and delta-rs' own: `<file>#1` of what it writes."""
+    """`.N.json.<uuid>.tmp` of a commit, `.N.<uuid>.tmp` of a checkpoint, their checksums, and delta-rs' own `<file>#1`."""
     stem = name.removesuffix(".crc")
     if stem.endswith(".tmp") or _STAGED.search(name):
         return True
@@ -114,12 +114,12 @@ def _is_temporary_file(folder: Path, name: str) -> bool:
 
 
 def _find_ended_session_folders(settings: Settings, before: float) -> Iterator[Path]:
-    """Folders of Spark sessions that have ended. One that a running session may own stays."""
+    """Folders of ended Spark sessions. One that a running session may own stays."""
     return (path for path in session.abandoned_session_folders(settings) if _modification_time(path) < before)
 
 
 def _find_old_event_logs(workspace: Workspace, before: float) -> Iterator[Path]:
-    """Those that this session writes or its predecessors wrote, where they lie below the checkout or the lake; a running one stays."""
+    """Event logs of this session and its predecessors, if they lie below the checkout or the lake. A running session's stays."""
     told = workspace.session.conf.get("spark.eventLog.dir", "") or ""
     folder = Path(told.removeprefix("file:"))
     ours = [workspace.settings.root, Path(workspace.settings.lake)]
@@ -136,7 +136,7 @@ def _modification_time(path: Path) -> float:
 
 
 def remove_abandoned_checkpoints(erasing: Erasing) -> None:
-    """Remove them with the state that is in them. What a flow goes on from was made anew before, where it knew anything of such people."""
+    """Removes abandoned checkpoints with their state. Flows whose state knew such people have already started over."""
     if erasing.is_done("state"):
         return
     left = list(_find_abandoned_checkpoints(Path(erasing.workspace.checkpoints("any")).parent))
@@ -146,7 +146,7 @@ def remove_abandoned_checkpoints(erasing: Erasing) -> None:
 
 
 def _find_abandoned_checkpoints(root: Path) -> Iterator[Path]:
-    """The folders below a flow's own that its flow.json does not name."""
+    """The folders below a flow's own folder that its flow.json does not name."""
     for flow in sorted(path for path in root.glob("*") if path.is_dir()):
         try:
             memory = json.loads((flow / "flow.json").read_text(encoding="utf-8"))
@@ -160,7 +160,7 @@ _LOG = "_delta_log"
 
 
 def remove_orphan_files(path: str, now: datetime) -> int:
-    """Remove what `find_orphan_files` finds. Returns how many files."""
+    """Removes what `find_orphan_files` finds. Returns how many files were removed."""
     files = find_orphan_files(path, now)
     for file in files:
         file.unlink(missing_ok=True)
@@ -168,9 +168,9 @@ def remove_orphan_files(path: str, now: datetime) -> int:
 
 
 def find_orphan_files(path: str, now: datetime) -> list[Path]:
-    """What the table's latest version does not need and what was not removed from it within its retention.
+    """Files that the table's latest version does not need and that were not removed from it within its retention.
 
-    Nothing where a file that is needed is not found by the name that the log has for it.
+    Returns nothing if a needed file is not found under the name that the log has for it.
     """
     root, keep = Path(path), read_table_retention(path)
     since = (now - keep).timestamp()
@@ -186,7 +186,7 @@ def find_orphan_files(path: str, now: datetime) -> list[Path]:
 
 
 def _list_needed_files(path: str) -> list[str]:
-    """The files of the latest version that lie below the table, with those that hold its deletion vectors."""
+    """The files of the latest version that lie below the table, with those of its deletion vectors."""
     table = open_checked_table(path)
     root = table.table_uri.removeprefix("file://").rstrip("/") + "/"
     uris = [uri.removeprefix("file://") for uri in table.file_uris()]
@@ -195,7 +195,7 @@ def _list_needed_files(path: str) -> list[str]:
 
 
 def _list_recently_removed_files(folder: Path, since: float) -> Iterator[str]:
-    """What commits since an instant removed: versions that are still to be read are made of it; and what they added, their changes too."""
+    """The files that commits since an instant removed, which versions still to be read need, and those they added, with change data."""
     for commit in sorted(folder.glob("*.json")):
         if commit.lstat().st_mtime > since:
             for line in commit.read_text(encoding="utf-8").splitlines():
@@ -219,7 +219,7 @@ def _walk_table_files(root: Path) -> Iterator[Path]:
 
 
 def _find_checksummed_file(file: Path) -> Path:
-    """A file that another one is the checksum of: that one; else itself."""
+    """The file that a checksum belongs to, or the file itself if it is no checksum."""
     if file.name.startswith(".") and file.name.endswith(".crc"):
         return file.with_name(file.name[1:].removesuffix(".crc"))
     return file

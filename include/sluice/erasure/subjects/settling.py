@@ -32,8 +32,8 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
     """Resolves a request's identifiers from the vault, and stores the result: in the vault, and as the request's subjects.
 
     Call it before anything is deleted, since the links are deleted too. A request whose people are on the suppression list therefore
-    stays as it is; any other is resolved anew, since more may have been delivered. rows: see `close`. Raises vault.Missing and
-    Ambiguous.
+    stays as it is; any other is resolved anew, since more may have been delivered. rows: see
+    `close_over_identifiers`. Raises VaultEntryMissing and AmbiguousIdentifier.
     """
     records = workspace.records
     if _is_request_settled(
