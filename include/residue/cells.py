@@ -1,4 +1,4 @@
-"""Binary cells of tables: files of their own, such as a delivery that was compressed, are opened; what nothing knows is told."""
+"""Binary cells of tables: opens those that are files themselves, such as a compressed delivery, and reports unknown ones."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from residue.inspection import Bytes, Inspection, Offsets
 from residue.parts import WIDE
 
 DIGESTS = (16, 20, 32, 64)
-"""How many bytes keys and digests have, which the search over bytes sees as they are. Any other cell that is no text has to be known."""
+"""The lengths of keys and digests in bytes, which the raw search reads directly. Any other cell that is no text must be of a known kind."""
 SHORT = 64
-"""Bytes below which a cell is no text with a single byte that texts do not have: a small message packs numbers, and a name, tightly."""
+"""Below this length, a byte that texts lack shows that a cell is no text: a small message packs numbers and a name tightly."""
 
 _FIRST = np.zeros(256, np.bool_)
 _FIRST[list(kinds.FIRST_BYTES)] = True
 _NO_TEXT = np.zeros(256, np.bool_)
 _NO_TEXT[[code for code in range(32) if code not in b"\t\n\r"]] = True
 _NO_TEXT[128:] = True
-"""Bytes for which a short cell is looked at: control characters, and those that may be no UTF-8."""
+"""Bytes that make a short cell worth opening: control characters, and those that may not be UTF-8."""
 
 
 def open_column_cells(data: Bytes, cells: Offsets, inspection: Inspection) -> None:
-    """Open what is in the cells of a column. cells: where each begins in the data, and the end of the last."""
+    """Opens the cells of a column. cells: the offset of each in the data, and the end of the last."""
     if not len(data):
         return
     suspect = _FIRST[data[np.minimum(cells[:-1], len(data) - 1)]] & (np.diff(cells) > 0)
-    # Most columns of bytes hold texts: only cells that cannot be text are looked at one by one.
+    # Most binary columns hold texts, so only cells that cannot be text are examined one by one.
     controls = np.flatnonzero(kinds.CONTROL[data])
     suspect[np.unique(np.searchsorted(cells, controls, side="right") - 1)] = True
     for number in np.flatnonzero(_find_maybe_packed_cells(data, cells) & ~suspect):
@@ -40,7 +40,7 @@ def open_column_cells(data: Bytes, cells: Offsets, inspection: Inspection) -> No
 
 
 def _find_maybe_packed_cells(data: Bytes, cells: Offsets) -> npt.NDArray[np.bool_]:
-    """Which cells are short and have a byte in them that a text may not have."""
+    """Which cells are short and have a byte that a text may not have."""
     lengths = np.diff(cells)
     short = (lengths < SHORT) & ~np.isin(lengths, DIGESTS)
     if not short.any():
@@ -56,7 +56,7 @@ def _open_cell(content: bytes, inspection: Inspection) -> None:
     head = content[: kinds.HEAD]
     kind = kinds.detect_file_kind(head, "")
     if kind in WIDE and not _is_text_in_encoding(content, str(kind)):
-        kind = None  # the first bytes of a digest, say, may look like a byte order mark
+        kind = None  # the first bytes of a digest may look like a byte order mark
     if kind in kinds.PLAIN and not kinds.has_confirmed_structure(str(kind), io.BytesIO(content), None):
         kind = None
     if is_container_kind(kind):
@@ -66,7 +66,7 @@ def _open_cell(content: bytes, inspection: Inspection) -> None:
 
 
 def open_cells(contents: Iterable[bytes], inspection: Inspection) -> None:
-    """Open cells that are there one by one."""
+    """Opens cells that are given one by one."""
     for content in contents:
         _open_cell(content, inspection)
 
@@ -76,7 +76,7 @@ def _is_unknown_binary(content: bytes) -> bool:
 
 
 def _is_packed_cell(content: bytes) -> bool:
-    """Whether a short cell holds what no text does."""
+    """Whether a short cell holds something that no text does."""
     if len(content) in DIGESTS or len(content) >= SHORT:
         return False
     try:

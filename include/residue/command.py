@@ -1,6 +1,6 @@
 """`residue`: searches files and folders for people, without Sluice.
 
-Identifiers come by a file or standard input, one a line, or as JSON. None is printed: what is wrong is told by where it stands.
+Identifiers come from a file or standard input, one per line or as JSON. None is printed: errors give places only.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from residue.result import (
 from residue.walk import scan_roots
 
 CLEAN, FOUND, MISUSED, INCONCLUSIVE = 0, 1, 2, 3
-"""Exit codes. INCONCLUSIVE: nothing was found, and something could not be read, or an identifier was not looked for everywhere."""
+"""Exit codes. INCONCLUSIVE: nothing was found, but something could not be read, or an identifier was not searched for everywhere."""
 _EPILOG = """\
-Exit codes: 0 nothing of them is there, and everything was read; 1 something was found; 2 wrong use; 3 nothing was found, but something
-could not be read, or an identifier is so short that it was only looked for in the columns of its kind."""
+Exit codes: 0 nothing was found, and everything was read; 1 something was found; 2 wrong use; 3 nothing was found, but something could not
+be read, or an identifier is so short that it was searched for only in the columns of its kind."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Scan, print what was found and what could not be read, and return the exit code."""
+    """Scans, prints what was found and what could not be read, and returns the exit code."""
     parser = _build_parser()
     given = parser.parse_args(arguments)
     try:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         identifiers = parse_identifiers(_read_identifiers(given.identifiers), given.domain)
         needles = build_needles(identifiers, _parse_columns(given.column), given.encoding)
         result = scan_roots(roots, needles, processes=given.processes)
-    except (ValueError, LookupError) as error:  # LookupError: of an encoding that Python does not know
+    except (ValueError, LookupError) as error:  # LookupError: an encoding unknown to Python
         print(f"residue: {error}", file=sys.stderr)
         return MISUSED
     result.unread += [Unread(name, ".", "it is gone since the scan began") for name in result.missing]
@@ -63,33 +63,36 @@ def _build_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("root", nargs="+", help="a file or a folder; all of it is searched")
+    parser.add_argument("root", nargs="+", help="a file, or a folder to search with all that is below it")
     parser.add_argument(
-        "--identifiers", type=Path, metavar="FILE", help="identifiers, one a line or as JSON; otherwise standard input"
+        "--identifiers",
+        type=Path,
+        metavar="FILE",
+        help="a file with identifiers, one per line or as JSON; standard input if not given",
     )
-    parser.add_argument("--domain", help="of identifiers that come one a line: which kind they are, such as user_id")
+    parser.add_argument("--domain", help="the kind of the identifiers, such as user_id, if they are given one per line")
     parser.add_argument(
         "--column",
         action="append",
         default=[],
         metavar="DOMAIN=NAME",
-        help="a column that holds identifiers of a kind under another name; may be given again",
+        help="a further column that holds identifiers of a kind; may be repeated",
     )
     parser.add_argument(
         "--encoding",
         action="append",
         default=[],
-        help="an encoding of text beside UTF-8, UTF-16, Latin-1 and CP1252; may be given again",
+        help="a text encoding besides UTF-8, UTF-16, Latin-1 and CP1252; may be repeated",
     )
     parser.add_argument(
-        "--processes", type=int, choices=range(1, 65), metavar="NUMBER", help="by itself as many as there are cores"
+        "--processes", type=int, choices=range(1, 65), metavar="NUMBER", help="by default as many as there are cores"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _check_root(path: str) -> ScanRoot:
-    """A root that was named. One that is not there is a slip of the pen: it would pass for clean."""
+    """Returns a named root. One that does not exist is refused as a typing error: it would pass for clean."""
     if not os.path.lexists(path):
         raise ValueError(f"there is no file or folder {_escape_unprintable(path)}")
     return ScanRoot(path, path)
@@ -109,7 +112,7 @@ def _read_identifiers(path: Path | None) -> str:
 
 
 def _parse_columns(given: Iterable[str]) -> dict[str, set[str]]:
-    """The columns of each domain that has some: those that were named, and the one of the domain's own name."""
+    """The columns of each domain that has any: those that were named, and the one of the domain's own name."""
     found: dict[str, set[str]] = {}
     for one in given:
         domain, _, column = one.partition("=")
@@ -120,7 +123,7 @@ def _parse_columns(given: Iterable[str]) -> dict[str, set[str]]:
 
 
 def _list_bounded_columns(needles: Iterable[Needle]) -> list[str]:
-    """The columns where alone some identifier, as it stands, was looked for: it is too short to be nobody else's by chance."""
+    """The only columns in which some identifier was searched for as it is, because it is short enough to occur elsewhere by chance."""
     return sorted({name for one in needles if one.kind == "raw" for name in one.columns or ()})
 
 
@@ -158,20 +161,20 @@ def _print_table(title: str, columns: Sequence[str], rows: Sequence[dict[str, An
 
 
 def _escape_unprintable(text: str) -> str:
-    """The text in one line: a file's name may hold what a terminal obeys."""
+    """Puts the text on one line without control characters, which a file name may hold and a terminal would obey."""
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text)
 
 
 _AT = "at"
 
 
-"""What Sluice calls the instant at which an identifier was somebody's."""
+"""Sluice's name for the instant at which an identifier was somebody's."""
 
 
 def parse_identifiers(text: str, domain: str | None) -> list[tuple[str, str]]:
-    """Identifiers as (domain, value): one a line, of one domain; or JSON such as [{"user_id": "12140"}, {"email": "anna@example.com"}].
+    """Parses identifiers into (domain, value): one per line, of one domain; or JSON like [{"user_id": "12140"}, {"email": "anna@example.com"}].
 
-    Raises ValueError where it is neither, or where there is none.
+    Raises ValueError if it is neither, or has no identifier.
     """
     text = text.removeprefix("\ufeff")
     if text.lstrip()[:1] in ("[", "{"):
@@ -204,7 +207,7 @@ def _check_json_value(number: int, domain: str, value: Any) -> str:
             f"the identifiers, entry {number}: identifiers of a time ('{_AT}') are looked for by `sluice erase scan` alone, "
             "which knows how each table tells its times"
         )
-    # A number with a fraction is not written here as it is elsewhere; true and false are nobody.
+    # A number with a fraction may be written differently elsewhere; true and false identify nobody.
     if not isinstance(value, str | int) or isinstance(value, bool) or not str(value).strip():
         raise ValueError(f"the identifiers, entry {number}: expected a text or a whole number for each kind")
     return str(value)

@@ -1,4 +1,4 @@
-"""Needles, made ready for searching: those that are looked for everywhere, and those in columns of certain names alone."""
+"""Compiles needles for searching: those searched for everywhere, and those searched for only in columns of certain names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Values: TypeAlias = npt.NDArray[Any]
 _BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:\((?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
 """What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `."""
 FEW = 16
-"""Values up to which each is looked for on its own."""
+"""Up to this many values, each is searched for by itself."""
 
 
 class CompiledNeedles:
-    """Needles, made ready for searching. The person's come first, then the canary's."""
+    """Needles compiled for searching. The person's come first, then the canary's."""
 
     def __init__(self, needles: Sequence[Needle], canary: Sequence[Needle]) -> None:
-        # Columns in lower case: to Spark, upper and lower case are one.
+        # Columns in lower case, since Spark ignores case.
         self.needles = [
             one if one.columns is None else replace(one, columns=frozenset(map(str.lower, one.columns)))
             for one in (*needles, *canary)
@@ -47,24 +47,24 @@ class CompiledNeedles:
                 self.numbers.setdefault(needle.value, []).append(number)
             elif needle.columns is not None:
                 self.texts.setdefault(needle.value.lower(), []).append(number)
-        # Of whom there is an identifier that is looked for in columns alone.
+        # The people with an identifier that is searched for in columns only.
         self.short_of = sorted({one.of for one in needles if one.columns is not None and one.kind != JAVA_DOUBLE})
         self.columns = frozenset(name for one in self.needles if one.columns for name in one.columns)
-        # In a record, a field within another one stands beside its own name alone.
+        # In a record, a nested field appears only under its own innermost name.
         self.keys = self.columns | {innermost_field_name(name) for name in self.columns}
         names = b"|".join(re.escape(name.encode()) for name in sorted(self.keys))
         self.before = re.compile(rb"(?<![a-z0-9_])(" + names + rb")" + _BETWEEN)
         self.any_text = re.compile(_build_alternation_pattern(self.texts)) if self.texts else None
         self.lengths = sorted({len(text) for text in self.texts})
         self._whole = np.array(sorted(self.numbers), np.int64)
-        # Of large numbers several are one and the same as a DOUBLE.
+        # Several large numbers may be equal as a DOUBLE.
         self._doubles: dict[float, list[int]] = {}
         for value, of in self.numbers.items():
             self._doubles.setdefault(float(value), []).extend(of)
         self._floats = np.array(sorted(self._doubles), np.float64)
 
     def as_numbers(self, values: Values) -> tuple[Values, Mapping[Any, list[int]], Values]:
-        """The numbers that are looked for, the needles of each, and the values, all in one type, so that none is rounded to another."""
+        """The numbers searched for, the needles of each, and the values, all in one type, so that rounding makes no two of them equal."""
         if values.dtype.kind == "f":
             return self._floats, self._doubles, values.astype(np.float64)
         if values.dtype.kind == "u":
@@ -72,7 +72,7 @@ class CompiledNeedles:
         return self._whole, self.numbers, values.astype(np.int64)
 
     def bound(self, data: bytes, cells: Offsets | None = None) -> Iterator[tuple[int, int, list[int]]]:
-        """Where values stand as words of their own that are looked for in columns only: start, end, the needles. data: in lower case."""
+        """Where values stand as whole words that are searched for in columns only: start, end, needles. data: in lower case."""
         if self.any_text is None or (len(self.texts) <= FEW and not any(text in data for text in self.texts)):
             return
         match = self.any_text.search(data)
@@ -91,7 +91,7 @@ class CompiledNeedles:
 
 
 def _build_alternation_pattern(texts: Iterable[bytes]) -> bytes:
-    """A pattern for any of some texts that branches by their bytes, so that the time it takes does not grow with their number."""
+    """A pattern for any of the texts that branches by their bytes, so that its time does not grow with their number."""
     branches: dict[int, list[bytes]] = {}
     ends = False
     for text in texts:
@@ -103,5 +103,5 @@ def _build_alternation_pattern(texts: Iterable[bytes]) -> bytes:
 
 
 def innermost_field_name(column: str) -> str:
-    """What a field within others is called there: `id` of `user.id`."""
+    """The innermost name of a nested field: `id` of `user.id`."""
     return column.rpartition(".")[2]

@@ -1,19 +1,19 @@
-"""What decoders have in common: how they say that they cannot go on, and how much they hold in memory."""
+"""What decoders share: the error for content that they cannot read, and the limit of what they hold in memory."""
 
 from __future__ import annotations
 
 from typing import IO
 
 LIMIT = 1 << 28
-"""Bytes that are held in memory at most, of what cannot be read in parts: 256 MiB."""
+"""The most bytes held in memory of something that cannot be read in parts: 256 MiB."""
 
 
 class DamagedContent(Exception):
-    """What a decoder was given is not what it reads, or not all of it. str(error): the reason, without anything of the content."""
+    """The content is not of the decoder's kind, or is incomplete. str(error): the reason, without any of the content."""
 
 
 def read_exactly(stream: IO[bytes], size: int) -> bytes:
-    """So many bytes. Raises Damaged where there are fewer, or they are too many to be held."""
+    """Reads exactly so many bytes. Raises DamagedContent if there are fewer, or too many to hold."""
     if size > LIMIT:
         raise DamagedContent("a block is too large")
     data = stream.read(size)

@@ -1,7 +1,7 @@
-"""How text is written, as whoever declared it says, and rows of delimited text, whose fields stand below the names of the first row.
+"""How text is written, as declared, and rows of delimited text, whose fields have the names of the first row.
 
-This is the one place that says what an option of a dialect means for a scan. An option that is not known here is refused: rows that are
-split in another way than they are written in would hide a person.
+This is the only place that says what an option of a dialect means for a scan. It refuses unknown options: rows that are split in
+another way than they were written would hide a person.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TextDialect:
-    """The options, checked. delimiter: of rows of fields; None: the text is no such rows. header: whether the first row names the columns.
+    """The checked options. delimiter: that of rows of fields; None if the text has no rows of fields. header: whether row 1 has the names.
 
-    Raises ValueError, LookupError for an encoding that Python does not know, and TypeError for an option that is none.
+    Raises ValueError, LookupError for an encoding unknown to Python, and TypeError for an unknown option.
     """
 
     encoding: str = "utf-8"
@@ -31,24 +31,24 @@ class TextDialect:
 
     @property
     def in_rows(self) -> bool:
-        """Whether the text is rows of fields."""
+        """Whether the text consists of rows of fields."""
         return self.delimiter is not None
 
     def split_fields(self, line: str, mark: str) -> list[str]:
-        """The fields of a row. mark: what parts them, be it another than the delimiter."""
+        """Splits a row into fields. mark: the delimiter to use, which may differ from the declared one."""
         return next(csv.reader([line], delimiter=mark, quotechar=self.quote), [])
 
     def has_open_quote(self, line: str) -> bool:
-        """Whether the line is a part of a row, as it seems: a quoted field goes on before or after it."""
+        """Whether the line seems to be a part of a row, with a quoted field that continues before or after it."""
         return line.count(self.quote) % 2 != 0
 
 
 _MARKS = ",;\t|"
-"""What parts fields, where nobody says."""
+"""The delimiters that are tried if none is declared."""
 
 
 class DelimitedRows:
-    """Rows of delimited text, in lower case. Where the first line names no column (there is no header), a value counts in any field."""
+    """Rows of delimited text in lower case. If the first line names no column (no header), a value counts in any field."""
 
     def __init__(self, start: bytes, columns: frozenset[str], dialect: TextDialect | None) -> None:
         header = start.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r\ufeff")
@@ -60,14 +60,14 @@ class DelimitedRows:
         self._known = names if said is None else said.header
 
     def holds(self, data: bytes, start: int, end: int, columns: frozenset[str]) -> bool:
-        """Whether the value is a field of its row, in one of these columns."""
+        """Whether the value is a field of its row in one of these columns."""
         first = data.rfind(b"\n", 0, start) + 1
         stop = data.find(b"\n", end)
         line = data[first : stop if stop >= 0 else len(data)].decode("utf-8", "replace")
         value = data[start:end].decode()
         fields = [field.strip() for field in self._fields(line.rstrip("\r"))]
         other = max((self._mark, *_MARKS), key=line.count)
-        if len(fields) != len(self._names) and other != self._mark:  # no row of this file's form: no name tells its fields
+        if len(fields) != len(self._names) and other != self._mark:  # unlike the other rows: no name fits its fields
             fields += [field.strip() for field in self._fields(line.rstrip("\r"), other)]
             return value in fields
         if not self._known or self._dialect.has_open_quote(line) or len(fields) > len(self._names):

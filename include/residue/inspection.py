@@ -1,4 +1,4 @@
-"""One file under the search: decoders hand over streams, cells and numbers; what was found is counted by decoder and column."""
+"""The inspection of one file: decoders pass it streams, cells and numbers, and it counts hits by decoder and column."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
 _CONTEXT = 512
-"""Bytes of the chunk before that are looked at again: a column's name before a value, a digit beside a number."""
+"""How many bytes of the previous chunk are searched again, for a column's name before a value or a digit beside a number."""
 _LINE = 1 << 16
-"""The longest line of a CSV file whose fields are told apart over the end of a chunk."""
+"""The longest CSV line whose fields are recognised across the end of a chunk."""
 _BESIDE = frozenset({"raw bytes", "spark blocks", "rocksdb table", "rocksdb log"})
-"""Decoders of values that may stand one right after the other: a digit beside a number may be another value's."""
+"""Decoders in whose data values may directly follow each other: a digit beside a number may belong to another value."""
 _TOGETHER = 1 << 20
 
 
 class Inspection:
-    """What is found in one file. encloses: how deep a decoder is in what others opened."""
+    """The hits in one file. encloses: how deep a decoder is within what others opened."""
 
     def __init__(self, compiled: CompiledNeedles, root: ScanRoot, path: str) -> None:
         self.compiled, self.root, self.path = compiled, root, path
@@ -39,18 +39,18 @@ class Inspection:
         self.reasons: list[tuple[str, str]] = []
 
     def stream(self, decoder: str, text: bool = True, comma: bool = False, dialect: TextDialect | None = None) -> SearchFeed:
-        """For bytes that come in chunks. text: whether values may stand beside their column's name; comma: whether these are rows of fields.
+        """Returns a feed for bytes that come in chunks. text: values may stand beside their column's name; comma: these are rows of fields.
 
-        dialect: how they are written, where that is known.
+        dialect: how they are written, if known.
         """
         return SearchFeed(self, decoder, text, comma, dialect)
 
     def whole(self, decoder: str, data: bytes, column: str = "") -> None:
-        """For bytes that are there at once."""
+        """Searches bytes that are all there."""
         self.cells(decoder, column, np.frombuffer(data, np.uint8), np.array([0, len(data)], np.int64))
 
     def cells(self, decoder: str, column: str, data: Bytes, cells: Offsets) -> None:
-        """For cells of a column that lie one after the other. cells: where each begins, and the end of the last; so one more than cells."""
+        """Searches adjacent cells of a column. cells: the offset of each, and the end of the last, so one more than there are cells."""
         self._in_cells(decoder, column, data, cells, decoder in _BESIDE)
         places = find_spelled_places(data)
         if places:
@@ -68,7 +68,7 @@ class Inspection:
             self._bound_cells(decoder, column, data.tobytes().lower(), cells)
 
     def _in_spelled_cells(self, column: str, data: Bytes, cells: Offsets, some: Offsets) -> None:
-        """Search what these of the cells mean that say it in another way."""
+        """Searches the decoded meaning of those cells that are written in another spelling."""
         meant: defaultdict[Spelling, list[bytes]] = defaultdict(list)
         for cell in some.tolist():
             for one in find_other_spellings(data[cells[cell] : cells[cell + 1]].tobytes()):
@@ -78,7 +78,7 @@ class Inspection:
             self._in_cells(spelling.decoder, column, np.frombuffer(b"".join(texts), np.uint8), ends, joined=spelling.joined)
 
     def several(self, decoder: str, cells: Iterable[bytes], column: str = "") -> None:
-        """For cells that are there one by one: searched together, since each search costs the same whether it is of much or little."""
+        """Searches cells that are given one by one, all together, because each search has a fixed cost."""
         waiting: list[bytes] = []
         size = 0
         for cell in cells:
@@ -94,7 +94,7 @@ class Inspection:
         self.cells(decoder, column, np.frombuffer(b"".join(cells), np.uint8), ends)
 
     def numbers(self, decoder: str, column: str, values: npt.NDArray[Any]) -> None:
-        """For the numbers of a column, NULLs left out: whole ones, or floats."""
+        """Searches the numbers of a column without NULLs: whole numbers or floats."""
         self.read[decoder] += values.nbytes
         if not self.compiled.numbers or not len(values):
             return
@@ -110,12 +110,12 @@ class Inspection:
                     self.counts[decoder, column, number] += int(count)
 
     def unread(self, reason: str, of: str = "") -> None:
-        """Say that something of the file could not be read, and why. of: whose needle alone it matters to."""
+        """Records that something of the file could not be read, and why. of: the only person for whose needle that matters."""
         if (reason, of) not in self.reasons:
             self.reasons.append((reason, of))
 
     def add_to(self, result: ScanResult) -> None:
-        """Put what was found into a result."""
+        """Adds the hits to a result."""
         grouped: Counter[tuple[str, str, str, str, bool, bool, str]] = Counter()
         for (decoder, column, number), count in self.counts.items():
             needle = self.compiled.needles[number]
@@ -132,7 +132,7 @@ class Inspection:
             known.bytes += size
 
     def _belongs(self, number: int, column: str) -> bool:
-        """Whether a needle is looked for in that column; one inside others counts by each name of its path."""
+        """Whether a needle is searched for in that column; a nested column counts by every name in its path."""
         columns = self.compiled.needles[number].columns
         if columns is None:
             return True
@@ -150,7 +150,7 @@ class Inspection:
                     self.counts[decoder, column, number] += 1
 
     def _named(self, number: int, before: bytes) -> bool:
-        """Whether a column of the needle is named right before the value."""
+        """Whether one of the needle's columns is named right before the value."""
         match = self.compiled.before.search(before)
         columns = self.compiled.needles[number].columns
         return (
@@ -161,7 +161,7 @@ class Inspection:
 
 
 class SearchFeed:
-    """A stream under the search: chunks of any length, with what the search needs of the chunk before."""
+    """A stream under search, in chunks of any length; keeps what the search needs of the previous chunk."""
 
     def __init__(self, inspection: Inspection, decoder: str, text: bool, comma: bool, dialect: TextDialect | None) -> None:
         self._of, self._decoder, self._text, self._comma, self._dialect = inspection, decoder, text, comma, dialect
@@ -169,11 +169,11 @@ class SearchFeed:
         self._searched = 0
         self._at = 0
         self._rows: DelimitedRows | None = None
-        # A letter may take many bytes, and the lines of base64 be short.
+        # A letter may take many bytes, and base64 lines may be short.
         self._overlap = max(_CONTEXT + REACH, inspection.compiled.search.longest * LONGEST // 2 + LONGEST)
 
     def feed(self, chunk: bytes, last: bool = False) -> None:
-        """Search the next bytes. Occurrences that end where the chunk does are told with the next one: what is beside them counts."""
+        """Searches the next bytes. Hits at the end of a chunk are reported with the next one, since the bytes beside them matter."""
         self._of.read[self._decoder] += len(chunk)
         data = self._kept + chunk
         if not data:
@@ -190,25 +190,25 @@ class SearchFeed:
         self._at, self._kept = end - keep, data[len(data) - keep :]
 
     def _search(self, data: bytes, decoder: str, at: int, searched: int, limit: int, joined: bool = False) -> None:
-        """Count what ends behind `searched` and not behind `limit`. at: where the data begin. joined: only what is in base64 counts."""
+        """Counts hits that end after `searched` and up to `limit`. at: the offset of the data. joined: only hits within base64 count."""
         compiled = self._of.compiled
         for found in compiled.search.find(np.frombuffer(data, np.uint8), beside=self._decoder in _BESIDE):
             number = compiled.numbers_of[found.pattern]
             value = compiled.needles[number].value
             ends = at + found.start + (len(value) if isinstance(value, bytes) else 0)
-            # One at the very start may be cut off from the digit before it; the chunk before has told it, or will not.
+            # A hit at the very start may lack the digit before it; the search of the previous chunk has decided about it.
             if searched < ends <= limit and (not joined or compiled.needles[number].kind in ENCODED):
                 self._of.counts[decoder, "", number] += 1
         if self._text and compiled.any_text is not None and not joined:
             self._bound(data.lower(), decoder, at, searched, limit)
 
     def close(self) -> None:
-        """Search what the last chunk left."""
+        """Searches what the last chunk left."""
         self.feed(b"", last=True)
 
     def _length_kept(self, data: bytes) -> int:
         keep = min(self._overlap, len(data))
-        if self._rows is not None:  # fields are told apart from the beginning of their line on
+        if self._rows is not None:  # fields are recognised from the start of their line
             keep = max(keep, min(len(data) - data.rfind(b"\n") - 1, _LINE))
         return keep
 

@@ -1,7 +1,8 @@
-"""Which kind of file something is: by its first bytes, by its name where these tell nothing, and of some kinds by all of it.
+"""Detects the kind of a file by its first bytes, by its name where these say nothing, and for some kinds by its whole content.
 
-A decoder proves its kind by opening it. Of the others, whose raw bytes alone are searched since they hold numbers, positions and texts as
-they are, the structure proves it: something compressed or encrypted that is only called so has none, and counts as what nothing here opens.
+A decoder proves its kind by opening it. Other kinds hold numbers, offsets and plain texts, and only their raw bytes are searched; for
+these, the structure proves the kind. Compressed or encrypted content that merely has such a name lacks the structure, and counts as
+something that nothing here opens.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ import numpy as np
 from residue.damage import LIMIT
 
 HEAD = 512
-"""Bytes from which a kind is told."""
+"""How many bytes are used to detect a kind."""
 LZ4_BLOCK = b"LZ4Block"
-"""What a block of lz4-java begins with."""
+"""The first bytes of a block of lz4-java."""
 XERIAL = b"\x82SNAPPY\0"
-"""What snappy begins with as snappy-java writes it."""
+"""The first bytes of snappy as snappy-java writes it."""
 
 _SIGNS: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b\x08", "gzip"),
@@ -53,7 +54,7 @@ _SIGNS: tuple[tuple[bytes, str], ...] = (
 FIRST_BYTES = frozenset(
     {sign[0] for sign, _ in _SIGNS} | {*range(0x50, 0x60), ord("x"), 0x80, 0x7F, 0x25, 0x37, 0x89, 0xFF, 0xCA, 0xAC}
 )
-"""What something begins with that is known by its first bytes, or known to be foreign; other things may begin so, too."""
+"""First bytes that identify a kind, known or foreign; content of other kinds may begin with them too."""
 _ZSTD_SKIPPED = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _NAMES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\.sst\Z"), "rocksdb table"),
@@ -74,9 +75,9 @@ _NOT_OURS = re.compile(rb"\A(\x7fELF|%PDF|Rar!|7z\xbc\xaf|\x89PNG|\xff\xd8\xff|O
 
 
 def detect_file_kind(head: bytes, name: str) -> str | None:
-    """The kind, by the first 512 bytes and the path. None: none that is known by its signs; it may be text."""
+    """The kind by the first 512 bytes and the path. None: no known signature; it may be text."""
     for sign, found in _SIGNS:
-        # A text, too, may begin with these three letters.
+        # A text may begin with these three letters too.
         if head.startswith(sign) and (found != "orc" or has_control_characters(head)):
             return found
     if _ZSTD_SKIPPED.match(head):
@@ -94,22 +95,22 @@ def detect_file_kind(head: bytes, name: str) -> str | None:
 
 
 def has_delimited_suffix(name: str) -> bool:
-    """Whether a file is called as rows of delimited text are."""
+    """Whether a file's name is that of delimited text."""
     return _DELIMITED.search(name) is not None
 
 
 def has_control_characters(data: bytes) -> bool:
-    """Whether there are control characters in it that no text has."""
+    """Whether the data have control characters that no text has."""
     return bool(CONTROL[np.frombuffer(data, np.uint8)].any())
 
 
 def has_foreign_signature(head: bytes) -> bool:
-    """Whether the signs are those of a kind that no decoder here opens."""
+    """Whether the signature is that of a kind that no decoder here opens."""
     return _NOT_OURS.match(head) is not None
 
 
 def _is_zlib_stream(head: bytes) -> bool:
-    """Whether these are the first bytes of a zlib stream. Texts may begin with the same two: so it is tried."""
+    """Whether a zlib stream begins here. Texts may begin with the same two bytes, so it tries to decompress."""
     if head[:1] != b"x" or int.from_bytes(head[:2], "big") % 31:
         return False
     stream = zlib.decompressobj()
@@ -121,22 +122,22 @@ def _is_zlib_stream(head: bytes) -> bool:
 
 
 def _is_rocksdb_log(head: bytes) -> bool:
-    """Whether a file begins with a record of RocksDB's logs. Log files of other programs have such names, too."""
+    """Whether a file begins with a record of a RocksDB log. Log files of other programs may have the same names."""
     return not head or (len(head) >= 7 and (head[6] in range(1, 11) or not any(head[:7])))
 
 
 _BITMAP = struct.pack("<I", 1681511377)
-"""What a bitmap of deleted rows begins with."""
+"""The first bytes of a bitmap of deleted rows."""
 _WAL_INDEX = 3007000
 _INDEX_BLOCK = 32768
 _SLOTS, _FRAMES_IN_BLOCK = 8192, 4096
 _UNPROVEN = 64
-"""Bytes of checksums that are taken for such where what they are of is gone: so few hold nothing that was packed."""
+"""The most bytes that are accepted as checksums although their file is gone: so few cannot hold anything packed."""
 _CHUNK = 1 << 20
 
 
 def has_confirmed_structure(kind: str, stream: IO[bytes], path: Path | None) -> bool:
-    """Whether the whole of a stream, which is left at its start, has the structure of its kind. path: of the file, where it is one."""
+    """Whether a whole stream has the structure of its kind. Leaves the stream at its start. path: that of the file, if it is one."""
     stream.seek(0, 2)
     size = stream.tell()
     stream.seek(0)
@@ -151,7 +152,7 @@ def has_confirmed_structure(kind: str, stream: IO[bytes], path: Path | None) -> 
 
 
 def read_pickle_arguments(stream: IO[bytes]) -> Iterator[Any]:
-    """What the operations of pickles, one after the other, are given. Nothing is run. Raises ValueError where it is none."""
+    """Yields the arguments of the operations of consecutive pickles, without running any. Raises ValueError if it is no pickle."""
     size = stream.seek(0, 2)
     stream.seek(0)
     while stream.tell() < size:
@@ -164,7 +165,7 @@ def _is_pickle(stream: IO[bytes], size: int, path: Path | None) -> bool:
 
 
 def _is_checksum_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
-    """Hadoop's: how many bytes each is of, and one of each part of the file beside."""
+    """Hadoop's checksums: how many bytes each covers, and one for each part of the file beside it."""
     (part,) = struct.unpack(">4xI", stream.read(8))
     known = np.frombuffer(stream.read(), ">u4")
     of = path.with_name(path.name.removeprefix(".").removesuffix(".crc")) if path else None
@@ -178,7 +179,7 @@ def _is_checksum_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
 
 
 def _is_deletion_vector_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
-    """A version, and bitmaps: the size of each, itself, its checksum."""
+    """Deletion vectors: a version, then bitmaps, each with its size before it and its checksum behind it."""
     if stream.read(1) != b"\x01":
         return False
     while stream.tell() < size:
@@ -190,14 +191,14 @@ def _is_deletion_vector_file(stream: IO[bytes], size: int, path: Path | None) ->
 
 
 def _is_shuffle_index(stream: IO[bytes], size: int, path: Path | None) -> bool:
-    """Where each part of what was shuffled begins, as eight bytes; or a checksum of each."""
+    """The offset of each part of shuffled data, in eight bytes, or a checksum of each part."""
     numbers = np.frombuffer(stream.read(), ">u8")
     increases = bool((numbers[:-1] <= numbers[1:]).all()) and int(numbers[0]) == 0
     return bool(numbers.max() < 1 << (44 if increases else 32))
 
 
 def _is_wal_index_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
-    """SQLite's index of a write-ahead log: blocks of numbers of pages, and of places in a table of hashes."""
+    """SQLite's index of a write-ahead log: blocks of page numbers, and of positions in a hash table."""
     content = stream.read()
     if size % _INDEX_BLOCK or not (_has_wal_index_header(content) or not any(content)):
         return False
@@ -212,7 +213,7 @@ def _has_wal_index_header(content: bytes) -> bool:
 
 
 def _is_write_ahead_log(stream: IO[bytes], size: int, path: Path | None) -> bool:
-    """SQLite's write-ahead log: a header with its checksum, and pages, each with a number and the marks of when it was written."""
+    """SQLite's write-ahead log: a header with its checksum, and pages, each with its number and the marks of its transaction."""
     header = stream.read(32)
     _, version, page = struct.unpack(">III", header[:12])
     order = ">" if header[3] & 1 else "<"
@@ -238,7 +239,7 @@ def _compute_wal_checksum(data: bytes, order: str) -> tuple[int, int]:
 
 
 def _is_rollback_journal(stream: IO[bytes], size: int, path: Path | None) -> bool:
-    """SQLite's journal: parts that begin at a sector with a header, and pages as they were, each with its number and a checksum."""
+    """SQLite's journal: parts with a header that begin at a sector, and former pages, each with its number and a checksum."""
     at, sign = 0, stream.read(8)
     while at < size:
         stream.seek(at)
@@ -247,7 +248,7 @@ def _is_rollback_journal(stream: IO[bytes], size: int, path: Path | None) -> boo
         if header[:8] not in (sign, bytes(8)) or not (_is_page_size(sector) and _is_page_size(page)):
             return False
         fitting = max(size - at - sector, 0) // (page + 8)
-        known = count if 0 < count <= fitting else fitting  # a part that is still written does not say how many
+        known = count if 0 < count <= fitting else fitting  # a part still being written lacks its count
         at += sector
         for _ in range(known):
             stream.seek(at + 4)
@@ -276,4 +277,4 @@ _STRUCTURES: Mapping[str, Callable[[IO[bytes], int, Path | None], bool]] = {
 }
 _IN_PARTS = ("checksums", "deletion vector", "sqlite journal", "sqlite wal")
 PLAIN = frozenset(_STRUCTURES)
-"""Kinds that hold nothing but what the search over their raw bytes sees."""
+"""Kinds that hold nothing but what a search of their raw bytes sees."""

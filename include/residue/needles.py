@@ -1,7 +1,7 @@
-"""What is looked for of an identifier: its forms in text, its encodings, its unkeyed hashes, its number.
+"""What is searched for to find an identifier: its forms in text, its encodings, its unkeyed hashes, its number.
 
-Forms that are long enough to be nobody else's by chance are looked for in every byte. The others (a member's number 12140) only in the
-columns of their domain; hashes of them everywhere, since these are long again.
+Forms too long to occur by chance are searched for in every byte. Shorter ones (a member's number 12140) are searched for only in the
+columns of their domain, but their hashes, which are long again, everywhere.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from urllib.parse import quote, quote_plus
 from residue.result import Needle
 
 LEAST = 8
-"""Characters, or bytes of an encoding, from which on a form is looked for everywhere."""
+"""The length in characters, or bytes of an encoding, from which a form is searched for everywhere."""
 LEAST_DIGITS = 9
-"""The same for digits alone: nine of them come by chance once in a billion places."""
+"""The same for digits alone: nine given digits occur by chance once in a billion places."""
 TIMED = "in its time"
-"""The kind of needles that are looked for in rows that tell their time."""
+"""The kind of needles that are searched for in rows with a time."""
 JAVA_DOUBLE = "java double"
-"""The kind of a long number as Spark and Java write it with a fraction: a form beside others, that may be short."""
+"""The kind of a long number as Spark and Java write it with a fraction: an additional form, which may be short."""
 ENCODED = frozenset({"base64", "hex", "md5", "sha1", "sha256"})
-"""The kinds of needles that are letters of base64, which may be broken into lines."""
+"""The kinds of needles that consist of base64 letters, which may be broken into lines."""
 STATISTICS = 32
-"""How many characters the statistics of a Delta table keep."""
+"""How many characters of a text Delta's statistics keep."""
 
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
 _PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
@@ -50,11 +50,10 @@ def build_needles(
     columns_of_domain: Mapping[str, Iterable[str]] | None = None,
     encodings: Iterable[str] = (),
 ) -> list[Needle]:
-    """The needles of identifiers, given as (domain, value). columns_of_domain: where values of a domain stand, also under other names.
+    """Builds the needles of identifiers given as (domain, value). columns_of_domain: further columns that hold a domain's identifiers.
 
-    encodings: of text, that are to be expected beside the usual ones.
-
-    A short value of a domain without columns is looked for in a column of the domain's own name.
+    encodings: text encodings to expect besides the usual ones. A short value of a domain without columns is searched for in a column
+    with the domain's own name.
     """
     columns = {domain: frozenset(names) for domain, names in (columns_of_domain or {}).items()}
     others = tuple(dict.fromkeys((*_EIGHT_BIT, *encodings)))
@@ -62,13 +61,14 @@ def build_needles(
     for domain, value in identifiers:
         for needle in _build_identifier_needles(domain, value, columns.get(domain) or frozenset({domain}), others):
             plain: bytes | int = needle.value.lower() if needle.fold and isinstance(needle.value, bytes) else needle.value
-            # The plainest form comes first. The same characters of base64 are others by what may stand beside them.
+            # The plainest form comes first. The same base64 characters are different needles if the bytes beside them must
+            # differ.
             found.setdefault((plain, needle.columns, needle.before, needle.after), needle)
     return list(found.values())
 
 
 def build_timed_needle(domain: str, value: str, times: Iterable[tuple[str | None, str | None]]) -> Needle:
-    """The needle of an identifier that was the person's at these times alone (ISO 8601, from and until)."""
+    """Builds the needle of an identifier that was the person's only at these times (ISO 8601, from and until)."""
     spans = tuple((_parse_epoch_microseconds(since), _parse_epoch_microseconds(until)) for since, until in times)
     return Needle(domain, TIMED, value.strip().encode(), times=spans)
 
@@ -93,7 +93,7 @@ def _build_identifier_needles(domain: str, value: str, columns: frozenset[str], 
 
 
 def _list_text_forms(value: str) -> Iterator[tuple[str, str]]:
-    """The texts that mean the same identifier, each once."""
+    """The texts that stand for the same identifier, each once."""
     trimmed = value.strip()
     wide = [("raw", value), ("trimmed", trimmed), ("folded", trimmed.casefold()), ("upper", trimmed.upper())]
     wide += [(form.lower(), unicodedata.normalize(form, text)) for form in ("NFC", "NFD", "NFKC") for _, text in tuple(wide[1:3])]
@@ -112,12 +112,12 @@ def _list_text_forms(value: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_distinctive_text(text: str) -> bool:
-    """Whether a text is nobody else's by chance."""
+    """Whether a text is too long to occur by chance."""
     return len(text) >= (LEAST_DIGITS if text.isdecimal() else LEAST)
 
 
 def _build_text_needles(domain: str, kind: str, text: str, columns: frozenset[str], encodings: Sequence[str]) -> Iterator[Needle]:
-    """A form as it stands in text, and as other syntaxes write it."""
+    """A form as it appears in text, and as other syntaxes write it."""
     data, whole = text.encode(), text.isdecimal()
     if not _is_distinctive_text(text):
         yield Needle(domain, kind, data, columns, fold=True, whole=whole)
@@ -147,7 +147,7 @@ def _encode_wide_and_hex(text: str) -> Iterator[tuple[str, bytes]]:
 
 
 class _Base64Part(NamedTuple):
-    """Characters of base64 that hold nothing but bits of some data, and those beside them that may hold the first and last of these bits."""
+    """Base64 characters that depend only on the data, and the characters beside them that may hold the data's first and last bits."""
 
     data: bytes
     before: bytes
@@ -155,9 +155,9 @@ class _Base64Part(NamedTuple):
 
 
 def _list_base64_parts(data: bytes) -> Iterator[_Base64Part]:
-    """What stands in base64 text wherever the data stand in what was encoded.
+    """The base64 characters that appear wherever the data are within what was encoded.
 
-    The characters at both ends hold bits of what is beside the data, too; without the bits of the data in them 7000000001 is 7000000000.
+    The characters at both ends also hold bits of the adjacent data. Without the data's bits in them, 7000000001 would equal 7000000000.
     """
     for before in range(_ALIGNMENTS):
         first, end = before * 8, (before + len(data)) * 8
@@ -173,7 +173,7 @@ def _list_base64_parts(data: bytes) -> Iterator[_Base64Part]:
 
 
 def _find_base64_characters(bits: str) -> bytes:
-    """The characters of base64 that begin with these bits (`.` for any), of either alphabet; none where there are no bits."""
+    """The base64 characters of either alphabet that match these bits (`.` for any); none if there are no bits."""
     if not bits:
         return b""
     found = bytes(char for number, char in enumerate(_ALPHABET) if re.match(bits, f"{number:06b}"))
@@ -181,7 +181,7 @@ def _find_base64_characters(bits: str) -> bytes:
 
 
 def _build_hash_needles(domain: str, text: str) -> Iterator[Needle]:
-    """Hashes that no key protects: whoever can guess the value can tell it from them."""
+    """Unkeyed hashes: whoever can guess the value can recognise it by them."""
     for algorithm in ("md5", "sha1", "sha256"):
         digest = hashlib.new(algorithm, text.encode(), usedforsecurity=False).digest()
         yield Needle(domain, algorithm, digest.hex().encode(), fold=True)
@@ -190,7 +190,7 @@ def _build_hash_needles(domain: str, text: str) -> Iterator[Needle]:
 
 
 def _build_number_needles(domain: str, text: str, columns: frozenset[str]) -> Iterator[Needle]:
-    """The number that an identifier is: compared with the numbers of tables, and as bytes of state files."""
+    """An identifier as a number, to be compared with the numbers of tables, and as the bytes of state files."""
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text) or int(text) not in _INT64:
         return
     number, everywhere = int(text), _is_distinctive_text(text.lstrip("+-0"))
@@ -202,5 +202,5 @@ def _build_number_needles(domain: str, text: str, columns: frozenset[str]) -> It
         yield Needle(domain, "float64", struct.pack(f"{order}d", number))
     digits = str(abs(number))
     java = f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"  # as Spark and Java write a DOUBLE
-    # A round number is short here (7.0E9), and then many have it by chance.
+    # A round number is short in this form (7.0E9), so many others match it by chance.
     yield Needle(domain, JAVA_DOUBLE, java.encode(), None if len(java) >= LEAST else columns, whole=True)

@@ -1,4 +1,4 @@
-"""A file, and what is in it: which decoder opens it, what that finds in turn, and what nothing opens."""
+"""Opens a file and everything inside it: chooses a decoder for each part, and reports what nothing opens."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from residue.parts import CHUNK, PartedStream, SearchedStream
 
 _TEXT = (None, *parts.WIDE)
 DEPTH = 4
-"""How deep things are opened within others: a log in a gzip in a zip in a tar. What lies deeper is not read, and said so."""
+"""How deep nested content is opened, such as a log in a gzip in a zip in a tar. Anything deeper is reported as unread."""
 _MOMENT = 0.2
-"""Seconds after which a file is looked at again that has not the structure that it should have."""
+"""Seconds after which a file without the expected structure is examined again."""
 _STREAMS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
     "gzip": compressed.decompress_gzip,
     "bzip2": compressed.decompress_bzip2,
@@ -46,7 +46,7 @@ _COLUMNAR: dict[str, Callable[[IO[bytes], Inspection], None]] = {
 
 
 def search_file(path: Path, inspection: Inspection) -> int:
-    """Search a file: its bytes as they are, and what its decoder makes of them. Returns its size in bytes."""
+    """Searches a file: its raw bytes, and the output of its decoder. Returns its size in bytes."""
     with path.open("rb") as stream:
         head = stream.read(kinds.HEAD)
         stream.seek(0)
@@ -55,12 +55,12 @@ def search_file(path: Path, inspection: Inspection) -> int:
 
 
 def search_contained_bytes(content: bytes, name: str, inspection: Inspection, depth: int) -> None:
-    """Search what lies within something else."""
+    """Searches content that lies within something else."""
     _search_stream_by_kind(io.BytesIO(content), content[: kinds.HEAD], name, inspection, depth, None)
 
 
 def is_container_kind(kind: str | None) -> bool:
-    """Whether a cell of this kind is a file of its own, that is opened or known to be closed, rather than a value."""
+    """Whether a cell of this kind is a file in itself, openable or known not to be, rather than a value."""
     return kind in _STREAMS or kind in _COLUMNAR or kind in ("zip", "tar", "sqlite", "pickle", "encrypted parquet", *parts.WIDE)
 
 
@@ -72,7 +72,7 @@ def _search_stream_by_kind(
         return
     kind = kinds.detect_file_kind(head, name)
     if kind in kinds.PLAIN and not _is_confirmed_after_retry(str(kind), stream, path):
-        kind = None  # it is only called so
+        kind = None  # only its name suggests this kind
     if kind in _TEXT:
         parts.search_text_stream(stream, head, name, inspection, kind)
         return
@@ -92,7 +92,7 @@ def _search_stream_by_kind(
 
 
 def _is_confirmed_after_retry(kind: str, stream: IO[bytes], path: Path | None) -> bool:
-    """Whether something has the structure of its kind; of a file that a living database may be writing, a moment later."""
+    """Whether content has the structure of its kind. A file that a live database may be writing is tried again a moment later."""
     if kinds.has_confirmed_structure(kind, stream, path):
         return True
     if path is None:
@@ -104,14 +104,14 @@ def _is_confirmed_after_retry(kind: str, stream: IO[bytes], path: Path | None) -
 def _decode_seekable_stream(
     kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int, path: Path | None
 ) -> None:
-    """Have a decoder open what can be read at any place."""
+    """Lets a decoder open content that can be read at any position."""
     stream.seek(0)
     if kind in _COLUMNAR:
         _COLUMNAR[kind](stream, inspection)
     elif kind == "sqlite":
         databases.search_sqlite_database(path, None if path else stream.read(), inspection)
     elif kind == "rocksdb table":
-        # Keys and values, each put together from what the file keeps apart.
+        # Keys and values, put together from the parts that the file stores separately.
         inspection.several("rocksdb table", (part for entry in databases.read_rocksdb_table(stream) for part in entry))
         state_rows.search_state_store_table(path, databases.read_rocksdb_table(stream), inspection)
     elif kind == "rocksdb log":
@@ -129,7 +129,7 @@ def _decode_seekable_stream(
 
 
 def _search_pickle(stream: IO[bytes], inspection: Inspection) -> None:
-    """Texts and bytes that operations are given; bytes may be files of their own."""
+    """Searches the texts and bytes that pickle operations are given; the bytes may be files themselves."""
     given = list(kinds.read_pickle_arguments(stream))
     packed = [bytes(one) for one in given if isinstance(one, bytes | bytearray)]
     inspection.several("pickle", [*(one.encode("utf-8", "surrogatepass") for one in given if isinstance(one, str)), *packed])
@@ -144,13 +144,13 @@ def _search_raw_bytes(stream: IO[bytes], inspection: Inspection, decoder: str) -
 
 
 def _search_compressed_stream(kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int) -> None:
-    """A compressed stream: its own bytes are searched while they are read, and what comes out of it is opened in turn."""
+    """Searches a compressed stream's own bytes while they are read, and opens what it decompresses to."""
     source = SearchedStream(stream, inspection)
     inner = PartedStream(_STREAMS[kind](source), inspection, kind)  # type: ignore[arg-type]
     try:
         head = inner.peek(kinds.HEAD)
         if kind == "lz4-java" and kinds.detect_file_kind(head, "") is None:
-            # Rows and records of Spark, as they are in memory: state, shuffled and spilt blocks, event logs.
+            # Spark's rows and records as they are in memory: state, shuffled and spilt blocks, event logs.
             _search_raw_bytes(inner, inspection, "spark blocks")  # type: ignore[arg-type]
         else:
             _search_extracted_stream(inner, head, _strip_compression_suffix(name), inspection, depth + 1)
@@ -159,7 +159,7 @@ def _search_compressed_stream(kind: str, stream: IO[bytes], name: str, inspectio
 
 
 def _search_extracted_stream(stream: PartedStream, head: bytes, name: str, inspection: Inspection, depth: int) -> None:
-    """What came out of something: in parts where these suffice, in memory where a decoder needs it whole."""
+    """Searches extracted content: in parts where possible, in memory if a decoder needs all of it."""
     kind = kinds.detect_file_kind(head, name)
     if kind in _STREAMS or kind in _TEXT:
         _search_stream_by_kind(stream, head, name, inspection, depth, None)  # type: ignore[arg-type]
@@ -209,5 +209,5 @@ def _search_archive_member(opened: IO[bytes], name: str, inspection: Inspection,
 
 
 def _strip_compression_suffix(name: str) -> str:
-    """What a compressed file is called when it is not."""
+    """The name of a compressed file without its suffix."""
     return re.sub(r"\.(gz|bz2|xz|zst|lz4|snappy|sz|deflate)\Z", "", name)

@@ -1,6 +1,6 @@
-"""What is read and searched a part at a time: streams as files, what a decoder gives bit by bit, and text of any encoding.
+"""Content that is read and searched in parts: streams, the output of decoders, and text in any encoding.
 
-Text that has a wide encoding, or one that its source declares, is searched a second time as UTF-8, since needles are.
+Text in a wide encoding, or in one that its source declares, is searched a second time as UTF-8, the encoding of needles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from residue.delimited_rows import TextDialect
 from residue.inspection import Inspection, SearchFeed
 
 CHUNK = 1 << 20
-"""Bytes that are read at once."""
+"""How many bytes are read at once."""
 
 
 class SearchedStream(io.RawIOBase):
@@ -26,40 +26,40 @@ class SearchedStream(io.RawIOBase):
         self._stream, self._feed = stream, inspection.stream("raw bytes")
 
     def readable(self) -> bool:
-        """It is read only."""
+        """True: it can only be read."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; all that follow, without a size."""
+        """Returns the next bytes, or without a size all that remain."""
         data = self._stream.read(size)
         self._feed.feed(data)
         return data
 
     def rest(self) -> None:
-        """Search what no decoder has read, too."""
+        """Searches what no decoder has read."""
         while self.read(CHUNK):
             pass
         self._feed.close()
 
 
 class PartedStream(io.RawIOBase):
-    """What comes in parts of any length, as a file that is read from its start to its end. An error of a decoder ends it, and is told."""
+    """A decoder's parts, of any length, as a file that can be read once. An error of the decoder ends it and is reported."""
 
     def __init__(self, parts: Iterator[bytes], inspection: Inspection, kind: str) -> None:
         self._parts, self._inspection, self._kind = parts, inspection, kind
         self._there = bytearray()
 
     def readable(self) -> bool:
-        """It is read only."""
+        """True: it can only be read."""
         return True
 
     def peek(self, size: int) -> bytes:
-        """The next bytes, which stay."""
+        """Returns the next bytes without consuming them."""
         self._more(size)
         return bytes(self._there[:size])
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes; all that follow, without a size."""
+        """Returns the next bytes, or without a size all that remain."""
         self._more(size)
         data = bytes(self._there if size < 0 else self._there[:size])
         del self._there[: len(data)]
@@ -80,11 +80,11 @@ class PartedStream(io.RawIOBase):
 
 
 WIDE = ("utf-16", "utf-32")
-"""Kinds of text that is told by its byte order mark."""
+"""Kinds of text that a byte order mark identifies."""
 
 
 def search_text_stream(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, kind: str | None) -> None:
-    """Search text; say so where it is none, since nothing here can read that."""
+    """Searches text, and reports content that is no text, which nothing here can read."""
     dialect = inspection.root.dialect_at(inspection.path)
     comma = kinds.has_delimited_suffix(name) or (dialect is not None and dialect.in_rows)
     decoder = "csv" if comma else "json" if head.lstrip()[:1] in (b"{", b"[") else "text"
@@ -103,13 +103,13 @@ def search_text_stream(stream: IO[bytes], head: bytes, name: str, inspection: In
 
 
 def _find_declared_encoding(dialect: TextDialect | None) -> str | None:
-    """The encoding that a source declares, where it is another than UTF-8 or a part of it."""
+    """The encoding that a source declares, if it is not UTF-8 or a subset of it."""
     name = codecs.lookup(dialect.encoding).name if dialect else "utf-8"
     return None if name in ("utf-8", "ascii", "utf-8-sig") else name
 
 
 def _search_transcoded_text(stream: IO[bytes], encoding: str, inspection: Inspection, feed: SearchFeed) -> bool:
-    """Search the bytes as they are, and as UTF-8. Returns whether it is text as far as it could be read."""
+    """Searches the bytes as they are and as UTF-8. Returns whether they are text, as far as they could be read."""
     raw, decoder, bare = inspection.stream("raw bytes", text=False), codecs.getincrementaldecoder(encoding)(), True
     more, broken = True, False
     while more:

@@ -1,6 +1,6 @@
-"""What a scan looks for and where, and what it found. Nothing of it is ever written as it is: it holds paths and identifiers.
+"""What a scan searches for and where, and what it found. These objects hold paths and identifiers, so they are never written as they are.
 
-As rows that may be shown it is places and counts, and no name that is itself a hit.
+The rows that may be shown have places and counts, and no name that is itself a hit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from residue.delimited_rows import TextDialect
 
 @dataclass(frozen=True)
 class TextFileFormat:
-    """How text files below a folder of a root are written. below: relative to the root. pattern: of their names (fnmatch)."""
+    """How text files below a folder of a root are written. below: the folder, relative to the root. pattern: of file names (fnmatch)."""
 
     below: str
     pattern: str = "*"
@@ -25,10 +25,10 @@ class TextFileFormat:
 
 @dataclass(frozen=True)
 class TableClock:
-    """How the rows of a table tell whose they are and of what time. below: its folder, relative to the root, or absolute before it is in one.
+    """Where a table's rows have their subject and time. below: its folder, relative to the root, or absolute until a root contains it.
 
-    subject: the column of identifiers of the domain. at: the column of the time; None where no reader here can tell it. per_second: how many
-    units of a number are a second.
+    subject: the column with identifiers of the domain. at: the column of the time; None if no reader here can interpret it. per_second:
+    how many units of a number make a second.
     """
 
     below: str
@@ -40,7 +40,7 @@ class TableClock:
 
 @dataclass(frozen=True)
 class ScanRoot:
-    """A file or a folder that is scanned whole, but for what lies below `without` (absolute paths). name: what a certificate calls it."""
+    """A file or folder that is scanned whole, except for what lies below `without` (absolute paths). name: its name in certificates."""
 
     name: str
     path: str
@@ -49,11 +49,11 @@ class ScanRoot:
     clocks: tuple[TableClock, ...] = ()
 
     def clock_at(self, path: str) -> TableClock | None:
-        """How the table tells its times that a file at a path (relative to the root) is of."""
+        """The clock of the table that the file at a path (relative to the root) belongs to."""
         return next((one for one in self.clocks if not one.below or path.startswith(f"{one.below}/")), None)
 
     def dialect_at(self, path: str) -> TextDialect | None:
-        """How the file at a path (relative to the root) is written, where that was said: by the deepest folder, then by its name."""
+        """The dialect declared for the file at a path (relative to the root): that of the deepest folder, then of the name."""
         found = [one for one in self.written if not one.below or path.startswith(f"{one.below}/")]
         name = path.rpartition("/")[2]
         best = max(found, key=lambda one: (len(one.below), fnmatch(name, one.pattern)), default=None)
@@ -62,13 +62,13 @@ class ScanRoot:
 
 @dataclass(frozen=True)
 class Needle:
-    """What is looked for. domain: which kind of identifier it was made of; kind: how (raw, hex, sha256, ...).
+    """What is searched for. domain: the kind of identifier it was made from; kind: the form (raw, hex, sha256, ...).
 
-    value: bytes, or a number, which is compared with the numbers of columns. columns: where alone it is looked for; None: everywhere.
-    fold: letters of either case are the same (ASCII). whole: no digit may stand beside it, as it would be another number.
-    times: from when until when it was the person's, in microseconds since 1970: it is looked for in rows alone that tell their time.
-    shared: it was others', too, so that finding it says nothing of the person.
-    of: whose it is, where several are looked for at once. before, after: the bytes of which one stands right beside it, unless nothing does.
+    value: bytes, or a number to compare with the numbers of columns. columns: the only columns to search; None means everywhere. fold:
+    ASCII case does not matter. whole: no digit may stand beside it, since that would make another number. times: when it was the
+    person's, in microseconds since 1970; it is then searched for only in rows with a time. shared: it was also others', so finding it
+    says nothing about the person. of: the person it belongs to, if several are searched for at once. before, after: bytes of which one
+    must stand right beside it, unless nothing does.
     """
 
     domain: str
@@ -84,13 +84,13 @@ class Needle:
     after: bytes = b""
 
     def __repr__(self) -> str:
-        return f"Needle({self.domain}, {self.kind})"  # never the value: a traceback is text, too
+        return f"Needle({self.domain}, {self.kind})"  # never the value: a traceback is text too
 
 
 class Hit(NamedTuple):
-    """What was found in one file by one decoder. path: relative to the root. control: whether it is of the canary; times: how often.
+    """What one decoder found in one file. path: relative to the root. control: whether it is of the canary; times: how often.
 
-    shared: whether it may as well be somebody else's. of: whose needle it was.
+    shared: whether it may be somebody else's. of: the person whose needle it was.
     """
 
     root: str
@@ -106,7 +106,7 @@ class Hit(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A file, or a part of it, that no decoder opened. of: for whom alone that matters, where it does not for everybody."""
+    """A file, or part of one, that no decoder opened. of: the only person for whom that matters, if not for everybody."""
 
     root: str
     path: str
@@ -116,7 +116,7 @@ class Unread(NamedTuple):
 
 @dataclass
 class DecoderTotals:
-    """How much one decoder had to read. bytes: as they were given to the search."""
+    """How much one decoder read. bytes: how many it passed to the search."""
 
     files: int = 0
     bytes: int = 0
@@ -124,7 +124,7 @@ class DecoderTotals:
 
 @dataclass
 class ScanResult:
-    """What a scan found. needles: how many, by whose they are and of which kind; missing: roots that are not there (and so hold nothing)."""
+    """The findings of a scan. needles: how many, by person and kind; missing: roots that do not exist, and so hold nothing."""
 
     hits: list[Hit] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
@@ -138,14 +138,14 @@ class ScanResult:
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many needles there were of each kind."""
+        """The number of needles of each kind."""
         found: Counter[str] = Counter()
         for (_, kind), count in self.needles.items():
             found[kind] += count
         return dict(sorted(found.items()))
 
     def about(self, *whose: str) -> ScanResult:
-        """The same scan, as if it had been for these alone, of all that were looked for at once."""
+        """The part of the scan that concerns only these of the people searched for."""
         needles = Counter({key: count for key, count in self.needles.items() if key[0] in whose})
         hits = [hit for hit in self.hits if hit.of in whose]
         return replace(self, hits=hits, unread=[one for one in self.unread if one.of in ("", *whose)], needles=needles)
@@ -159,11 +159,11 @@ class ScanResult:
         return [hit for hit in self.hits if hit.control]
 
     def of_others(self) -> int:
-        """How often something was found that may as well be somebody else's."""
+        """How often something was found that may be somebody else's."""
         return sum(hit.times for hit in self.hits if hit.shared)
 
     def add(self, others: Sequence[ScanResult]) -> None:
-        """Take over what parts of the scan found."""
+        """Adds the findings of parts of the scan."""
         for other in others:
             self.hits += other.hits
             self.unread += other.unread
@@ -180,7 +180,7 @@ UNREAD_COLUMNS = ("root", "file", "reason")
 
 
 def count_hits_by_place(result: ScanResult) -> list[dict[str, Any]]:
-    """How often something of the people was found, by root, file, decoder and column."""
+    """The number of hits of the people, by root, file, decoder and column."""
     counted: Counter[tuple[str, str, str, str]] = Counter()
     for hit in result.of_person():
         counted[hit.root, hide_path_of_hit(result, hit.root, hit.path), hit.decoder, hit.column] += hit.times
@@ -196,6 +196,6 @@ def list_unread_files(result: ScanResult) -> list[dict[str, Any]]:
 
 
 def hide_path_of_hit(result: ScanResult, root: str, path: str) -> str:
-    """A path, to be shown. A name that is itself a hit is not."""
+    """A path that may be shown: a name that is itself a hit is replaced."""
     named = (hit.path for hit in result.hits if hit.decoder == "names" and hit.root == root)
     return "(its name is a hit)" if any(path == one or path.startswith(f"{one}/") for one in named) else path

@@ -1,9 +1,10 @@
-"""Finding many byte patterns at once, at a speed that does not depend on how many there are.
+"""Finds many byte patterns at once, at a speed that does not depend on their number.
 
-Every pattern of at least `width + 3` bytes covers a whole word of `width` bytes that begins at a multiple of four, wherever it stands.
-So it suffices to look at these words: each is hashed, and a table says whether some pattern has such a word. What passes is compared.
+Wherever a pattern of at least `width + 3` bytes stands, it covers a whole word of `width` bytes at an offset that is a multiple of
+four. So it suffices to look at these words: each is hashed, and a table says whether some pattern has such a word. Words that pass are
+compared with the patterns.
 
-What stands beside characters of base64, past the breaks of its lines and the escapes of other syntaxes.
+Also finds what stands beside base64 characters, across line breaks and the escapes of other syntaxes.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 REACH = 16
-"""Bytes that are looked at on either side."""
+"""How many bytes are examined on either side."""
 BREAKING = b"\r\n\\%"
-"""What may begin a break after base64 or an escaped letter of it: `\\/`, `%2F`."""
+"""What may begin a break after base64, or an escaped base64 letter: `\\/`, `%2F`."""
 INDENTING = b" \t"
 """What lines may begin with."""
 ESCAPING = b"\\%"
-"""What begins an escape."""
+"""What escapes begin with."""
 _BREAK = rb"(?:[ \t]*(?:\\*[\r\n]|\\+[rn]|%0[aAdD])[ \t]*)*"
 _SLASH, _PLUS = rb"(?P<slash>(?:%|\\+u00)2[fF]|\\*/)", rb"(?P<plus>(?:%|\\+u00)2[bB])"
 _LETTER = rb"(?:" + _SLASH + b"|" + _PLUS + rb"|(?<!\\)(?<!%)(?<!%.)(?P<letter>[A-Za-z0-9+_-]))"
@@ -32,12 +33,12 @@ _BEFORE = re.compile(_LETTER + _BREAK + rb"\\*\Z", re.DOTALL)
 
 
 def _find_base64_letter_after(beside: bytes) -> int | None:
-    """The letter by which base64 goes on in the bytes after some of it; None where these do not tell."""
+    """The next base64 letter in the bytes that follow; None if they do not show one."""
     return _decode_matched_letter(_AFTER.match(beside))
 
 
 def _find_base64_letter_before(beside: bytes) -> int | None:
-    """The letter that base64 had last in the bytes before some of it; None where these do not tell."""
+    """The last base64 letter in the bytes that precede; None if they do not show one."""
     return _decode_matched_letter(_BEFORE.search(beside))
 
 
@@ -49,30 +50,31 @@ def _decode_matched_letter(found: re.Match[bytes] | None) -> int | None:
 
 _STEP = 4
 _BLOCK = 1 << 17
-"""Bytes that are hashed at once: so many that the arrays stay in the cache."""
+"""How many bytes are hashed at once: few enough that the arrays stay in the cache."""
 _BITS = 18
-"""Bits of the hashes at least: the table then has 256 KiB, and few words pass it by chance."""
+"""The least number of bits in a hash: the table then has 256 KiB, and few words pass it by chance."""
 _CASE = 0x20
 _FOLD = np.uint32(0x20202020)
 _K1, _K2 = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
 _AT_ONCE = 1 << 14
 _LEAST = 7
 _WIDE = 10
-"""Patterns of so many bytes are found by seven of them, shorter ones by fewer."""
+"""Patterns of this many bytes are found by words of seven bytes, shorter patterns by shorter words."""
 _LONG = 12
-"""Digits from which on a number is nobody else's, also within a longer one."""
+"""The number of digits from which a number does not occur by chance, even within a longer one."""
 _DIGITS = np.zeros(256, np.bool_)
 _DIGITS[48:58] = True
 _BREAKING, _ESCAPING, _INDENTING = (np.isin(np.arange(256), list(some)) for some in (BREAKING, ESCAPING, INDENTING))
 
 Words: TypeAlias = Any
-"""An array of numpy; its operators lose the types of what they are given."""
+"""An array of numpy. Its operators lose the types of their operands."""
 
 
 class BytePattern(NamedTuple):
-    """Bytes to find. fold: letters of either case; whole: not between digits.
+    """Bytes to find. fold: in upper or lower case; whole: not between digits.
 
-    before, after: of base64, one of these letters beside it, past a break of lines or an escape; or nothing that tells; b"": any.
+    before, after: for base64, letters of which one must stand beside it, perhaps past a line break or an escape, unless nothing shows a
+    letter; b"" allows any.
     """
 
     data: bytes
@@ -93,7 +95,7 @@ class PatternOccurrence(NamedTuple):
 class _PatternGroup:
     """Patterns that are found by words of one width.
 
-    table: by hash, whether a word with it is sought; sought: these words, sorted; entries: for each, the patterns with it.
+    table: by hash, whether a word with it is searched for; sought: these words, sorted; entries: for each, the patterns with it.
     """
 
     mask: np.uint32
@@ -104,14 +106,14 @@ class _PatternGroup:
 
 
 class _AlikePatterns:
-    """Patterns with the same word at the same offset, and of the same length. Identifiers that are counted up are many of them."""
+    """Patterns of one length with the same word at the same offset. Consecutive identifiers give many of these."""
 
     def __init__(self, offset: int, fold: bool) -> None:
         self.offset, self.fold = offset, fold
         self.numbers: dict[bytes, list[int]] = {}
 
     def found(self, starts: Words, data: npt.NDArray[np.uint8]) -> Iterator[tuple[int, Words]]:
-        """Which patterns begin at these places indeed: their numbers, and where each is."""
+        """Which patterns really begin at these places: their numbers, and the place of each."""
         length = len(next(iter(self.numbers)))
         starts = starts[(starts >= 0) & (starts + length <= len(data))]
         if len(self.numbers) == 1:
@@ -131,7 +133,7 @@ class _AlikePatterns:
         yield from ((number, np.array(places, np.int64)) for number, places in met.items())
 
     def _verified(self, wanted: npt.NDArray[np.uint8], starts: Words, data: npt.NDArray[np.uint8]) -> Words:
-        # What is beside the word first: the word itself is known to be the same, letter case apart.
+        # Compares what is beside the word first: the word itself is known to be the same, apart from case.
         for position in (*range(self.offset), *range(len(wanted) - 1, self.offset - 1, -1)):
             if not len(starts):
                 return starts
@@ -141,7 +143,7 @@ class _AlikePatterns:
 
 
 class PatternSearch:
-    """A compiled set of patterns. Each must have 7 bytes at least."""
+    """A compiled set of patterns. Each must have at least 7 bytes."""
 
     def __init__(self, patterns: Sequence[BytePattern]) -> None:
         short = next((one for one in patterns if len(one.data) < _LEAST), None)
@@ -187,15 +189,15 @@ class PatternSearch:
     def find(
         self, data: npt.NDArray[np.uint8], cells: npt.NDArray[Any] | None = None, beside: bool = False
     ) -> list[PatternOccurrence]:
-        """Every occurrence. cells: where the cells begin that the data consist of, and their end; none reaches over two cells.
+        """Finds every occurrence. cells: offsets of the cells in the data, and their end; no occurrence spans two cells.
 
-        beside: whether digits may stand beside a whole pattern that is long enough to be nobody else's all the same.
+        beside: whether digits may stand beside a whole pattern that is too long to occur by chance.
         """
         if not self._groups or len(data) < _LEAST:
             return []
         found: set[PatternOccurrence] = set()
         for start in range(0, len(data), _BLOCK):
-            # Words and comparisons reach a little further than the block does.
+            # Words and comparisons reach a little beyond the block.
             part = data[start : start + _BLOCK + 2 * _STEP]
             if len(part) < _BLOCK + 2 * _STEP:
                 part = np.concatenate([part, np.zeros(3 * _STEP - len(part) % _STEP, np.uint8)])
@@ -208,7 +210,7 @@ class PatternSearch:
     def _candidates(
         self, group: _PatternGroup, words: Words, data: npt.NDArray[np.uint8], start: int
     ) -> Iterator[tuple[int, Words]]:
-        """Patterns by their numbers, and where each is."""
+        """Candidate patterns by number, with the place of each."""
         places = np.flatnonzero(group.table[_hash_words(words, group.mask, group.shift)])
         if not len(places):
             return
@@ -221,7 +223,7 @@ class PatternSearch:
                 yield from alike.found(at - alike.offset, data)
 
     def _alone(self, number: int, starts: Words, data: npt.NDArray[np.uint8], cells: Words | None, beside: bool) -> Words:
-        """Of the places of a pattern those that are within one cell and, of a whole one, not between digits."""
+        """The places of a pattern that lie within one cell and, for a whole pattern, not between digits."""
         wanted, _, whole = self._patterns[number]
         if cells is not None and len(starts):
             cell = np.searchsorted(cells, starts, side="right") - 1
@@ -240,13 +242,13 @@ class PatternSearch:
         return starts[~before & ~after]
 
     def _goes_on(self, number: int, starts: Words, first: Words, last: Words, data: npt.NDArray[np.uint8]) -> Words:
-        """Whether what is beside each place of a pattern may be: by the byte right there; by the letter behind it, where base64 is broken."""
+        """Whether the bytes beside each place fit: by the adjacent byte, or the next base64 letter if base64 is broken there."""
         length, size = len(self._patterns[number][0]), len(data)
         may_be_before, may_be_after = self._beside[number]
         before, after = data[np.maximum(starts - 1, 0)], data[np.minimum(starts + length, size - 1)]
         fits_before = (starts <= first) | may_be_before[before] | _BREAKING[before]
         fits_after = (starts + length >= last) | may_be_after[after] | _BREAKING[after]
-        # Before it an escape may end with a letter (`\n`, `%0A`), and a line begin with blanks.
+        # An escape before it may end with a letter (`\n`, `%0A`), and a line may begin with blanks.
         escaped = _ESCAPING[data[np.maximum(starts - 2, 0)]] | _ESCAPING[data[np.maximum(starts - 3, 0)]]
         for place in np.flatnonzero(_BREAKING[before] | _INDENTING[before] | escaped):
             letter = _find_base64_letter_before(data[max(first[place], starts[place] - REACH) : starts[place]].tobytes())
@@ -259,14 +261,14 @@ class PatternSearch:
 
 
 def _build_byte_table(some: bytes) -> npt.NDArray[np.bool_]:
-    """By byte, whether it is one of some; of none, any."""
+    """By byte, whether it is one of those given; if none are given, any is."""
     made = np.full(256, not some)
     made[list(some)] = True
     return made
 
 
 def _hash_words(words: Words, mask: np.uint32, shift: np.uint32) -> Words:
-    """A hash of each word and the masked one after it."""
+    """A hash of each word together with the masked word after it."""
     mixed = words[:-1] * _K1
     after = words[1:] if mask == np.uint32(0xFFFFFFFF) else words[1:] & mask
     mixed ^= after * _K2
@@ -277,12 +279,12 @@ def _hash_words(words: Words, mask: np.uint32, shift: np.uint32) -> Words:
 
 
 def _join_word_pairs(words: Words, places: Words, mask: np.uint32) -> Words:
-    """The word at each place and the masked one after it, as one number."""
+    """Joins the word at each place with the masked word after it into one number."""
     return words[places].astype(np.uint64) | (words[places + 1] & mask).astype(np.uint64) << np.uint64(32)
 
 
 def _find_rarest_offset(data: bytes, width: int) -> int:
-    """Where in a pattern the words begin by which it is found: where they repeat least, as `0000` would be met often."""
+    """The offset of the words by which a pattern is found: where words repeat least, as `0000` would be met often."""
     bases = range(len(data) - width - _STEP + 2)
     return max(bases, key=lambda base: (len(set(data[base : base + width + _STEP - 1])), -base))
 

@@ -1,7 +1,7 @@
-"""The same bytes as another syntax spells them: escapes of JSON resolved, at every depth, and lines of base64 put together.
+"""Decodes other spellings of the same bytes: resolves JSON escapes at every depth, and joins base64 lines.
 
-A needle says what an identifier looks like when all of it is escaped in one way. Any letter may be escaped on its own, and base64 may be
-broken at any place: these are found in what the bytes mean.
+A needle covers an identifier that is escaped as a whole in one way. But any letter may be escaped individually, and base64 may be
+broken anywhere; such cases are found in what the bytes decode to.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ import numpy as np
 import numpy.typing as npt
 
 UNESCAPED, JOINED = "unescaped", "joined base64"
-"""What finds something in what a spelling means: names of decoders."""
+"""The decoder names for hits in decoded spellings."""
 LONGEST = 26
-"""How many bytes a letter takes at most, that is escaped as JSON in JSON in JSON."""
+"""The most bytes that a letter takes, escaped as JSON in JSON in JSON."""
 
 _DEPTH = 4
-"""How often text is taken for JSON within JSON."""
+"""How many levels of JSON within JSON are decoded."""
 _LETTER = rb"[A-Za-z0-9+/_-]"
 _STRONG = re.compile(
     rb"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[rn](?:(?<=" + _LETTER + rb"{20}\\.)|(?<=" + _LETTER + rb"{20}\\\\.))[A-Za-z0-9+/\\])"
 )
-"""What is an escape and nothing else, or may be a break in base64. Where there is none nothing is hidden: needles are as JSON writes them, too."""
+"""Certain escapes, and possible breaks in base64. Without these nothing is hidden, since needles include the form that JSON writes."""
 _ESCAPE = re.compile(rb"((?:\\u[0-9a-fA-F]{4})+)|\\(?:x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))")
 _CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _LEAST_OF_LINE = 20
-"""Characters of base64 that a line ends with at least which the next one continues."""
+"""The least number of base64 characters at the end of a line that the next line continues."""
 _BLANKS = re.compile(rb"[\r\n \t]+")
 _LETTERS = np.isin(np.arange(256), list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"))
 
 
 class Spelling(NamedTuple):
-    """What bytes mean. level: how often escapes were resolved; joined: whether lines were put together, so that only base64 counts there."""
+    """What bytes decode to. level: how many levels of escapes were resolved; joined: whether lines were joined, so only base64 counts."""
 
     level: int
     joined: bool
@@ -42,12 +42,12 @@ class Spelling(NamedTuple):
 
     @property
     def decoder(self) -> str:
-        """What a certificate calls it."""
+        """Its name in certificates."""
         return JOINED if self.joined else UNESCAPED
 
 
 def find_other_spellings(data: bytes) -> Iterator[Spelling]:
-    """Every other reading of some bytes; nothing where they mean themselves."""
+    """Yields every other reading of the bytes; nothing if they have no other."""
     levels = [data, *resolve_escape_levels(data)]
     yield from (Spelling(level, False, meant) for level, meant in enumerate(levels) if level)
     for level, meant in enumerate(levels):
@@ -57,7 +57,7 @@ def find_other_spellings(data: bytes) -> Iterator[Spelling]:
 
 
 def compute_known_length(spelling: Spelling, before: bytes) -> int:
-    """How far into what some bytes mean the meaning of the first of them goes, at least. before: those."""
+    """The least length of what the earlier bytes decode to within the reading. before: the earlier bytes."""
     meant = before
     for level, resolved in enumerate(resolve_escape_levels(before), start=1):
         meant = resolved if level <= spelling.level else meant
@@ -66,12 +66,12 @@ def compute_known_length(spelling: Spelling, before: bytes) -> int:
 
 
 def find_spelled_places(data: npt.NDArray[np.uint8]) -> list[int]:
-    """Where something may be spelled otherwise."""
+    """Where something may have another spelling."""
     return [*(found.start() for found in _STRONG.finditer(data.tobytes())), *_find_base64_breaks(data)]
 
 
 def resolve_escape_levels(data: bytes) -> Iterator[bytes]:
-    """What escaped text means; then what that means, if it is escaped again."""
+    """Yields what escaped text decodes to, and then what that decodes to if it is escaped again."""
     for _ in range(_DEPTH):
         if b"\\" not in data or not _STRONG.search(data):
             return
@@ -88,7 +88,7 @@ def _resolve_escape(escape: re.Match[bytes]) -> bytes:
 
 
 def join_base64_lines(data: bytes) -> bytes | None:
-    """The bytes without the breaks between lines of base64. None where there are none."""
+    """The bytes without the breaks between base64 lines. None if there are no such breaks."""
     if b"\n" not in data and b"\r" not in data:
         return None
     kept, at = [], 0
@@ -102,7 +102,7 @@ def join_base64_lines(data: bytes) -> bytes | None:
 
 
 def _find_base64_breaks(data: npt.NDArray[np.uint8]) -> list[int]:
-    """Where lines end with letters of base64."""
+    """Where lines end with base64 letters."""
     found = np.flatnonzero((data == ord("\n")) | (data == ord("\r")))
     found = found[found >= _LEAST_OF_LINE]
     for before in range(1, _LEAST_OF_LINE + 1):

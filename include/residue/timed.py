@@ -1,4 +1,4 @@
-"""Identifiers that changed hands: rows of a table that has them count where they tell of a time during which the identifier was the person's."""
+"""Identifiers that changed hands: a row with one counts if its time lies in the period when the identifier was the person's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TEXTS = (
 
 
 def count_timed_rows(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
-    """Count the rows of somebody's time. Rows that tell no time count as well; those of a table whose times cannot be read are told of."""
+    """Counts the rows within a person's time. Rows without a time count too; a table whose times cannot be read is reported."""
     clock = inspection.root.clock_at(inspection.path) if inspection.compiled.timed else None
     if clock is None:
         return
@@ -52,7 +52,7 @@ def count_timed_rows(batch: pa.RecordBatch, inspection: Inspection, decoder: str
 
 
 def _convert_to_filterable(column: pa.Array) -> pa.Array:
-    """The same values in a type that can be filtered; texts without blanks around them."""
+    """Converts values to a type that can be filtered, and strips blanks around texts."""
     if pa.types.is_dictionary(column.type):
         return _convert_to_filterable(column.dictionary_decode())
     if any(holds(column.type) for holds in _TEXTS):
@@ -61,7 +61,7 @@ def _convert_to_filterable(column: pa.Array) -> pa.Array:
 
 
 def _match_identifiers(column: pa.Array, needles: Sequence[Needle]) -> Any:
-    """Which values of a plain column are one of the identifiers; None for a type that holds none of them."""
+    """Which values of a flat column are one of the identifiers; None for a type that can hold none."""
     kind, texts = column.type, [_needle_text(one) for one in needles]
     if any(holds(kind) for holds in _NUMBERS):
         numbers = [int(text) for text in texts if re.fullmatch(r"-?[0-9]{1,19}", text) and int(text) in _INT64]
@@ -85,7 +85,7 @@ def _needle_text(needle: Needle) -> str:
 
 
 def _convert_to_epoch_microseconds(value: Any, clock: TableClock) -> int | None:
-    """An instant in microseconds since 1970; None where the row tells none."""
+    """An instant in microseconds since 1970; None if the row has none."""
     if isinstance(value, str):
         value = _parse_iso_instant(value)
     if isinstance(value, date) and not isinstance(value, datetime):
@@ -101,7 +101,7 @@ def _convert_to_epoch_microseconds(value: Any, clock: TableClock) -> int | None:
 
 
 def _parse_iso_instant(text: str) -> datetime | str:
-    """A text as the instant that it tells (ISO 8601, with dashes: digits alone are a number), or as it is."""
+    """Parses a text as an instant (ISO 8601 with dashes; digits alone are a number), or returns it unchanged."""
     try:
         return datetime.fromisoformat(text) if text[4:5] == "-" else text
     except ValueError:
@@ -109,7 +109,7 @@ def _parse_iso_instant(text: str) -> datetime | str:
 
 
 def _is_within_times(at: int | None, needle: Needle) -> bool:
-    """Whether the identifier was the person's then; of a time that is not known it counts as theirs."""
+    """Whether the identifier was the person's then; an unknown time counts as theirs."""
     if at is None:
         return True
     return any((since is None or since <= at) and (until is None or at < until) for since, until in needle.times or ())

@@ -1,6 +1,6 @@
-"""What is scanned: every file and folder below the roots, by name and by content, on as many cores as there are; and rows of tables.
+"""Walks the roots: scans the name and content of every file and folder, on all cores, and the rows of tables.
 
-Rows that somebody else reads, such as those of a table as it is now, are searched as the cells of files are.
+Rows that somebody else reads, such as those of a table's current version, are searched as the cells of files are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from residue.opening import search_file
 from residue.result import Needle, ScanResult, ScanRoot, TableClock, Unread
 
 _SMALL = 64 << 20
-"""Bytes below all roots up to which one process scans them: others would take longer to start."""
+"""If all roots together have at most this many bytes, one process scans them: starting more would take longer."""
 _PART = 64 << 20
 _MOST_FILES = 500
 
@@ -54,7 +54,7 @@ def scan_roots(
     processes: int | None = None,
     heard: HearScan = lambda scanned: None,
 ) -> ScanResult:
-    """Scan the roots for needles, those of the person and those of the canary. processes: by itself as many as there are cores.
+    """Scans the roots for the needles of the people and of the canary. processes: by default as many as there are cores.
 
     heard: is told now and then how far it is.
 
@@ -75,7 +75,7 @@ def scan_roots(
         parts: Iterable[ScanResult] = (_scan_files(batch, roots, compiled) for batch in batches)
         result.add(_hear_of_batches(parts, batches, scanned, heard))
     else:
-        # Not by fork: a process that has a JVM, or Arrow's threads, must not be copied.
+        # No fork: a process with a JVM, or with Arrow's threads, must not be copied.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(wanted, context, _prepare_scan_process, (roots, needles, canary)) as pool:
             result.add(_hear_of_batches(pool.map(_scan_file_batch, batches), batches, scanned, heard))
@@ -98,7 +98,7 @@ def _hear_of_batches(
 
 
 def _resolve_root(root: ScanRoot, result: ScanResult) -> ScanRoot:
-    """A root as it lies on the disk. One that leads nowhere may be a disk that is not mounted now, with all that is on it."""
+    """A root with its links resolved. One that leads nowhere may be on a disk that is not mounted now."""
     path = os.path.realpath(root.path)
     if any(map(_is_dangling_link, (Path(root.path), *Path(root.path).parents))):
         result.unread.append(Unread(root.name, ".", "a link that leads nowhere"))
@@ -106,7 +106,7 @@ def _resolve_root(root: ScanRoot, result: ScanResult) -> ScanRoot:
 
 
 def _is_dangling_link(path: Path) -> bool:
-    """Whether it is a link to nothing. What cannot be looked at is told of when the scan comes to it."""
+    """Whether it is a link to nothing. What cannot be examined is reported when the scan reaches it."""
     try:
         return path.is_symlink() and not path.exists()
     except OSError:
@@ -114,11 +114,11 @@ def _is_dangling_link(path: Path) -> bool:
 
 
 def _walk_roots(roots: Sequence[ScanRoot], compiled: CompiledNeedles, result: ScanResult) -> Iterator[_ListedFile]:
-    """Every file; names of all that is there are searched on the way."""
+    """Yields every file, and searches the names of everything on the way."""
     for number, root in enumerate(roots):
         names: list[tuple[str, bytes]] = []
         for path, relative, status in _walk_below_root(root, result):
-            # The folders above are searched on their own: a name counts once, not for each file below it.
+            # The folders above are searched separately, so that a name counts once and not for each file below it.
             name = os.fsencode(Path(relative).name)
             if stat.S_ISLNK(status.st_mode):
                 name += b"\n" + os.fsencode(Path(path).readlink())
@@ -131,7 +131,7 @@ def _walk_roots(roots: Sequence[ScanRoot], compiled: CompiledNeedles, result: Sc
 
 
 def _walk_below_root(root: ScanRoot, result: ScanResult) -> Iterator[tuple[str, str, os.stat_result]]:
-    """All that is below a root, and the root itself: path, path relative to the root, status. Links are not followed."""
+    """Yields the root and all that is below it: path, path relative to the root, status. Does not follow links."""
     without = {os.path.realpath(path) for path in root.without}
     waiting = [root.path]
     while waiting:
@@ -155,7 +155,7 @@ def _walk_below_root(root: ScanRoot, result: ScanResult) -> Iterator[tuple[str, 
 
 
 def _relative_result_path(path: str, root: ScanRoot) -> str:
-    """What a path is called in a result: below the root; the root by its own name, where it is a file, since names tell kinds."""
+    """A path in results: relative to the root; for a root that is a file its own name, since names show kinds."""
     return os.path.relpath(path, root.path if path != root.path or _is_folder(path) else Path(path).parent)
 
 
@@ -172,7 +172,7 @@ def _leads_within_roots(path: str, roots: Sequence[ScanRoot]) -> bool:
 
 
 def _is_missing_path(path: str) -> bool:
-    """Whether there is nothing of that name. What cannot be looked at is there."""
+    """Whether nothing of that name exists. Something that cannot be examined does exist."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -183,7 +183,7 @@ def _is_missing_path(path: str) -> bool:
 
 
 def _search_path_names(root: ScanRoot, names: Sequence[tuple[str, bytes]], compiled: CompiledNeedles, result: ScanResult) -> None:
-    """Search names, given with their paths: all together, and one by one only where there is something."""
+    """Searches names, given with their paths: all at once, and one by one only if something is found."""
     together = Inspection(compiled, root, ".")
     together.several("names", (name for _, name in names))
     if not together.counts:
@@ -196,7 +196,7 @@ def _search_path_names(root: ScanRoot, names: Sequence[tuple[str, bytes]], compi
 
 
 def _batch_files_by_size(files: Sequence[_ListedFile]) -> Iterator[list[_ListedFile]]:
-    """The files in parts that take about as long, large files first."""
+    """Splits the files into batches that take about equally long, large files first."""
     part: list[_ListedFile] = []
     size = 0
     for one in sorted(files, key=lambda one: -one.size):
@@ -217,7 +217,7 @@ def _scan_files(files: Sequence[_ListedFile], roots: Sequence[ScanRoot], compile
         try:
             size = search_file(Path(one.path), inspection)
         except FileNotFoundError:
-            continue  # gone since it was listed; what took its place is another file
+            continue  # gone since it was listed; another file has replaced it
         except OSError as error:
             inspection.unread(f"the file cannot be read: {error.strerror}")
             size = 0
@@ -253,7 +253,7 @@ def scan_tables(
     needles: Sequence[Needle],
     clocks: Mapping[str, TableClock],
 ) -> ScanResult:
-    """Search the rows of tables. tables: paths by name; read_batches: reads one by its path; clocks: by name, of those that have one.
+    """Searches the rows of tables. tables: paths by name; read_batches: reads one by its path; clocks: by name, for tables that have one.
 
     A hit's path is the table's name.
     """
@@ -264,7 +264,7 @@ def scan_tables(
         try:
             for batch in read_batches(path):
                 columnar.search_record_batch(batch, inspection, DECODER)
-        except Exception as error:  # of any reader's making: a table that cannot be read is not known to be clean
+        except Exception as error:  # of any reader: a table that cannot be read is not known to be clean
             inspection.unread(f"the table cannot be read: {type(error).__name__}")
         inspection.add_to(result)
     return result

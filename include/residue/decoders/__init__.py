@@ -1,1 +1,1 @@
-"""What opens files, by kind."""
+"""The decoders of files, by kind."""

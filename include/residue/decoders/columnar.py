@@ -1,6 +1,6 @@
-"""Parquet, ORC and Arrow files: the values of all columns, dictionaries, the minima and maxima in footers, the metadata that writers leave.
+"""Parquet, ORC and Arrow files: the values of all columns, dictionaries, statistics in footers, and metadata left by writers.
 
-Dictionary pages of Parquet files: what they list no row need have, as where rows were taken out and the dictionary stayed.
+A Parquet dictionary may list values that no row has, for example if rows were removed and the dictionary stayed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from residue.decoders.compressed import read_varint
 from residue.inspection import Inspection
 
 _BATCH = 1 << 25
-"""Bytes of rows that are held at once, about."""
+"""The approximate number of bytes of rows held at once."""
 _MOST_ROWS = 1 << 16
 _TEXTS = (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary)
 _VIEWS = (pa.types.is_string_view, pa.types.is_binary_view)
 
 
 def search_parquet_file(stream: IO[bytes], inspection: Inspection) -> None:
-    """Every value of a Parquet file and of its dictionaries, the statistics of its row groups, and its key-value metadata.
+    """Searches every value of a Parquet file and its dictionaries, its row groups' statistics, and its key-value metadata.
 
-    What stands in page headers, column and offset indexes and bloom filters is not compressed: the search over raw bytes has it.
+    Page headers, column and offset indexes and bloom filters are not compressed, so the search of raw bytes covers them.
     """
     try:
         opened = pq.ParquetFile(stream, buffer_size=1 << 20, pre_buffer=False)
@@ -55,7 +55,7 @@ def search_parquet_file(stream: IO[bytes], inspection: Inspection) -> None:
 
 
 def search_orc_file(stream: IO[bytes], inspection: Inspection) -> None:
-    """Every value of an ORC file."""
+    """Searches every value of an ORC file."""
     try:
         from pyarrow import orc as reader
 
@@ -69,7 +69,7 @@ def search_orc_file(stream: IO[bytes], inspection: Inspection) -> None:
 
 
 def search_arrow_file(stream: IO[bytes], inspection: Inspection) -> None:
-    """Every value of an Arrow file."""
+    """Searches every value of an Arrow file."""
     try:
         opened = pa.ipc.open_file(stream)
         for number in range(opened.num_record_batches):
@@ -85,7 +85,7 @@ def _search_row_group_statistics(group: Any, inspection: Inspection) -> None:
             known = column.statistics
             ends = [known.min, known.max] if known is not None and known.has_min_max else []
         except (pa.ArrowException, NotImplementedError, ValueError):
-            continue  # of a type without comparable statistics: the bytes are searched as they are
+            continue  # a type without comparable statistics; its bytes are searched raw
         numbers = [int(end) for end in ends if _is_whole_number(end)]
         texts = [end if isinstance(end, bytes) else end.encode() for end in ends if isinstance(end, bytes | str)]
         if numbers:
@@ -95,20 +95,20 @@ def _search_row_group_statistics(group: Any, inspection: Inspection) -> None:
 
 
 def _is_whole_number(end: Any) -> bool:
-    """Whether one of a column's ends is a whole number, of whatever type, that an identifier may be."""
+    """Whether one end of a column's range is a whole number, of any type, that may be an identifier."""
     number = isinstance(end, int | float | Decimal) and not isinstance(end, bool)
     return number and abs(end) < 2**63 and end == int(end)
 
 
 def search_record_batch(batch: pa.RecordBatch, inspection: Inspection, decoder: str) -> None:
-    """The values of some rows."""
+    """Searches the values of some rows."""
     timed.count_timed_rows(batch, inspection, decoder)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         _search_nested_column(column, name, inspection, decoder)
 
 
 def _search_nested_column(column: pa.Array, name: str, inspection: Inspection, decoder: str) -> None:
-    """The values of a column; of one that holds others, theirs."""
+    """Searches the values of a column, and of those nested in it."""
     kind = column.type
     if pa.types.is_struct(kind):
         for number in range(kind.num_fields):
@@ -126,7 +126,7 @@ def _search_nested_column(column: pa.Array, name: str, inspection: Inspection, d
 
 
 def _search_map_column(column: pa.MapArray, name: str, inspection: Inspection, decoder: str) -> None:
-    """Keys and values of a map; the values below a key that is called as a column is that is sought in count as that column's."""
+    """Searches a map's keys and values; values under a key named like a searched column count as that column's."""
     keys, items = column.keys, column.items
     _search_nested_column(keys, f"{name}.key", inspection, decoder)
     if pa.types.is_string(keys.type) and inspection.compiled.keys:
@@ -158,7 +158,7 @@ def _search_flat_column(column: pa.Array, name: str, inspection: Inspection, dec
 
 
 def _split_decimal_texts(texts: pa.Array) -> tuple[Any, pa.Array]:
-    """Of texts of decimals, the whole numbers of up to 18 digits as numbers, and the larger ones as texts."""
+    """Splits decimals given as texts into whole numbers of up to 18 digits, as numbers, and larger ones, as texts."""
     bare = pc.replace_substring_regex(texts, r"\.0*$", "")
     fits = pc.match_substring_regex(bare, r"^-?[0-9]{1,18}$")
     small = pc.cast(pc.filter(bare, fits), pa.int64()).to_numpy(zero_copy_only=False)
@@ -180,16 +180,16 @@ def _search_column_cells(column: pa.Array, name: str, inspection: Inspection, de
 
 DECODER = "parquet dictionary"
 _HEADER = 1 << 16
-"""Bytes within which a page's header ends."""
+"""The most bytes of a page header."""
 _DICTIONARY_PAGE = 2
 _TYPE, _SIZE, _PACKED = 1, 2, 3
-"""Fields of a page's header."""
+"""Field numbers in a page header."""
 _NUMBERS = {"INT32": "<i4", "INT64": "<i8", "FLOAT": "<f4", "DOUBLE": "<f8"}
 _CODECS = {"SNAPPY": ("snappy",), "GZIP": ("gzip",), "ZSTD": ("zstd",), "BROTLI": ("brotli",), "LZ4": ("lz4_raw", "lz4")}
 
 
 def search_parquet_dictionary(stream: IO[bytes], chunk: Any, declared: Any, inspection: Inspection) -> None:
-    """Search the dictionary of a column chunk, where it has one. declared: the column in the file's schema. Raises Damaged."""
+    """Searches the dictionary of a column chunk, if any. declared: the column in the file's schema. Raises DamagedContent."""
     start = min(at for at in (chunk.dictionary_page_offset, chunk.data_page_offset) if at)
     stream.seek(start)
     header, length = _read_thrift_struct(stream.read(_HEADER), 0)
@@ -207,7 +207,7 @@ def search_parquet_dictionary(stream: IO[bytes], chunk: Any, declared: Any, insp
         _search_decimal_dictionary(
             list(_split_dictionary_values(chunk.physical_type, declared.length, page)), declared.scale, column, inspection
         )
-    elif chunk.physical_type != "INT96":  # instants
+    elif chunk.physical_type != "INT96":  # INT96 holds instants
         texts = list(_split_dictionary_values(chunk.physical_type, declared.length, page))
         inspection.several(DECODER, texts, column)
         if "String" not in str(declared.logical_type):
@@ -252,7 +252,7 @@ def _decompress_dictionary_page(codec: str, page: bytes, size: int) -> bytes:
 
 
 def _read_thrift_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
-    """A struct in Thrift's compact protocol: its fields by number, and where it ends."""
+    """Reads a struct in Thrift's compact protocol. Returns its fields by number, and its end."""
     fields: dict[int, Any] = {}
     number = 0
     while True:

@@ -1,4 +1,4 @@
-"""Compressed streams, one member after the other: gzip, bzip2, xz, zstd, lz4 in its three dresses, snappy in its four."""
+"""Decompresses streams, member by member: gzip, bzip2, xz, zstd, lz4 in three framings, snappy in four."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ CHUNK = 1 << 20
 
 
 def decompress_gzip(stream: IO[bytes]) -> Iterator[bytes]:
-    """Members of gzip; zeros after the last are padding."""
+    """Decompresses the members of a gzip stream; zeros after the last are padding."""
     return _decompress_stream_members(stream, lambda: zlib.decompressobj(wbits=31), b"\x1f\x8b")
 
 
 def decompress_deflate(stream: IO[bytes]) -> Iterator[bytes]:
-    """A zlib stream, as Hadoop's .deflate."""
+    """Decompresses a zlib stream, as in Hadoop's .deflate."""
     return _decompress_stream_members(stream, zlib.decompressobj, b"")
 
 
 def decompress_bzip2(stream: IO[bytes]) -> Iterator[bytes]:
-    """Members of bzip2."""
+    """Decompresses the members of a bzip2 stream."""
     return _decompress_stream_members(stream, bz2.BZ2Decompressor, b"BZh")
 
 
 def decompress_xz(stream: IO[bytes]) -> Iterator[bytes]:
-    """Streams of xz."""
+    """Decompresses the streams of xz."""
     return _decompress_stream_members(stream, lzma.LZMADecompressor, b"\xfd7zXZ\0")
 
 
 def decompress_zstd(stream: IO[bytes]) -> Iterator[bytes]:
-    """Frames of zstd."""
+    """Decompresses the frames of zstd."""
     return _decompress_arrow_stream(stream, "zstd")
 
 
 def decompress_lz4_frames(stream: IO[bytes]) -> Iterator[bytes]:
-    """Frames of lz4."""
+    """Decompresses the frames of lz4."""
     return _decompress_arrow_stream(stream, "lz4")
 
 
 def decompress_lz4_java_blocks(stream: IO[bytes]) -> Iterator[bytes]:
-    """Blocks of lz4-java, which Spark's state, shuffle and event log files are made of; empty ones end a stream, and another may follow."""
+    """Decompresses lz4-java blocks, as in Spark's state, shuffle and event log files. An empty block ends a stream; another may follow."""
     while header := stream.read(21):
         if len(header) < 21 or not header.startswith(LZ4_BLOCK):
             raise DamagedContent("a block of lz4-java has no header")
@@ -62,7 +62,7 @@ def decompress_lz4_java_blocks(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def decompress_unframed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
-    """Snappy without a dress, or in Hadoop's: which of them, its first bytes tell."""
+    """Decompresses bare snappy, or snappy in Hadoop's framing; the first bytes show which."""
     data = stream.read(LIMIT + 1)
     if len(data) > LIMIT:
         raise DamagedContent("raw snappy data are too large")
@@ -73,12 +73,12 @@ def decompress_unframed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def decompress_hadoop_lz4(stream: IO[bytes]) -> Iterator[bytes]:
-    """Lz4 in Hadoop's dress."""
+    """Decompresses lz4 in Hadoop's framing."""
     return _decompress_hadoop_blocks(stream, "lz4_raw")
 
 
 def decompress_xerial_snappy(stream: IO[bytes]) -> Iterator[bytes]:
-    """Snappy as snappy-java writes it."""
+    """Decompresses snappy as snappy-java writes it."""
     read_exactly(stream, 16)
     while length := stream.read(4):
         if length == XERIAL[:4]:  # another stream begins
@@ -88,7 +88,7 @@ def decompress_xerial_snappy(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def decompress_framed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
-    """Snappy's own frames."""
+    """Decompresses snappy's own frames."""
     while header := stream.read(4):
         kind, size = header[0], int.from_bytes(header[1:], "little")
         data = read_exactly(stream, size)
@@ -101,7 +101,7 @@ def decompress_framed_snappy(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _decompress_snappy_block(data: bytes) -> bytes:
-    """A block of snappy, which begins with its size."""
+    """Decompresses a snappy block, which begins with its size."""
     size, at = 0, 0
     for at in range(min(5, len(data))):
         size |= (data[at] & 0x7F) << 7 * at
@@ -113,7 +113,7 @@ def _decompress_snappy_block(data: bytes) -> bytes:
 
 
 def decompress_rocksdb_block(kind: int, data: bytes) -> bytes:
-    """A block of a RocksDB file, by the number of its compression. Raises Damaged."""
+    """Decompresses a block of a RocksDB file, by the number of its compression. Raises DamagedContent."""
     if kind == 0:
         return data
     if kind == 1:
@@ -130,7 +130,7 @@ def decompress_rocksdb_block(kind: int, data: bytes) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of as many bytes as it needs, and where it ends. Raises Damaged where the data end first."""
+    """Reads a number of variable length. Returns it and its end. Raises DamagedContent if the data end first."""
     value = shift = 0
     while at < len(data) and shift < 70:
         byte = data[at]
@@ -152,14 +152,14 @@ def _decompress_arrow_block(codec: str, data: bytes, size: int) -> bytes:
 
 
 def _decompress_hadoop_blocks(stream: IO[bytes], codec: str) -> Iterator[bytes]:
-    """Blocks that begin with their size, of parts that begin with theirs."""
+    """Yields blocks that begin with their size, decompressed from parts that begin with theirs."""
     while length := stream.read(4):
         left = int.from_bytes(length, "big")
         if len(length) < 4 or left > LIMIT:
             raise DamagedContent(f"not {codec}")
         while left > 0:
             packed = read_exactly(stream, int.from_bytes(read_exactly(stream, 4), "big"))
-            # The size of a part is not told: snappy's stands in it, of lz4 there is one part a block.
+            # The decompressed size of a part is not stored: snappy includes it, and lz4 has one part per block.
             part = _decompress_snappy_block(packed) if codec == "snappy" else _decompress_arrow_block(codec, packed, left)
             left -= len(part) or left
             yield part

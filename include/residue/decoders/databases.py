@@ -1,6 +1,6 @@
-"""Databases in files, read without changing or locking anything: SQLite's tables, and RocksDB's tables of sorted keys (.sst) and logs of records.
+"""Database files, read without changing or locking them: SQLite's tables, and RocksDB's sorted tables (.sst) and logs.
 
-Logs of records are what RocksDB's write-ahead logs and MANIFEST are. Free pages of SQLite are in the search over raw bytes.
+RocksDB's write-ahead logs and MANIFEST are logs of records. Free pages of SQLite are covered by the search of raw bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ROWS = 1000
 
 
 def search_sqlite_database(path: Path | None, content: bytes | None, inspection: Inspection) -> None:
-    """All texts, blobs and whole numbers of a database. path: the file; content: its bytes, where it is within another one."""
+    """Searches all texts, blobs and whole numbers of a database. path: the file; content: its bytes, if it is inside another file."""
     try:
         if path is not None:
             connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
@@ -43,7 +43,7 @@ def search_sqlite_database(path: Path | None, content: bytes | None, inspection:
 
 
 class _SqliteText(bytes):
-    """The bytes of a text, to tell it from a blob."""
+    """The bytes of a text, as distinct from those of a blob."""
 
 
 def _search_sqlite_table(connection: sqlite3.Connection, name: str, inspection: Inspection) -> None:
@@ -51,7 +51,7 @@ def _search_sqlite_table(connection: sqlite3.Connection, name: str, inspection: 
     try:
         found = connection.execute(f'SELECT * FROM "{quoted}"')
     except sqlite3.OperationalError as error:
-        if "no such module" in str(error):  # a virtual table: what it shows is kept in tables of its own
+        if "no such module" in str(error):  # a virtual table: its content is in tables of its own
             return
         raise
     columns = [column[0] for column in found.description]
@@ -76,14 +76,14 @@ _FOOTER = 53
 _TRAILER = 5
 _BLOCK = 32768
 _MOST_VERSION = 5
-"""The latest version of the format whose footer and index are read here."""
+"""The latest version of the format whose footer and index can be read here."""
 _HASHED = 1 << 31
 _COMPRESSION = 9
-"""A record of a log that says how those after it are compressed."""
+"""A log record that gives the compression of those after it."""
 
 
 def read_rocksdb_table(stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block-based table, and its properties. Raises Damaged for a kind that is not known here."""
+    """Yields the keys and values of a block-based table, and its properties. Raises DamagedContent for an unknown kind."""
     stream.seek(0, 2)
     size = stream.tell()
     stream.seek(max(0, size - _FOOTER))
@@ -112,7 +112,7 @@ def read_rocksdb_table(stream: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
 
 
 def read_rocksdb_log(stream: IO[bytes]) -> Iterator[bytes]:
-    """The records of a log, put together from the blocks that they lie in. Raises Damaged where it is no such log."""
+    """Yields the records of a log, joined from the blocks they lie in. Raises DamagedContent if it is no such log."""
     record = b""
     while block := stream.read(_BLOCK):
         at = 0
@@ -147,12 +147,12 @@ def _read_rocksdb_block(stream: IO[bytes], offset: int, size: int) -> bytes:
 
 
 def _find_block_restarts(block: bytes) -> tuple[int, list[int]]:
-    """Where the entries of a block end, and where those are that share nothing with the key before."""
+    """Where the entries of a block end, and the offsets of those that share nothing with the previous key."""
     if len(block) < 4:
         raise DamagedContent("a block of a RocksDB table is cut off")
     packed = struct.unpack_from("<I", block, len(block) - 4)[0]
     end = len(block) - 4
-    if packed & _HASHED:  # an index of hashes: so many buckets, and how many they are
+    if packed & _HASHED:  # a hash index: its buckets, then their number
         end -= 2 + struct.unpack_from("<H", block, end - 2)[0]
         packed ^= _HASHED
     start = end - 4 * packed
@@ -175,7 +175,7 @@ def _read_block_entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _list_data_blocks(block: bytes, delta: bool) -> Iterator[tuple[int, int]]:
-    """Offset and size of each data block. delta: the index gives only what differs from the block before."""
+    """Offset and size of each data block. delta: the index has only the difference from the previous block."""
     end, restarts = _find_block_restarts(block)
     at = offset = size = 0
     while at < end:

@@ -1,8 +1,7 @@
-"""Rows in Spark's state stores: what the schema beside a store calls their fields, so that short values are found in their columns.
+"""Rows in Spark's state stores, with the column names from the schema beside a store, so that short values are found.
 
-Values in Spark's UnsafeRow, UnsafeArrayData and UnsafeMapData: a word a field, and what is longer behind these.
-
-Read by the names and types of a schema, as Spark writes it in JSON. All numbers are little-endian, but the bytes of a long decimal.
+Values are in Spark's UnsafeRow, UnsafeArrayData and UnsafeMapData: one word per field, with longer values behind these. The schema,
+which Spark writes as JSON, gives names and types. All numbers are little-endian, except the bytes of a long decimal.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from residue.inspection import Inspection
 _WHOLE = {"long": "<q", "integer": "<i", "short": "<h", "byte": "<b"}
 _BROKEN = {"double": "<d", "float": "<f"}
 _NOBODYS = ("boolean", "date", "timestamp", "timestamp_ntz", "void", "null")
-"""Kinds that name nobody."""
+"""Types that identify nobody."""
 _WIDTH = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "date": 4, "float": 4}
-"""Bytes of an element of an array; of any other kind a word."""
+"""The bytes of an array element by type; any other type has a word."""
 _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 _IN_A_WORD = 18
-"""Digits of the longest decimal that lies in its word."""
+"""Digits of the longest decimal that fits into its word."""
 Fields = list[tuple[str, Any]]
-"""Names and types of a row's fields."""
+"""The names and types of a row's fields."""
 
 
 class UnreadableRow(Exception):
-    """A value of a kind that is not read here, or a row that is laid out otherwise."""
+    """A value has a type that is not read here, or the row has another layout."""
 
 
 def read_unsafe_row(data: bytes, schema: Fields) -> Iterator[tuple[str, int | bytes]]:
-    """The numbers and texts of a row, each with its column; of nested ones as `of.field`. Raises Unknown and, where it is cut, struct.error.
+    """Yields a row's numbers and texts with their columns, nested ones as `of.field`. Raises UnreadableRow, or struct.error if cut off.
 
-    Of a number that is not whole nothing: it is nobody's identifier.
+    Skips numbers that are not whole: these identify nobody.
     """
     start = (len(schema) + 63) // 64 * _WORD
     if len(data) < start + len(schema) * _WORD:
@@ -52,7 +51,7 @@ def read_unsafe_row(data: bytes, schema: Fields) -> Iterator[tuple[str, int | by
 
 
 def _read_unsafe_value(data: bytes, at: int, name: str, kind: Any) -> Iterator[tuple[str, int | bytes]]:
-    """What one word, or one element of an array, says or leads to."""
+    """Yields what one word, or one array element, holds or points to."""
     if kind in _NOBODYS or str(kind).startswith("interval"):
         return
     if isinstance(kind, dict):
@@ -100,7 +99,7 @@ def _read_array_elements(data: bytes, name: str, kind: Any) -> Iterator[tuple[st
 
 
 def _read_variable_length_value(data: bytes, at: int) -> bytes:
-    """What a word leads to: how long that is, and where it lies from the beginning of its row or array on."""
+    """Returns what a word points to: it holds the length, and the offset from the beginning of its row or array."""
     size, offset = struct.unpack_from("<II", data, at)
     if offset + size > len(data):
         raise UnreadableRow
@@ -114,7 +113,7 @@ def _yield_whole_number(name: str, value: float) -> Iterator[tuple[str, int | by
 
 _WORD = 8
 _VERSION = b"\0"
-"""The byte in front of each row, of the encoding that is read here."""
+"""The byte before each row that marks the encoding read here."""
 _INTERNAL = 8
 """Bytes behind each key of a RocksDB table: a sequence number and a type."""
 _PROPERTY = b"rocksdb."
@@ -122,9 +121,10 @@ _AT_ONCE = 10_000
 
 
 def search_state_store_table(table: Path | None, entries: Iterable[tuple[bytes, bytes]], inspection: Inspection) -> None:
-    """Look for short values in a RocksDB table of a state store: only its schema tells which bytes are of which column. Raises Damaged.
+    """Searches a state store's RocksDB table for short values, which its schema assigns to columns. Raises DamagedContent.
 
-    entries: its keys and values. Where nothing tells the columns, whoever has short values was not looked for here, and it is said so.
+    entries: its keys and values. Without column names, short values cannot be searched for, and their people are reported as unread
+    here.
     """
     if not inspection.compiled.columns:
         return
@@ -137,17 +137,17 @@ def search_state_store_table(table: Path | None, entries: Iterable[tuple[bytes, 
 
 
 def _find_state_schema(table: Path) -> Path | None:
-    """The file that names the columns of the store that a table is of: of all partitions of a store, Spark writes it beside the first."""
+    """The schema file of the store that a table belongs to. Spark writes it beside the first of a store's partitions."""
     store = table.parents[1] if table.parent.name == "SSTs" else table.parent
     first = [store.parent / "0"] if store.name.isdecimal() else []
-    # A join has several stores in each partition, and each has a name.
+    # A join has several named stores in each partition.
     first += [store.parent.parent / "0" / store.name] if store.parent.name.isdecimal() else []
     found = (folder / "_metadata" / "schema" for folder in (*table.parents[:2], *first))
     return next((path for path in found if path.is_file()), None)
 
 
 def read_state_schema_text(stream: IO[bytes]) -> bytes:
-    """The text of a state store's schema as Spark writes it: a version, and texts in parts of 64 KiB, put together. Raises Damaged."""
+    """The text of a state store's schema: Spark writes a version, then texts in parts of 64 KiB. Raises DamagedContent."""
     version, found = _read_java_utf(stream), []
     while more := stream.read(4):
         if len(more) < 4:
@@ -180,7 +180,7 @@ def _parse_state_schema(file: Path) -> tuple[Fields, Fields]:
 
 
 def search_state_rows(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields], inspection: Inspection) -> bool:
-    """The numbers and texts of the rows, by their columns. Returns whether all rows were of the form that is read here."""
+    """Searches the rows' numbers and texts by column. Returns whether all rows had the layout that is read here."""
     numbers: dict[str, list[int]] = {}
     texts: dict[str, list[bytes]] = {}
     fit = True
@@ -209,7 +209,7 @@ def search_state_rows(entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fie
 def _pair_rows_with_fields(
     entries: Iterable[tuple[bytes, bytes]], schemas: tuple[Fields, Fields]
 ) -> Iterator[tuple[bytes, Fields]]:
-    """Keys and values, each with its fields; without what RocksDB says of the table, and the empty values of keys that were deleted."""
+    """Keys and values, each with its fields, without RocksDB's properties and the empty values of deleted keys."""
     keys, rows = schemas
     for key, value in entries:
         if not key.startswith(_PROPERTY):
@@ -219,7 +219,7 @@ def _pair_rows_with_fields(
 
 
 def _has_expected_layout(data: bytes, fields: Fields) -> bool:
-    """Whether a row has room for its fields, and no bit that says of another one that it is NULL."""
+    """Whether a row has room for its fields, and no NULL bit for a field that it lacks."""
     words = (len(fields) + 63) // 64
     bits = int.from_bytes(data[1 : 1 + words * _WORD], "little")
     return data[:1] == _VERSION and len(data) > (words + len(fields)) * _WORD and bits >> len(fields) == 0
