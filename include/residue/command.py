@@ -103,7 +103,7 @@ def _read_identifiers(path: Path | None) -> str:
         if path is not None:
             return path.expanduser().read_bytes().decode()
         if sys.stdin.isatty():
-            print("Write identifiers, one a line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
+            print("Write identifiers, one per line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError:
         raise ValueError("the identifiers are not UTF-8 text") from None
@@ -149,7 +149,7 @@ def _print_result(result: ScanResult, bounded: Sequence[str]) -> None:
         _print_table("Not read", UNREAD_COLUMNS, unread)
     if bounded:
         columns = ", ".join(map(_escape_unprintable, bounded))
-        print(f"Some identifiers are short: as they stand they were looked for in these columns alone: {columns}.")
+        print(f"Some identifiers are short: in plain form they were searched for only in these columns: {columns}.")
 
 
 def _print_table(title: str, columns: Sequence[str], rows: Sequence[dict[str, Any]]) -> None:
@@ -182,7 +182,7 @@ def parse_identifiers(text: str, domain: str | None) -> list[tuple[str, str]]:
     else:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         if lines and not domain:
-            raise ValueError("identifiers that come one a line need --domain, the kind that they are of, such as user_id")
+            raise ValueError("identifiers given one per line need --domain, their kind, such as user_id")
         found = [(domain or "", line) for line in lines]
     if not found:
         raise ValueError("there are no identifiers to look for")
@@ -193,7 +193,7 @@ def _parse_json_identifiers(text: str) -> Iterator[tuple[str, str]]:
     try:
         given = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"the identifiers are no JSON: line {error.lineno}, column {error.colno}") from None
+        raise ValueError(f"the identifiers are not valid JSON: line {error.lineno}, column {error.colno}") from None
     for number, one in enumerate(given if isinstance(given, list) else [given], start=1):
         if not isinstance(one, dict) or not one:
             raise ValueError(f'the identifiers, entry {number}: expected an object such as {{"user_id": "12140"}}')

@@ -144,7 +144,7 @@ def _walk_below_root(root: ScanRoot, result: ScanResult) -> Iterator[tuple[str, 
         except (FileNotFoundError, NotADirectoryError):
             continue  # gone since its folder was listed
         except OSError as error:
-            result.unread.append(Unread(root.name, relative, f"it cannot be looked at: {error.strerror}"))
+            result.unread.append(Unread(root.name, relative, f"it cannot be examined: {error.strerror}"))
             continue
         yield path, relative, status
         if stat.S_ISDIR(status.st_mode):

@@ -225,7 +225,7 @@ def test_a_checkpoint_directory_of_something_else_is_refused_with_the_remedy(
         with pytest.raises(UsageError, match="Give another checkpoint directory"):
             autoload_to_table(*other, checkpoint)
     (tmp_path / "sparks" / "offsets").mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds other things"):
+    with pytest.raises(UsageError, match="holds something other than"):
         autoload_to_table(folder, "json", str(table), tmp_path / "sparks")
     assert [path.name for path in (tmp_path / "sparks").iterdir()] == ["offsets"]
     spark.sql(f"CREATE TABLE delta.`{tmp_path}/again` (id BIGINT) USING delta")

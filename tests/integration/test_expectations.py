@@ -241,7 +241,7 @@ def test_wrong_rules_are_found_by_check_and_by_the_job_before_it_writes(shop: Sh
         "Table 'order', expectation 'whole': its condition uses an aggregate, which looks at more than one row. "
         "It may use this row's columns only.",
         "Table 'order', expectation 'one': it names 'custmer', no column of 'order'. Did you mean 'customer'?",
-        "Table 'order', expectation 'recent': 'amount' is of type BIGINT; freshness is told by a DATE or TIMESTAMP.",
+        "Table 'order', expectation 'recent': 'amount' is of type BIGINT; freshness needs a DATE or TIMESTAMP.",
         "Table 'order', expectation 'known': 'customer' and 'customer.name' are of types BIGINT and STRING, which are not compared. "
         "Give them one type.",
     ]

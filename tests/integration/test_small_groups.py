@@ -91,6 +91,6 @@ def test_what_counts_people_is_a_whole_number_of_the_view(settings: Settings, sp
     (lacking,) = mistakes(subjects="peple")
     assert "subjects names 'peple', no column of it. Did you mean 'people'?" in lacking
     (text,) = mistakes(subjects="town")
-    assert "'town', which is STRING; it says of how many people a row tells" in text
+    assert "'town', which is STRING; it must count the people that a row is about" in text
     with pytest.raises(DeclarationError, match="come together"):
         towns(subjects=None)

@@ -131,9 +131,9 @@ def search_state_store_table(table: Path | None, entries: Iterable[tuple[bytes, 
     file = _find_state_schema(table) if table else None
     fit = search_state_rows(entries, _parse_state_schema(file), inspection) if file else None
     if not fit:
-        why = "rows of a state store are of another form" if file else "nothing tells the columns of a state store"
+        why = "rows of a state store have an unknown form" if file else "the columns of a state store are unknown"
         for whose in inspection.compiled.short_of:
-            inspection.unread(f"{why}, and a short identifier is looked for", whose)
+            inspection.unread(f"{why}, and a short identifier is searched for", whose)
 
 
 def _find_state_schema(table: Path) -> Path | None:

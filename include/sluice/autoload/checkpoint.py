@@ -123,6 +123,6 @@ def choose_first_delivery(table_is_new: bool) -> int:
 def _refuse_filled_folder(folder: Path) -> None:
     if folder.is_dir() and not all(any(map(path.match, _OF_THE_LEASE)) for path in folder.iterdir()):
         raise UsageError(
-            f"The checkpoint directory {folder} holds other things than a checkpoint of autoload_to_table (it may be Spark's). "
+            f"The checkpoint directory {folder} holds something other than a checkpoint of autoload_to_table (it may be Spark's). "
             "Give a new or an empty one."
         )

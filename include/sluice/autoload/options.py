@@ -116,7 +116,7 @@ def _translate_option(option: str, value: object) -> dict[str, Any]:
         return _translate_choice(option, value, _VALUES[known])
     if known == "pathGlobFilter" and "{" in str(value):
         raise UsageError(
-            "autoload_to_table: pattern knows *, ? and [...]; of {a,b} make a folder each, or one pattern that fits both."
+            "autoload_to_table: pattern supports *, ? and [...]; for {a,b} use a folder for each, or one pattern that fits both."
         )
     return {ALIASES[known]: _convert_option_value(option, value, _TYPES[ALIASES[known]])}
 

@@ -110,7 +110,7 @@ def _adopt_existing_columns(workspace: Workspace, source: Source) -> None:
     """Makes the columns of an existing table those that records are read into, with their types."""
     if source.widen_types:
         raise UsageError(
-            "autoload_to_table: widen_types makes a table anew, which is not done to one that was there before. Leave it out."
+            "autoload_to_table: widen_types may make a table anew, which is not done to an existing one. Leave it out."
         )
     if schema_log.read_latest_schema_version(workspace.schemas(source.table)) is None:
         own = targets.read_own_columns(workspace.session, workspace.path(source.name))
@@ -123,12 +123,12 @@ def _refuse_nested_folders(data: Path, folder: Path, table: str | None) -> None:
     for what, place in (("checkpoint directory", folder), ("table", path)):
         if place is not None and (place == data or data in place.parents):
             raise UsageError(
-                f"autoload_to_table: the {what} {place} lies in {data}, whose files are read. Choose a place beside it."
+                f"autoload_to_table: the {what} {place} lies in {data}, whose files are read. Choose a place outside it."
             )
     if path is not None and (path in data.parents or path in folder.parents or path == folder):
         inner = data if path in data.parents else folder
         raise UsageError(
-            f"autoload_to_table: {inner} lies in the table {path}, whose VACUUM would remove it. Choose a place beside it."
+            f"autoload_to_table: {inner} lies in the table {path}, whose VACUUM would remove it. Choose a place outside it."
         )
 
 

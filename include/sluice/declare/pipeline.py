@@ -97,8 +97,8 @@ class Pipeline:
         for place, name in enumerate(self.layer_names):
             if name in names_no_layer_may_have():
                 raise DeclarationError(
-                    f"Pipeline '{self.name}': a layer may not be called '{name}', since something else is. Rename its module: the last part "
-                    f"of a module's name is its layer's. No layer is called: {', '.join(sorted(names_no_layer_may_have()))}."
+                    f"Pipeline '{self.name}': a layer may not be called '{name}', because that name is taken. Rename its module: the last part "
+                    f"of a module's name is its layer's. Names that no layer may have: {', '.join(sorted(names_no_layer_may_have()))}."
                 )
             if name in self.layer_names[:place]:
                 raise DeclarationError(f"Pipeline '{self.name}': two layers are called '{name}'. Rename one of the modules.")

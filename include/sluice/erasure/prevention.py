@@ -119,7 +119,7 @@ def _find_metadata_problems(action: LogAction, hidden: set[str]) -> Iterator[str
     properties = dict(action.said.get("configuration") or {})
     for name in RETENTIONS:
         if hidden and name not in properties:
-            yield f"it has not said from its first version on how long removed files and its log stay: {name} is missing"
+            yield f"its first version did not set how long removed files and its log are kept: {name} is missing"
     said = properties.get(STATISTICS)
     columns = [column.strip(" `") for column in said.split(",")] if said else []
     for column in sorted(column for column in columns if _is_personal_column(column, hidden)):

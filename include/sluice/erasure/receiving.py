@@ -95,13 +95,13 @@ def _validate_identifiers(graph: Graph, identifiers: Iterable[str | Identifier],
         value, domain_of = asked.value.strip(), resolve_identifier_domain(graph, asked.domain)
         if value and not canonical_text(value, graph.canonical(domain_of)):
             raise UsageError(
-                f"An identifier of kind '{domain_of}' has nothing left in the form in which these are compared, "
+                f"An identifier of kind '{domain_of}' is empty in the form in which its kind is compared, "
                 f"'{graph.canonical(domain_of)}'. Is it of another kind?"
             )
         if value:
             found[replace(asked, domain=domain_of, value=value)] = None
     if not found:
-        raise UsageError("No identifier was given. Give them by standard input, or in a file named by --subject-file.")
+        raise UsageError("No identifier was given. Give them on standard input, or in a file named by --subject-file.")
     return list(found)
 
 
@@ -184,7 +184,7 @@ def lift_suppression(records: PipelineRecords, request: str) -> int:
     # A request whose scan found something was still carried out.
     if found.done_at is None:
         state = requests.WITHDRAWN if found.withdrawn_at else found.state
-        raise UsageError(f"Request {request} is '{state}': nobody of it was erased, so that there is nothing to lift.")
+        raise UsageError(f"Request {request} is '{state}': nobody was erased by it, so there is nothing to lift.")
     if found.lifted_at is not None:
         return 0
     lifted = _lift_suppression_entries(records, request)

@@ -26,7 +26,7 @@ def refuse_moved_table(settings: Settings, name: str, path: str, restricted: boo
     if log.is_delta_table(other):
         now = "restricted now, and was not" if restricted else "not restricted any more"
         raise SluiceError(
-            f"Table '{name}' is {now}: its rows of before still lie in {other}. "
+            f"Table '{name}' is {now}: its earlier rows still lie in {other}. "
             f"It is made again from its inputs: remove that folder{_quarantine_folder_hint(other)}, then run again."
         )
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 MADE = (SUPPRESSION_KEY, CERTIFICATE_KEY, PSEUDONYM_KEY)
 """Keys that are generated at random if they do not exist."""
 LOST = {
-    SUPPRESSION_KEY: "Without it people who were erased are not known any more, and come back with the next delivery",
+    SUPPRESSION_KEY: "Without it erased people are no longer recognised, and come back with the next delivery",
     CERTIFICATE_KEY: "Without it nobody can tell a certificate of an erasure from a forged one",
-    PSEUDONYM_KEY: "Without it no new row gets the pseudonym of the rows that are there",
+    PSEUDONYM_KEY: "Without it new rows cannot get the pseudonyms of existing rows",
 }
 LEAST = 32
 """The least number of characters of a key; 32 hex digits are 128 bits."""
@@ -97,7 +97,7 @@ def store_secret(settings: Settings, name: str, value: bytes, replace: bool = Fa
     """Writes a secret. Raises UsageError for a wrong name, an empty value, or an existing secret that must not be replaced."""
     check_secret_name(name)
     if not value.strip():
-        raise UsageError(f"No value for the secret '{name}' came by standard input.")
+        raise UsageError(f"No value for the secret '{name}' came from standard input.")
     if name.endswith(".key"):
         check_key_strength(name, value.strip())
     _make_secrets_folder(settings)

@@ -25,7 +25,7 @@ _FIT: Mapping[type[Treatment], tuple[tuple[str, ...], str]] = {
     # A float has more than one text, and a timestamp's depends on the time zone: equal identifiers would get different pseudonyms.
     Hmac: ((*_TEXTS, *_WHOLE, "decimal", "date"), "texts, whole numbers, decimals and dates; cast it in the transform"),
     Truncate: (_TEXTS, "texts; cast it in the transform"),
-    Bin: (_NUMBERS, "numbers; of a birth date take the age in the transform"),
+    Bin: (_NUMBERS, "numbers; for a birth date, compute the age in the transform"),
     Round: (_NUMBERS, "numbers"),
     DateToYear: (("date", "timestamp", "timestamp_ntz"), "dates and timestamps; cast it in the transform"),
 }

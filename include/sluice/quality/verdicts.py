@@ -87,11 +87,11 @@ def _find_forbidden_construct(judged: DataFrame, clock: bool) -> str | None:
         expression = plan.expressions().apply(index)
         asked = CLOCK.search(str(expression.toString()))
         if asked and not clock:
-            return f"its condition uses {asked.group(1)}(): a replay would judge otherwise. Compare with a column of the row."
+            return f"its condition uses {asked.group(1)}(): a replay would judge differently. Compare with a column of the row."
         if not asked and not expression.deterministic():
-            return "its condition uses something random: a replay would judge otherwise."
+            return "its condition uses something random: a replay would judge differently."
         if "cast(" in expression.toString() and (kind := _find_raising_text_cast(expression)):
-            return f"its condition reads text as {kind}, and one text that is none fails the run. Write try_cast(... AS {kind}), which is NULL then."
+            return f"its condition reads text as {kind}, and any other text fails the run. Write try_cast(... AS {kind}), which is NULL then."
     return None
 
 

@@ -159,7 +159,7 @@ def _find_non_time_type(column: str, schema: StructType) -> str | None:
     kind = schema[column].dataType
     if isinstance(kind, DateType | TimestampType | TimestampNTZType):
         return None
-    return f"'{column}' is of type {kind.simpleString().upper()}; freshness is told by a DATE or TIMESTAMP."
+    return f"'{column}' is of type {kind.simpleString().upper()}; freshness needs a DATE or TIMESTAMP."
 
 
 def _find_incomparable_column(columns: Sequence[str], schema: StructType) -> str | None:

@@ -273,7 +273,7 @@ def _name_row_values(name: str, row: Mapping[str, Any] | Sequence[Any], schema: 
         unknown = [column for column in row if column not in schema.names]
         if unknown:
             raise UsageError(
-                f"A row of '{name}' has the column '{unknown[0]}', which is none of it.{nearest_name_hint(unknown[0], schema.names)}"
+                f"A row of '{name}' has the column '{unknown[0]}', which it does not have.{nearest_name_hint(unknown[0], schema.names)}"
             )
         return dict(row)
     if len(row) != own_from:

@@ -139,10 +139,10 @@ SHOPS = "id BIGINT, who STRING, email STRING, parts STRUCT<a: INT, b: DECIMAL(10
             "'east' goes into 'north', which goes into 'orders' itself: write into='orders'",
         ),
         (lambda: [SOURCE, north(subject="whom")], "it says 'whom', 'orders' 'who'"),
-        (lambda: [SOURCE, north(personal=("email", "name"))], "'name' is of one of them only"),
+        (lambda: [SOURCE, north(personal=("email", "name"))], "'name' is personal in only one of them"),
         (lambda: [SOURCE, north(dated_by="day")], "it says 'day', 'orders' none"),
         (lambda: [SOURCE, north(schema="id BIGINT")], "only 'north' has one"),
-        (lambda: [SOURCE, north(infer_types=False)], "infer_types is the same of both"),
+        (lambda: [SOURCE, north(infer_types=False)], "both need the same infer_types"),
         (
             lambda: [replace(SOURCE, schema=SHOPS), north(schema=SHOPS.replace("a: INT", "a: BIGINT"))],
             "column 'parts' is not the same in both",

@@ -156,7 +156,8 @@ def test_a_personal_column_that_is_none_protects_nothing() -> None:
     with pytest.raises(DeclarationError, match=r"personal names 'emial', no column of its schema\. Did you mean 'email'\?"):
         build_declaration_graph(PIPELINE, [replace(SOURCE, personal=("emial",))])
     with pytest.raises(
-        DeclarationError, match="personal names 'emial', no column of it: whatever is meant would get into statistics"
+        DeclarationError,
+        match="personal names 'emial', which is not one of its columns: the column that is meant would get into statistics",
     ):
         shop(sales(personal="emial", schema="id BIGINT, who STRING, email STRING"))
     shop(sales(schema="id BIGINT, who STRING"))  # what it inherits by name it need not have
@@ -229,7 +230,7 @@ def test_facts_are_not_kept_where_bronze_may_be_made_anew() -> None:
     ("options", "said"),
     [
         ({"keep_for": "a year"}, "keep_for is an interval such as '400 days'"),
-        ({"keep_for": "400 days", "dated_by": None}, "needs to know how old a record is"),
+        ({"keep_for": "400 days", "dated_by": None}, "keep_for needs a record's age"),
     ],
 )
 def test_age_needs_a_length_and_a_time(options: dict[str, Any], said: str) -> None:
@@ -269,7 +270,7 @@ def test_nothing_is_made_of_what_a_role_sees_and_what_is_shown_as_it_is_stays_pe
         "seen", reads="sales", role="analyst", columns=("id", "who", "email"), masks={"who": None, "email": mask.domain()}
     )
     assert shop(sales(), seen).computed["seen"].role == "analyst"
-    with pytest.raises(DeclarationError, match=r"reads 'seen', which is what a role may see\. Read sales"):
+    with pytest.raises(DeclarationError, match=r"reads 'seen', which is the view of a role\. Read sales"):
         shop(sales(), seen, towns(reads="seen"))
 
 

@@ -321,7 +321,7 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     listed = {"domain": ["user_id"] * 2, "pseudonym": ["a", "b"], "request": [made.request, other.request]}
     lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
     write_deltalake(path, pa.table({**listed, **lifted}))
-    with pytest.raises(UsageError, match="is 'received': nobody of it was erased"):
+    with pytest.raises(UsageError, match="is 'received': nobody was erased by it"):
         receiving.lift_suppression(records, made.request)
     requests.advance_request_state(records, made, requests.LOGICALLY)
     requests.advance_request_state(records, made, requests.FAILED, "a scan found something")

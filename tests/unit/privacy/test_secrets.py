@@ -75,7 +75,7 @@ def test_a_value_of_several_lines_is_kept_as_it_is(call: Call, settings: Setting
 def test_a_secret_is_replaced_only_when_that_is_said(call: Call, settings: Settings) -> None:
     call("set", "pseudonym.key", value=VALUE)
     code, _, err = call("set", "pseudonym.key", value=OTHER)
-    assert code == 2 and "--replace" in err and "no new row gets the pseudonym" in err
+    assert code == 2 and "--replace" in err and "new rows cannot get the pseudonyms" in err
     assert secrets.read_secret_key(settings, "pseudonym.key") == VALUE.encode()
     assert call("set", "pseudonym.key", "--replace", value=OTHER)[0] == 0
     assert secrets.read_secret_key(settings, "pseudonym.key") == OTHER.encode()

@@ -26,9 +26,9 @@ WRONG = {
     "device_id IN (SELECT 1)": "its condition uses a subquery, which",
     "explode(array(true))": "its condition uses a generator, which",
     "rand() < 0.5": "its condition uses something random",
-    "CAST(model AS INT) > 0": "its condition reads text as INT, and one text that is none fails the run. Write try_cast(",
-    "abs(heartrate) > 1 AND (model IS NULL OR device_id = model)": "its condition reads text as BIGINT, and one text",
-    "heartrate < hour(current_timestamp())": "its condition uses current_timestamp(): a replay would judge otherwise",
+    "CAST(model AS INT) > 0": "its condition reads text as INT, and any other text fails the run. Write try_cast(",
+    "abs(heartrate) > 1 AND (model IS NULL OR device_id = model)": "its condition reads text as BIGINT, and any other text",
+    "heartrate < hour(current_timestamp())": "its condition uses current_timestamp(): a replay would judge differently",
 }
 RIGHT = {
     "one": "heartrate BETWEEN 1 AND 230",

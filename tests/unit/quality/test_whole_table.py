@@ -94,7 +94,7 @@ SCHEMAS = {
         (expect_row_count("n", at_least=1), None),
         (expect_fresh("f", "at", within="2 days"), None),
         (expect_fresh("f", "day", within="2 days"), None),
-        (expect_fresh("f", "user_id", within="2 days"), "'user_id' is of type STRING; freshness is told by a DATE or TIMESTAMP"),
+        (expect_fresh("f", "user_id", within="2 days"), "'user_id' is of type STRING; freshness needs a DATE or TIMESTAMP"),
         (expect_references("r", "user_id", of="members"), None),
         (expect_references("r", "device", of="members", of_columns="id"), None),
         (expect_references("r", "user_id", of="members", of_columns="user"), "it names 'user', no column of 'members'."),
@@ -137,7 +137,7 @@ def test_a_reference_is_to_a_table_that_is_declared_and_not_of_a_later_layer() -
         )
     text = str(caught.value)
     assert "table 'visits', expectation 'member' refers to 'membres', which is not declared. Did you mean 'members'?" in text
-    assert "table 'early', expectation 'late' refers to 'totals', which is of a later layer" in text
+    assert "table 'early', expectation 'late' refers to 'totals', which is in a later layer" in text
     assert "'members' has no such rule" in text
     assert len(text.splitlines()) == 3
 

@@ -27,7 +27,7 @@ from residue import needles
 from sluice.erasure.personal_places import containers
 
 WHO, NUMBER = "anna-schmidt-4711", 7_000_000_001
-NO_SCHEMA = "nothing tells the columns of a state store, and a short identifier is looked for"
+NO_SCHEMA = "the columns of a state store are unknown, and a short identifier is searched for"
 
 
 def scanned(*paths: Path, processes: int = 1) -> residue.ScanResult:
@@ -334,8 +334,8 @@ def test_what_may_not_be_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.M
         needles.build_needles([("who", WHO)]),
     )
     assert [(one.root, one.reason) for one in found.unread] == [
-        ("r", "it cannot be looked at: Permission denied"),
-        ("s", "it cannot be looked at: Permission denied"),
+        ("r", "it cannot be examined: Permission denied"),
+        ("s", "it cannot be examined: Permission denied"),
     ]
     assert found.missing == (), "it is there, as far as is known"
 
@@ -472,7 +472,7 @@ def test_the_schema_of_a_state_store_is_beside_its_first_partition(name: str, tm
     assert found(("member", "12140")) == (["member"], [])
     prefixed = b"\0" + struct.pack(">i", 16) + containers.build_state_row(12140)[1:]
     sst.write_bytes(containers.build_rocksdb_table([(prefixed + bytes(8), containers.build_state_row(1))]))
-    assert found(("member", "12140"))[1] == ["rows of a state store are of another form, and a short identifier is looked for"]
+    assert found(("member", "12140"))[1] == ["rows of a state store have an unknown form, and a short identifier is searched for"]
 
 
 def test_a_root_may_be_a_file(tmp_path: Path) -> None:

@@ -144,7 +144,11 @@ def test_columns_are_said_or_taken_from_the_values() -> None:
     [
         ({"reading": []}, UsageError, "'reading' is given, but nothing reads it. Did you mean 'readings'?"),
         ({"readings": [(1,)]}, UsageError, "has 1 values, it has 4 columns: device_id, at, rate, mail"),
-        ({"readings": [{"devise_id": 1}]}, UsageError, "the column 'devise_id', which is none of it. Did you mean 'device_id'?"),
+        (
+            {"readings": [{"devise_id": 1}]},
+            UsageError,
+            "the column 'devise_id', which it does not have. Did you mean 'device_id'?",
+        ),
         ({"readings": [{"device_id": "one"}]}, UsageError, "Column 'device_id' of 'readings' is int64; the rows have str"),
         ({"readings": [], "changes": []}, UsageError, "'changes' is given, but nothing reads it"),
     ],

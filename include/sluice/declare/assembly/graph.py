@@ -207,7 +207,7 @@ def build_declaration_graph(
     unknown = [name for name in pipeline.publishes if name not in shown]
     if unknown and unknown[0] in {view.name for view in computed}:
         raise DeclarationError(
-            f"Pipeline '{pipeline.name}': publishes the @view '{unknown[0]}', which has no versions to tell of. Publish what it reads, or "
+            f"Pipeline '{pipeline.name}': publishes the @view '{unknown[0]}', which has no versions. Publish what it reads, or "
             "make it a @materialized_view."
         )
     if unknown:
@@ -261,7 +261,7 @@ def _find_role_mistakes(
         yield from find_role_view_mistakes(pipeline, view, _inherited_personal_columns(view, computed, stored))
     for item in given.queries:
         for name in (name for name in item.reads if name in computed and computed[name].role):
-            yield f"{item.mention} reads '{name}', which is what a role may see. Read {computed[name].reads[0]}."
+            yield f"{item.mention} reads '{name}', which is the view of a role. Read {computed[name].reads[0]}."
 
 
 def _find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
@@ -269,7 +269,7 @@ def _find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
     for item in declared:
         same = [one.serves for one in (seen.get(item.name), item) if one and one.serves]
         if item.name in seen and same:
-            yield f"'{item.name}' is the name of what '{same[0]}' keeps for itself; give the other declaration another name."
+            yield f"'{item.name}' is the name of a table that '{same[0]}' keeps for itself; give the other declaration another name."
         elif item.name in seen:
             yield f"two declarations are named '{item.name}'."
         seen[item.name] = item
@@ -281,7 +281,7 @@ def _find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
 def _find_layer_mistakes(pipeline: Pipeline, declared: Sequence[AnyDataset | View[Any]]) -> Iterator[str]:
     for item in declared:
         if item.module not in pipeline.layers[1:]:
-            yield f"{item.mention} is declared in '{item.module}', which is no layer above the sources': {pipeline.layers[1:]}."
+            yield f"{item.mention} is declared in '{item.module}', which is not a layer above the sources' layer: {pipeline.layers[1:]}."
 
 
 def _refuse_circular_reads(pipeline: Pipeline, given: DeclarationsByKind) -> None:

@@ -60,7 +60,7 @@ def _find_read_mistakes(
 ) -> Iterator[str]:
     """Yields what is wrong with reading this name, for any reader."""
     if read is None and name in {view.name for view in unstored}:
-        yield f"{called} reads the temporary view '{name}'; only what is made row by row does, as @table and auto_cdc."
+        yield f"{called} reads the temporary view '{name}'; only row-local declarations may, such as @table and auto_cdc."
     elif read is None:
         yield f"{called} reads '{name}', which is not declared.{nearest_name_hint(name, known)}"
     elif read.into:
@@ -112,27 +112,27 @@ def find_shared_table_mistakes(sources: Mapping[str, Source], others: frozenset[
 def _find_source_differences(source: Source, main: Source) -> Iterator[str]:
     pair = f"source '{source.name}' goes into '{main.name}', so"
     if source.subject != main.subject:
-        yield f"{pair} both have the same subject; it says {_quote_or_none(source.subject)}, '{main.name}' {_quote_or_none(main.subject)}."
+        yield f"{pair} both need the same subject; it says {_quote_or_none(source.subject)}, '{main.name}' {_quote_or_none(main.subject)}."
     elif source.domain != main.domain:
-        yield f"{pair} both have the same domain; it says {_quote_or_none(source.domain)}, '{main.name}' {_quote_or_none(main.domain)}."
+        yield f"{pair} both need the same domain; it says {_quote_or_none(source.domain)}, '{main.name}' {_quote_or_none(main.domain)}."
     if source.subject_in != main.subject_in:
-        yield f"{pair} both have the same subject_in; it says {_quote_or_none(source.subject_in)}, '{main.name}' {_quote_or_none(main.subject_in)}."
+        yield f"{pair} both need the same subject_in; it says {_quote_or_none(source.subject_in)}, '{main.name}' {_quote_or_none(main.subject_in)}."
     if source.subject_at != main.subject_at:
-        yield f"{pair} both have the same subject_at; it says {_quote_or_none(source.subject_at)}, '{main.name}' {_quote_or_none(main.subject_at)}."
+        yield f"{pair} both need the same subject_at; it says {_quote_or_none(source.subject_at)}, '{main.name}' {_quote_or_none(main.subject_at)}."
     if source.private != main.private:
         column = min(source.private ^ main.private)
-        yield f"{pair} the same columns are personal of both; '{column}' is of one of them only."
+        yield f"{pair} both need the same personal columns; '{column}' is personal in only one of them."
     if source.dated_by != main.dated_by:
-        yield f"{pair} both are dated_by the same columns; it says {_quote_or_none(source.dated_by)}, '{main.name}' {_quote_or_none(main.dated_by)}."
+        yield f"{pair} both need the same dated_by; it says {_quote_or_none(source.dated_by)}, '{main.name}' {_quote_or_none(main.dated_by)}."
     if (source.ddl is None) != (main.ddl is None):
-        yield f"{pair} both have a schema, or of both it is inferred; only '{(source if source.ddl else main).name}' has one."
+        yield f"{pair} both or neither must declare a schema; only '{(source if source.ddl else main).name}' has one."
     elif source.ddl and main.ddl and _lowercase_column_types(source.ddl) != _lowercase_column_types(main.ddl):
         names = {
             name for name, _ in set(_lowercase_column_types(source.ddl).items()) ^ set(_lowercase_column_types(main.ddl).items())
         }
-        yield f"{pair} both have the same schema; column '{min(names)}' is not the same in both."
+        yield f"{pair} both need the same schema; column '{min(names)}' is not the same in both."
     elif source.infer_types != main.infer_types:
-        yield f"{pair} infer_types is the same of both."
+        yield f"{pair} both need the same infer_types."
 
 
 def _quote_or_none(value: str | None) -> str:
@@ -159,7 +159,7 @@ def _find_alert_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterat
         known = (*_rule_names(declared[name]), *ALERT_COUNTS)
         log = next((one for one in declared.values() if one.serves == name), None)
         if log is not None and rule in (*_rule_names(log), *ALERT_COUNTS):
-            yield f"alert_when names '{place}'; what comes of its feed is judged in its change log: write '{log.name}.{rule}'."
+            yield f"alert_when names '{place}'; the rows of its feed are judged in its change log: write '{log.name}.{rule}'."
         elif rule not in known:
             yield f"alert_when names '{place}'; '{name}' has no such rule.{nearest_name_hint(rule, known)}"
 
@@ -185,7 +185,7 @@ def _find_referenced_table_mistakes(
         yield f"{owner} refers to '{refers_to}', whose records go into '{other.into}': write of='{other.into}'."
     elif _layer_position(pipeline, other) > _layer_position(pipeline, item):
         yield (
-            f"{owner} refers to '{refers_to}', which is of a later layer and made only after it. "
+            f"{owner} refers to '{refers_to}', which is in a later layer and made only after it. "
             f"Let '{refers_to}' expect what it needs of '{item.name}', or refer to a table that it is made from."
         )
 

@@ -84,7 +84,7 @@ def _import_pipeline_module(name: str, pipeline_name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
-            raise DeclarationError(f"Pipeline '{pipeline_name}' names the module '{name}', which is not there.") from None
+            raise DeclarationError(f"Pipeline '{pipeline_name}' names the module '{name}', which does not exist.") from None
         raise DeclarationError(f"Pipeline '{pipeline_name}': '{name}' imports '{error.name}', which is not installed.") from None
     except SyntaxError as error:
         raise DeclarationError(f"Pipeline '{pipeline_name}': {error.filename}, line {error.lineno}: {error.msg}.") from None

@@ -97,11 +97,11 @@ class AutoCdc(Declaration):
         ordered = "snapshot_by" if self.from_snapshots else "sequence_by"
         found = [f"{of} may not be empty." for of, value in (("reads", self.reads), ("keys", self.keys)) if not value]
         if not self.sequence_by:
-            found.append(f"{ordered} may not be empty: without it the order in which changes come would decide.")
+            found.append(f"{ordered} may not be empty: without it the order of arrival would decide.")
         for of in ("apply_as_deletes", "apply_as_truncates"):
             condition = getattr(self, of)
             if condition is not None and (not isinstance(condition, str) or not condition.strip()):
-                found.append(f"{of} is SQL over a row, as in \"change = 'delete'\".")
+                found.append(f"{of} is an SQL condition over a row, as in \"change = 'delete'\".")
         return found
 
     def _columns(self) -> list[str]:
@@ -122,7 +122,9 @@ class AutoCdc(Declaration):
                     found.append(f"{of} names '{name}', which is not in column_list.{nearest_name_hint(name, self.column_list)}")
         treated_sequence = [name for name in self.sequence_by if name in self.treatments]
         if treated_sequence:
-            found.append(f"sequence_by names '{treated_sequence[0]}', which is treated: the order of changes needs it as it is.")
+            found.append(
+                f"sequence_by names '{treated_sequence[0]}', which is treated: the order of changes needs the untreated values."
+            )
         return [*found, *treat.find_treatment_mistakes(self.treatments, self.keys, self.subject)]
 
     def _history(self) -> list[str]:
@@ -132,7 +134,7 @@ class AutoCdc(Declaration):
         if not listed and not left_out:
             return []
         if self.stored_as_scd_type == 1:
-            return ["track_history_... is of histories, and so of stored_as_scd_type=2."]
+            return ["track_history_... is for histories only: it needs stored_as_scd_type=2."]
         found = [] if not (listed and left_out) else ["one of track_history_column_list and ..._except_column_list is enough."]
         for name in (*listed, *left_out):
             if name in self.keys:

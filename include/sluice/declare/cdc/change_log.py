@@ -158,5 +158,5 @@ def check_columns_exist(owner: str, field: str, wanted: Iterable[str], given: It
     for name in wanted:
         if name not in present:
             raise DeclarationError(
-                f"{owner}: {field} names '{name}', no column of what it reads.{nearest_name_hint(name, present)}"
+                f"{owner}: {field} names '{name}', which is not a column of its input.{nearest_name_hint(name, present)}"
             )

@@ -109,7 +109,7 @@ class MaskedProjection:
         for name in self.columns:
             if name not in frame.columns:
                 raise DeclarationError(
-                    f"{self.owner}: columns names '{name}', no column of what it reads.{nearest_name_hint(name, frame.columns)}"
+                    f"{self.owner}: columns names '{name}', which is not a column of its input.{nearest_name_hint(name, frame.columns)}"
                 )
         rows = frame if self.rows is None else frame.where(F.expr(self.rows))
         masks = {name: self.masks.get(name) for name in self.columns}

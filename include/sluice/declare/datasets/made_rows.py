@@ -44,7 +44,7 @@ def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str 
     kind = rows.schema[subjects].dataType.typeName()
     if kind not in _WHOLE:
         raise DeclarationError(
-            f"{owner}: subjects names '{subjects}', which is {kind.upper()}; it says of how many people a row tells, as in "
+            f"{owner}: subjects names '{subjects}', which is {kind.upper()}; it must count the people that a row is about, as in "
             f"F.count_distinct('user_id').alias('{subjects}')."
         )
     return rows.where(F.col(f"`{subjects}`") >= F.lit(at_least))
@@ -62,5 +62,5 @@ def find_small_group_mistakes(at_least: int | None, subjects: str | None, privat
     if not isinstance(at_least, int) or isinstance(at_least, bool) or at_least < 2:
         return [f"at_least is a whole number from 2 on, not {at_least!r}: a group of one is a person."]
     if subjects in private:
-        return [f"subjects names the personal column '{subjects}'; it names the one that counts people."]
+        return [f"subjects names the personal column '{subjects}'; name the column that counts people."]
     return []

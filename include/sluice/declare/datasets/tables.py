@@ -190,7 +190,7 @@ class Table(Dataset[P]):
         if self.sequence_by in self.treatments:
             raise DeclarationError(
                 f"Table '{self.name}': personal treats '{self.sequence_by}', which is its sequence_by: the order would be lost. "
-                "Let the transform give a second column of it."
+                "Let the transform return a copy of it under another name."
             )
 
     @property

@@ -43,5 +43,5 @@ def check_time_reach(reach: Mapping[str, TimeReach], reads: tuple[str, ...], own
         if name not in reads:
             raise DeclarationError(f"{owner}: reach names '{name}', which it does not read: {', '.join(reads)}.")
     if len({one.column for one in reach.values()}) > 1:
-        raise DeclarationError(f"{owner}: reach is in one column of the view for all inputs.")
+        raise DeclarationError(f"{owner}: reach must use the same column of the view for all inputs.")
     return dict(reach)

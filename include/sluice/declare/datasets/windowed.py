@@ -72,7 +72,7 @@ class Windowed(Dataset[P]):
         if len(self.reads) > 1 and self.output != "append":
             raise DeclarationError(f"{owner}: a join of streams has output 'append'; a row that was joined never changes.")
         if self.closes_when_idle is not None and not (is_interval(self.closes_when_idle) and self.watermarks):
-            raise DeclarationError(f"{owner}: closes_when_idle is an interval such as '1 hour', of a stream with a watermark.")
+            raise DeclarationError(f"{owner}: closes_when_idle is an interval such as '1 hour', and needs a watermark.")
 
     @property
     def streamed_records(self) -> Mapping[str, str]:

@@ -45,7 +45,7 @@ class Link:
             if not is_column_domain_pair(getattr(self, of)):
                 raise DeclarationError(f"{self.owner}: {of} is a column and its domain, as in ('user_id', 'user_id').")
         if self.person[1] == self.identifier[1]:
-            raise DeclarationError(f"{self.owner}: person and identifier are of one domain, '{self.person[1]}'.")
+            raise DeclarationError(f"{self.owner}: person and identifier have the same domain, '{self.person[1]}'.")
 
     @property
     def owner(self) -> str:
@@ -91,7 +91,7 @@ def erasure_requests(*, reads: str, where: str, identifier: Of) -> ErasureReques
     """Declares that rows ask for the erasure of the person they name. See `ErasureRequests`."""
     made = ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=find_calling_module())
     if not where.strip():
-        raise DeclarationError(f"{made.owner}: where is SQL over a row, as in \"change = 'delete'\".")
+        raise DeclarationError(f"{made.owner}: where is an SQL condition over a row, as in \"change = 'delete'\".")
     if not is_column_domain_pair(identifier):
         raise DeclarationError(f"{made.owner}: identifier is a column and its domain, as in ('user_id', 'user_id').")
     return made
@@ -123,7 +123,7 @@ def find_canonical_form_mistakes(pipeline: Pipeline, declared: Declared, links: 
         if said.setdefault(domain, how.canonical) != how.canonical:
             yield (
                 f"identifiers of kind '{domain}' are compared as '{said[domain]}', and treat.hmac('{how.domain}') makes their pseudonyms of "
-                f"another form, '{how.canonical}'. One form for one kind of identifier."
+                f"another form, '{how.canonical}'. Use one form for each kind of identifier."
             )
 
 

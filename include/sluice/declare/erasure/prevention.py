@@ -38,7 +38,7 @@ def find_unknown_personal_columns(dataset: Dataset[Any], columns: Iterable[str])
         return []  # The feeds of an `auto_cdc` need not have all of them.
     names = list(columns)
     return [
-        f"Table '{dataset.name}': personal names '{name}', no column of it: whatever is meant would get into statistics."
+        f"Table '{dataset.name}': personal names '{name}', which is not one of its columns: the column that is meant would get into statistics."
         f"{nearest_name_hint(name, names)}"
         for name in _missing_columns(dataset.own_personal or (), names)
     ]

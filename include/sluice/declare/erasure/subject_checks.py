@@ -45,7 +45,7 @@ def _find_keep_for_mistakes(source: Source) -> Iterator[str]:
         yield f"source '{source.name}': its records go into '{source.into}'; say there how long they are kept."
     elif not (source.subject_at or source.dated_by):
         yield (
-            f"source '{source.name}': keep_for needs to know how old a record is: say it by subject_at (SQL that gives a TIMESTAMP) or dated_by."
+            f"source '{source.name}': keep_for needs a record's age: declare subject_at (SQL that gives a TIMESTAMP) or dated_by."
         )
 
 
@@ -57,15 +57,15 @@ def _find_anonymisation_mistakes(table: Table[Any], source: Source) -> Iterator[
         return
     hidden = {name.lower() for name in (*table.private, *source.private)}
     if not (table.subject and source.subject):
-        yield f"{owner}: on_erasure='anonymise' needs a subject, of the table and of source '{source.name}': whose link to the rows is cut?"
+        yield f"{owner}: on_erasure='anonymise' needs a subject, of the table and of source '{source.name}': it unlinks rows from subjects."
     for of, columns in (("keys", table.keys), ("sequence_by", (table.sequence_by,) if table.sequence_by else ())):
         for name in (name for name in columns if name.lower() in hidden):
             yield (
-                f"{owner}: on_erasure='anonymise' cannot be: '{name}' is personal and among its {of}, and would become NULL, so that rows of several "
+                f"{owner}: on_erasure='anonymise' fails: '{name}' is personal and among its {of}, and would become NULL, so that rows of several "
                 "people became one. Give the facts a key of their own (an order's number), or let the rows be deleted."
             )
     if table.apply_as_deletes:
-        yield f"{owner}: on_erasure='anonymise' and apply_as_deletes exclude each other: what says that a key is gone would say nothing of anybody."
+        yield f"{owner}: on_erasure='anonymise' and apply_as_deletes exclude each other: an anonymised row could not say which key is deleted."
     if source.may_refresh:
         yield (
             f"{owner}: on_erasure='anonymise' keeps the rows in bronze, without the person. Source '{source.name}' may be made anew from the "
@@ -111,12 +111,12 @@ def _find_source_obstacles(source: Source, column: str) -> Iterator[str]:
     if source.subject is None:
         yield "and no column says whose the record is (subject=)"
     elif column == source.subject:
-        yield "which is its subject: the record of whoever is erased goes as a whole"
+        yield "which is its subject: erasing that person removes the whole record"
     if not FILE_FORMATS[source.format].has_fields:
         known_formats = [one.name for one in FILE_FORMATS.values() if one.has_fields]
-        yield f"and its files are no records of fields: that is for formats {', '.join(known_formats)}"
+        yield f"and its records have no fields; only those of these formats do: {', '.join(known_formats)}"
     if "." in column:
-        yield "a field within a column. Let whoever delivers give it a column of its own"
+        yield "a field within a column. Have it delivered as a column of its own"
     known = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'") if source.ddl else None
     if known is not None and column.lower() not in {name.lower() for name in known.columns}:
         yield "no column of its schema"
@@ -166,12 +166,12 @@ def _find_unowned_personal_columns(whose: SubjectDeclarations) -> Iterator[str]:
         if columns and not item.reads and not item.subject:
             yield (
                 f"source '{name}' has the personal column '{columns[0]}' and no subject: an erasure would not find whose it is. Say "
-                "which column tells (subject=)."
+                "which column says so (subject=)."
             )
         elif columns and item.reads and not _find_subject_domains(whose.declared, item):
             yield (
                 f"table '{name}' has the personal column '{columns[0]}', and none of its sources has a subject: an erasure would not "
-                "find whose it is. Say which column of the source tells (subject=)."
+                "find whose it is. Say which column of the source says so (subject=)."
             )
 
 
@@ -194,7 +194,7 @@ def _find_link_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
         if link.person[1] not in domains:
             # If the identifier were the subject, an erased person's next owner of it would look like that person.
             yield (
-                f"{link.owner}: its rows are of people by {_quote_domains(domains)}, the link's person is of domain "
+                f"{link.owner}: its rows have subjects of domain {_quote_domains(domains)}, but the link's person is of domain "
                 f"'{link.person[1]}'. Make the person the subject: "
                 f"subject='{link.person[0]}' of the table, and of its source with domain='{link.person[1]}'."
             )
@@ -218,8 +218,8 @@ def _find_subject_time_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
         if item.folded_source and domains and item.subject and not item.subject_at:
             domain = min(domains)
             yield (
-                f"{item.kind.noun} '{name}': identifiers of kind '{domain}' change hands ({changing[domain].owner.lower()}): say of what time "
-                "a row tells, as SQL that gives a TIMESTAMP, as in subject_at='time'."
+                f"{item.kind.noun} '{name}': identifiers of kind '{domain}' change hands ({changing[domain].owner.lower()}): declare the time that "
+                "a row is about, as SQL that gives a TIMESTAMP, as in subject_at='time'."
             )
 
 

@@ -81,9 +81,9 @@ def _find_subject_option_mistake(source: Source) -> str | None:
     """Checks the options that say whom its records are about."""
     said = next((name for name in ("domain", "subject_in", "subject_at") if getattr(source, name)), None)
     if source.subject is None and said:
-        return f"{said} is said of a subject; say which column that is (subject=)."
+        return f"{said} needs a subject; declare its column (subject=)."
     if source.subject_in and not source.domain:
-        return "subject_in gives identifiers of which kind? Say it (domain=), as in domain='user_id'."
+        return "subject_in needs the kind of identifier that it gives (domain=), as in domain='user_id'."
     for one in source.also_subjects:
         if len(one) != 2 or not all(isinstance(part, str) for part in one) or not one[0]:
             return "also_subjects takes columns, or pairs of a column and a domain, as in ('committer', ('reviewer', 'login'))."
@@ -98,7 +98,7 @@ def _find_multi_line_mistake(source: Source) -> str | None:
 
 def _find_schema_option_mistake(source: Source) -> str | None:
     if source.schema and source.schema_hints:
-        return "schema_hints are for a schema that is inferred; with schema= write the types there."
+        return "schema_hints are for a schema that is inferred; with schema=, write the types there."
     if FILE_FORMATS[source.format].own_schema and (source.schema or source.schema_hints):
         return f"format '{source.format}' has a schema of its own."
     if source.widen_types and not source.infer_types:

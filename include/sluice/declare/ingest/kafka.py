@@ -38,7 +38,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _FIXED = {
     "bootstrap.servers": "servers= says it",
     "auto.offset.reset": "starting_offsets= says where to begin, on_lost_offsets= what to do where offsets are gone",
-    "enable.auto.commit": "the lake's ledger says how far reading came, no consumer group",
+    "enable.auto.commit": "the lake's ledger records how far it has read; there is no consumer group",
     "enable.partition.eof": "ranges have ends of their own",
     "isolation.level": "only what is committed is read",
     "allow.auto.create.topics": "reading makes no topics",

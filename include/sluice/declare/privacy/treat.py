@@ -73,7 +73,7 @@ class DateToYear(Treatment):
 def find_treatment_mistakes(treatments: Mapping[str, Treatment], keys: Iterable[str], subject: str | None = None) -> list[str]:
     """Returns what is wrong with treating the keys or the subject of a table, as sentences."""
     found = [
-        f"personal treats the key '{key}' by treat.null(): then all rows have one key."
+        f"personal treats the key '{key}' by treat.null(): then all rows would have the same key."
         for key in keys
         if isinstance(treatments.get(key), Null)
     ]

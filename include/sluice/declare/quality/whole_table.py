@@ -187,7 +187,9 @@ def expect_references(
 def refuse_reserved_name(name: str) -> None:
     """Raises DeclarationError for a name that alerts and ledgers already use for another count."""
     if name in ALERT_COUNTS:
-        raise DeclarationError(f"An expectation may not be named '{name}': that is counted of every table. Name what it expects.")
+        raise DeclarationError(
+            f"An expectation may not be named '{name}': every table has a count of that name. Name it after what it expects."
+        )
 
 
 def _wrap_expectation(rule: TableExpectation) -> ExpectationDecorator:

@@ -176,7 +176,7 @@ def _parse_column(part: Part, owner: str) -> tuple[str, str, bool, list[tuple[st
     for token in tokens_outside_brackets(own):
         if token.text.upper() in _ELSEWHERE and token.kind == "word":
             raise DeclarationError(
-                f"{owner}: schema=: column '{name}': {token.text} is not said here: {_ELSEWHERE[token.text.upper()]}."
+                f"{owner}: schema=: column '{name}': {token.text} does not belong here: {_ELSEWHERE[token.text.upper()]}."
             )
     if _count_not_nulls(own) > _count_not_nulls(tokens_outside_brackets(own)):
         raise DeclarationError(
@@ -195,7 +195,7 @@ def _parse_checks(part: Part, owner: str) -> list[tuple[str | None, str]]:
             name = words.pop(0).identifier if words else ""
             words = [*strip_blank_tokens(tuple(words))]
         if words and words[0].text.upper() in _ELSEWHERE:
-            raise DeclarationError(f"{owner}: {words[0].text} is not said in schema=: {_ELSEWHERE[words[0].text.upper()]}.")
+            raise DeclarationError(f"{owner}: {words[0].text} does not belong in schema=: {_ELSEWHERE[words[0].text.upper()]}.")
         after = [*strip_blank_tokens(tuple(words[1:]))] if words and words[0].says("CHECK") else []
         if not after or not after[0].says("("):
             raise DeclarationError(

@@ -167,7 +167,7 @@ def _list_certificate_exceptions(
             "until": None,
         })
     for path in found.acknowledged:
-        told.append({"what": f"'{path}', which is no table of the pipeline's and said to be there", "until": None})
+        told.append({"what": f"'{path}', which is no table of the pipeline but is listed in also_here", "until": None})
     return [*told, *scope.list_unreachable_places(records.settings, graph)]
 
 

@@ -148,7 +148,7 @@ def _describe_differences(record: dict[str, Any], now: dict[str, Any], result: S
         for hit in now["physical"]["hits"]
         if (hit["root"], hit["path"], hit["decoder"], hit["kind"]) not in known
     }
-    found += [f"{root}: found in a file where nothing was, {path}" for root, path in sorted(fresh)]
+    found += [f"{root}: found in a file that was clean before, {path}" for root, path in sorted(fresh)]
     if result.kinds != record["needles"]:
         found.append("other needles are looked for")
     if hash_scanner_source() != record["scanner"]:

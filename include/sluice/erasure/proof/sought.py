@@ -87,7 +87,7 @@ def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> S
     except ValueError as error:
         raise SluiceError(f"There can be no certificate: {error}.") from None
     found.unread += [
-        Unread(LANDING, path, "no file of it is there, and files were delivered that nobody removed")
+        Unread(LANDING, path, "it has no files, although files were delivered that nobody removed")
         for path in scope.find_absent_landing_folders(settings, graph)
     ]
     return found

@@ -121,7 +121,7 @@ def rewrite_source_files(
     ):
         folder = workspace.landing / source.path
         raise SluiceError(
-            f"Source '{source.name}': its landed files are not there to take people out of: {folder}. {absent_folder_remedy(folder)}"
+            f"Source '{source.name}': its landed files, from which people must be removed, are not there: {folder}. {absent_folder_remedy(folder)}"
         )
     done = TakenOutCounts()
     writing: set[str] = set()
@@ -136,7 +136,7 @@ def rewrite_source_files(
     count = f"{len(writing)} files" if writing else "Files"
     raise SluiceError(
         f"{count} of source '{source.name}' are written to while people are being taken out of them. When its producer is at rest "
-        f"(of a file that is not ready: {AT_REST // 60} minutes after its last change): "
+        f"(for a file that is not ready: {AT_REST // 60} minutes after its last change): "
         f"sluice run {workspace.pipeline} --stage {DELETIONS.name}"
     )
 
@@ -209,7 +209,7 @@ def _prepare_file_rewrite(
     except (UnreadableFile, OSError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise SluiceError(
-            f"Source '{source.name}': people could not be taken out of a landed file ({why}); it is {landed_files.describe_landed_file(delivery)}. "
+            f"Source '{source.name}': people could not be removed from a landed file ({why}); it is {landed_files.describe_landed_file(delivery)}. "
             f"Remove or repair it, then run the stage {DELETIONS.name} again."
         ) from None
 

@@ -206,8 +206,8 @@ def compute_holding_times(found: Iterable[link_rows.LinkRow], link: Link, now: d
     for of in by_identifier.values():
         if len({row.person for row in of if row.since is None}) > 1:
             raise AmbiguousIdentifier(
-                f"A '{link.identifier[1]}' is several people's by rows of '{link.table}' whose '{link.since}' tells no time. "
-                "Have these delivered with it, then ask again."
+                f"A '{link.identifier[1]}' is several people's in rows of '{link.table}' whose '{link.since}' is empty. "
+                "Have these rows delivered with a time, then ask again."
             )
     return {one: _order_holding_times(of, now) for one, of in by_identifier.items()}
 

@@ -60,9 +60,7 @@ def parse_identifier_csv(graph: Graph, text: str) -> tuple[list[PersonLine], lis
         if name not in (_RECEIVED_AT, AT):
             _check_domain_exists(graph, name, f"The first line: column {number}")
     if len(set(header)) != len(header) or not set(header) - {_RECEIVED_AT, AT}:
-        raise UsageError(
-            "The first line names the columns, each once: kinds of identifiers, and received_at where that is known."
-        )
+        raise UsageError("The first line names the columns, each once: kinds of identifiers, and received_at if it is known.")
     good: list[PersonLine] = []
     bad: list[RejectedLine] = []
     for line, cells in _read_csv_lines(lines):
@@ -118,7 +116,7 @@ def _parse_json_people(graph: Graph, text: str) -> list[PersonLine]:
     except ValueError as error:
         where = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
         raise UsageError(
-            f'This begins as JSON and is none{where}. Write [{{"user_id": "12140"}}], or one identifier a line.'
+            f'This begins like JSON but is not valid{where}. Write [{{"user_id": "12140"}}], or one identifier per line.'
         ) from None
     return [
         _parse_json_person(graph, number, given)

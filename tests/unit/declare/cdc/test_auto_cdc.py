@@ -119,9 +119,9 @@ def wrong_table(**options: Any) -> Any:
     ("declare", "message"),
     [
         (lambda: target(keys=()), "Table 'members': keys may not be empty"),
-        (lambda: target(sequence_by=()), "sequence_by may not be empty: without it the order in which changes come would decide"),
+        (lambda: target(sequence_by=()), "sequence_by may not be empty: without it the order of arrival would decide"),
         (lambda: target(stored_as_scd_type=3), "stored_as_scd_type is 1 or 2, not 3"),
-        (lambda: target(apply_as_deletes=" "), "apply_as_deletes is SQL over a row, as in \"change = 'delete'\""),
+        (lambda: target(apply_as_deletes=" "), "apply_as_deletes is an SQL condition over a row, as in \"change = 'delete'\""),
         (lambda: target(column_list="id", except_column_list="op"), "exclude each other"),
         (
             lambda: target(column_list=("idd", "name")),
@@ -143,7 +143,7 @@ def wrong_table(**options: Any) -> Any:
         (lambda: of(target(), target()), "two declarations are named 'members'"),
         (
             lambda: of(target(), temporary_view(reads="people", name="members_changes")(changes)),
-            "'members_changes' is the name of what 'members' keeps for itself",
+            "'members_changes' is the name of a table that 'members' keeps for itself",
         ),
         (lambda: of(target(zorder_by="email")), "Table 'members': zorder_by names the personal column 'email'"),
         (lambda: of(target(partition_by="id")), "Table 'members': partition_by names the personal column 'id'"),
@@ -231,11 +231,11 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
     ]
     found = transforms.examine_transforms(spark, settings, build_declaration_graph(PIPELINE, [people, visitors, *declared]))
     assert found.mistakes == [
-        "Table 'a': keys names 'idd', no column of what it reads. Did you mean 'id'?",
-        "Table 'b': sequence_by names 'att', no column of what it reads. Did you mean 'at'?",
-        "Table 'c': column_list names 'nam', no column of what it reads. Did you mean 'name'?",
+        "Table 'a': keys names 'idd', which is not a column of its input. Did you mean 'id'?",
+        "Table 'b': sequence_by names 'att', which is not a column of its input. Did you mean 'at'?",
+        "Table 'c': column_list names 'nam', which is not a column of its input. Did you mean 'name'?",
         "Table 'd': apply_as_deletes is a condition, as in \"change = 'delete'\"; this one is of type STRING.",
-        "Table 'e': track_history_except_column_list names 'nam', no column of what it reads. Did you mean 'name'?",
+        "Table 'e': track_history_except_column_list names 'nam', which is not a column of its input. Did you mean 'name'?",
         "Table 'f': column 'name' is string in 'f_changes_people' and int in 'f_changes_visitors'; give it one type in all feeds.",
     ]
     bounds = {(one["view"], one["input"]): set(one["columns"]) for one in found.bounds}

@@ -89,7 +89,7 @@ WRONG = [
     ((over("kept_too"), kept("another", "kept_too")), "read each other in a circle: "),
     ((over("other"), over("another", "other")), "read each other in a circle: "),
     ((over("stay", "person"),), "two declarations are named 'person'."),
-    ((replace(over("stay"), declared_in="elsewhere"),), "@view 'another' is declared in 'elsewhere', which is no layer"),
+    ((replace(over("stay"), declared_in="elsewhere"),), "@view 'another' is declared in 'elsewhere', which is not a layer"),
     (
         (table(name="t", reads="long_stay", keys="ward", sql="SELECT * FROM long_stay"),),
         "table 't' reads the @view 'long_stay'; only a @materialized_view or another @view does.",

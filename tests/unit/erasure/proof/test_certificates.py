@@ -414,7 +414,7 @@ def test_with_something_that_nobody_declared_there_is_no_pass_unless_it_is_said_
     said = replace(house, pipeline=replace(house.pipeline, also_here=("lake/by_hand",)))
     passed = _issue(settings, said, request_of_her)
     assert passed.verdict == "PASS" and passed.record["undeclared"] == []
-    assert "'lake/by_hand', which is no table of the pipeline's and said to be there" in repr(passed.record["exceptions"])
+    assert "'lake/by_hand', which is no table of the pipeline but is listed in also_here" in repr(passed.record["exceptions"])
     assert checking.verify_certificate(settings, passed.path, house)["verdict"] == "INCONCLUSIVE"
     with pytest.raises(DeclarationError, match="also_here takes paths below its folders"):
         replace(house.pipeline, also_here="vault/x")

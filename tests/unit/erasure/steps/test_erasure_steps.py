@@ -467,7 +467,7 @@ def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_tw
         [LinkRow("anna", "1", None), LinkRow("anna", "1", None), LinkRow("bert", "1", later)], link, NOW
     )
     assert held == {"1": [("anna", (None, later, None)), ("bert", (later, None, later))]}
-    with pytest.raises(closure.AmbiguousIdentifier, match="whose 'since' tells no time") as refused:
+    with pytest.raises(closure.AmbiguousIdentifier, match="whose 'since' is empty") as refused:
         closure.compute_holding_times([LinkRow("anna", "1", None), LinkRow("bert", "1", None)], link, NOW)
     assert "anna" not in str(refused.value)
 
@@ -555,7 +555,8 @@ def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Works
     deliveries_ledger.append_numbered_deliveries(workspace.deliveries, [rows], 0, "run")
     for _ in range(2):  # without the folder, and with the place where a disk is mounted at other times
         with pytest.raises(
-            SluiceError, match=r"not there to take people out of: .*/says\. If it is on a disk or a share, mount that"
+            SluiceError,
+            match=r"from which people must be removed, are not there: .*/says\. If it is on a disk or a share, mount that",
         ):
             landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"]))
         (workspace.landing / "says").mkdir(parents=True, exist_ok=True)

@@ -75,9 +75,9 @@ def test_a_name_that_is_another_domain_now_is_no_former_one() -> None:
 
 
 def test_a_domain_is_said_of_a_subject() -> None:
-    with pytest.raises(DeclarationError, match=r"domain is said of a subject; say which column that is \(subject=\)"):
+    with pytest.raises(DeclarationError, match=r"domain needs a subject; declare its column \(subject=\)"):
         Source(name="events", domain="user_id")
-    with pytest.raises(DeclarationError, match="subject_at is said of a subject"):
+    with pytest.raises(DeclarationError, match="subject_at needs a subject"):
         Source(name="events", subject_at="time")
 
 
@@ -100,7 +100,7 @@ def test_the_subject_of_a_links_table_is_the_person() -> None:
     source = Source(name="handed_out", subject="device_id", subject_at="since")
     by_device = table(reads="handed_out", keys="since", subject="device_id", subject_at="since", name="worn")(worn.function)
     _refused(
-        "its rows are of people by 'device_id', the link's person is of domain 'user_id'. Make the person the subject",
+        "its rows have subjects of domain 'device_id', but the link's person is of domain 'user_id'. Make the person the subject",
         source,
         by_device,
     )
@@ -129,7 +129,7 @@ def test_links_name_tables_and_columns_that_are_there() -> None:
 
 
 def test_a_link_is_between_two_domains() -> None:
-    with pytest.raises(DeclarationError, match="person and identifier are of one domain, 'user_id'"):
+    with pytest.raises(DeclarationError, match="person and identifier have the same domain, 'user_id'"):
         Link("worn", person=("user_id", "user_id"), identifier=("device_id", "user_id"))
     with pytest.raises(DeclarationError, match=r"person is a column and its domain, as in \('user_id', 'user_id'\)"):
         Link("worn", person="user_id", identifier=("device_id", "device_id"))  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def test_rows_that_ask_for_an_erasure() -> None:
     other = erasure_requests(reads="changed", where="change = 'delete'", identifier=("user_id", "user"))
     _refused("it reads a source, or a temporary view of one. Did you mean 'changes'?", handed_out, worn, changes, asking=(other,))
     _refused("there is no kind of identifier 'user'. Did you mean 'user_id'?", handed_out, worn, changes, asking=(other,))
-    with pytest.raises(DeclarationError, match="where is SQL over a row"):
+    with pytest.raises(DeclarationError, match="where is an SQL condition over a row"):
         erasure_requests(reads="changes", where=" ", identifier=("user_id", "user_id"))
 
 
@@ -194,9 +194,9 @@ def test_a_subject_may_stand_in_a_payload() -> None:
     made = build_declaration_graph(PIPELINE, [topics])
     assert made.domains() == ["user_id"] and topics.private == {"value"}
     assert subjects.build_subject_expression(made, topics, ["key", "value", "topic"]) == f"CAST({IN_PAYLOAD} AS STRING)"
-    with pytest.raises(DeclarationError, match=r"subject_in gives identifiers of which kind\? Say it \(domain=\)"):
+    with pytest.raises(DeclarationError, match=r"subject_in needs the kind of identifier that it gives \(domain=\)"):
         Source(name="events", subject="value", subject_in="get_json_object(value, '$.id')")
-    with pytest.raises(DeclarationError, match="subject_in is said of a subject"):
+    with pytest.raises(DeclarationError, match="subject_in needs a subject"):
         Source(name="events", subject_in="get_json_object(value, '$.id')")
 
 
@@ -238,7 +238,7 @@ def test_the_form_of_a_kind_of_identifier_is_said_once() -> None:
     for said, more, why in (
         ({"mail": "lower"}, (), "canonical names 'mail', no kind of identifier. Did you mean 'email'?"),
         ({"email": "lowe"}, (), "canonical has no form 'lowe' for 'email'. Did you mean 'lower'?"),
-        ({"email": "digits"}, (keys("lower"),), "One form for one kind of identifier"),
+        ({"email": "digits"}, (keys("lower"),), "Use one form for each kind of identifier"),
     ):
         with pytest.raises(DeclarationError, match=re.escape(why)):
             formed(said, *more)
