@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def send_alert(kind: str, text: str, **facts: Any) -> bool:
-    """POST an alert as JSON: `kind`, `text` (a sentence), `at` and the facts. Whether it was taken; raises nothing."""
+    """POST an alert as JSON: `kind`, `text` (a sentence), `at` and the facts. Returns whether the receiver accepted it; never raises."""
     try:
         receiver = _alert_receiver_address()
         if receiver is None:
@@ -36,7 +36,7 @@ def send_alert(kind: str, text: str, **facts: Any) -> bool:
         request = urllib.request.Request(receiver, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST")
         with _OPENER.open(request, timeout=TIMEOUT_SECONDS):
             return True
-    # What these say may hold the address, and with it a secret; so their kind alone is logged.
+    # The messages of these errors may hold the address, and so a secret: log only the type of the error.
     except urllib.error.HTTPError as error:
         log.warning("The alert '%s' was not taken: its receiver answered %s.", kind, error.code)
     except (OSError, ValueError, http.client.HTTPException) as error:
@@ -45,7 +45,7 @@ def send_alert(kind: str, text: str, **facts: Any) -> bool:
 
 
 def task_failed(context: Any) -> None:
-    """Airflow's callback for a task that failed and is not tried again."""
+    """Send an alert: Airflow's callback for a task that failed and will not be retried."""
     task = context["ti"]
     error = type(context.get("exception")).__name__
     send_alert(
@@ -60,13 +60,13 @@ def task_failed(context: Any) -> None:
 
 
 def deadline_missed(pipeline: str, deadline: str, context: Any) -> None:
-    """Airflow's callback for a run that has not ended in time; only Airflow 3 calls it."""
+    """Send an alert: Airflow's callback for a run that has not ended in time. Only Airflow 3 calls it."""
     run = dag_run_name(pipeline, context["dag_run"]["dag_run_id"])
     send_alert("run late", f"A run of {pipeline} has not ended after {deadline}.", pipeline=pipeline, run=run, deadline=deadline)
 
 
 def alert_stale_table(pipeline: str, table: str, age: timedelta, freshness: str) -> None:
-    """A published table whose data is older than it may be."""
+    """Send an alert about a published table whose data is older than its declared freshness."""
     seconds = round(age.total_seconds())
     text = (
         f"{pipeline}.{table} has had no new data for {age.days} days and {age.seconds // 3600} hours; its target is {freshness}."
@@ -75,7 +75,7 @@ def alert_stale_table(pipeline: str, table: str, age: timedelta, freshness: str)
 
 
 def alert_open_erasure(pipeline: str, request: str, state: str, due_at: datetime, now: datetime) -> None:
-    """A request to erase somebody that is not done with, shortly before its deadline or after it."""
+    """Send an alert about an unfinished request for erasure, shortly before its deadline or after it."""
     days = int((due_at - now) / timedelta(days=1))
     late = "is overdue" if due_at < now else f"must be certified in {days} days at the latest"
     text = f"The erasure {request} of {pipeline} {late}; it is '{state}'."
@@ -84,7 +84,7 @@ def alert_open_erasure(pipeline: str, request: str, state: str, due_at: datetime
 
 
 def alert_exceeded_rules(pipeline: str, run: str, report: Mapping[str, Any], alert_when: Mapping[str, float]) -> None:
-    """An alert for each rule of `alert_when` that more rows failed in this report than it allows."""
+    """Send an alert for each rule of `alert_when` that more rows of this report fail than it allows."""
     for flow in report.get("flows", []):
         counts = {name: flow.get(name) or 0 for name in ALERT_COUNTS}
         counts |= flow.get("quarantine_reasons") or {}

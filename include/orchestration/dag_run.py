@@ -1,6 +1,6 @@
-"""What a DAG run is asked to do: by its type, its data interval and the trigger form, never by its id. Imports no Airflow.
+"""What a DAG run has to do, from its type, its data interval and the trigger form, never from its id. Imports no Airflow.
 
-Which runs a schedule makes for which days: the data intervals of a cron expression, in UTC.
+Also computes the data intervals of a cron expression, in UTC: which runs a schedule makes for which days.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 WITHOUT_FORM = ("scheduled", "asset_triggered", "dataset_triggered")
-"""Run types that nobody filled in a form for; the last is Airflow 2's word for the one before."""
+"""Run types without a trigger form; the last is Airflow 2's word for the one before."""
 _DAY = timedelta(days=1)
 
 
@@ -48,10 +48,10 @@ class RunRequest:
     def of(cls, context: Context) -> RunRequest:
         """A backfill replays its interval, a manual run does what the form says, any other takes what is new.
 
-        Raises UsageError where the form contradicts itself.
+        Raises UsageError if the form contradicts itself.
         """
         kind = dag_run_type(context)
-        if kind == "backfill":  # of a scheduled run that is processed again, too
+        if kind == "backfill":  # also that of a scheduled run that a backfill processes again
             params = context["params"]
             return cls(
                 "replay",
@@ -73,19 +73,19 @@ def dag_run_type(context: Context) -> str:
 
 
 def run_identity(context: Context) -> str:
-    """How jobs, ledgers and alerts name this DAG run."""
+    """The name of this DAG run in jobs, ledgers and alerts."""
     return dag_run_name(context["dag_run"].dag_id, context["dag_run"].run_id)
 
 
 def dag_run_name(dag: str, run: str) -> str:
-    """A DAG run's name: a hash, since a run id may hold text that a user typed."""
+    """The name of a DAG run: a hash, since a run id may hold text that a user typed."""
     return "af-" + hashlib.md5(f"{dag}{run}".encode(), usedforsecurity=False).hexdigest()[:12]
 
 
 def reason_to_postpone_upkeep(context: Context) -> str | None:
-    """Why this run leaves optimize, vacuum and verify to another; None where it does them.
+    """Why this run leaves optimize, vacuum and verify to another run; None if it does them itself.
 
-    Of a backfill's many runs only those do whose interval ends at `upkeep_from` or later. Raises UsageError.
+    In a backfill, only the runs whose interval ends at `upkeep_from` or later do them. Raises UsageError.
     """
     if dag_run_type(context) != "backfill":
         return None
@@ -98,7 +98,7 @@ def reason_to_postpone_upkeep(context: Context) -> str | None:
 
 
 def _read_data_interval(context: Context) -> Interval:
-    # Asked only of runs that have one: a manual run of Airflow 3 has none.
+    # Only for runs that have an interval: a manual run of Airflow 3 has none.
     start, end = context["data_interval_start"], context["data_interval_end"]
     if start is None or end is None:
         raise UsageError("This run has no data interval. Trigger a run with mode 'replay' and the days instead.")
@@ -133,9 +133,9 @@ def _read_trigger_form(form: Any) -> RunRequest:
 
 
 def data_intervals_starting_within(schedule: str, days: Interval) -> list[Interval]:
-    """The data intervals that start within these days, oldest first: those that Airflow's backfill makes runs for.
+    """The data intervals that start within these days, oldest first: those for which Airflow's backfill makes runs.
 
-    Raises UsageError where the schedule is no cron expression.
+    Raises UsageError if the schedule is not a cron expression.
     """
     try:
         ticks = croniter(schedule, days.start - timedelta(seconds=1), ret_type=datetime)
@@ -148,10 +148,10 @@ def data_intervals_starting_within(schedule: str, days: Interval) -> list[Interv
 
 
 def whole_days_replayed(interval: Interval) -> Interval:
-    """What a backfill run of this data interval replays: whole days, where the schedule leaves a day or more between its runs.
+    """The interval that a backfill run replays: whole days, if the schedule's runs are a day or more apart.
 
-    The run of a schedule "0 2 * * *" for [the 3rd 02:00, the 4th 02:00) is that of the 3rd. So a backfill of some days takes these
-    days, whatever the hour of the schedule, and takes no more and no less than one replay of all of them.
+    The run of a schedule "0 2 * * *" for [the 3rd 02:00, the 4th 02:00) is that of the 3rd. So a backfill of some days
+    replays exactly these days, at whatever hour the schedule runs, just as one replay of all of them does.
     """
     if interval.end - interval.start < _DAY:
         return interval

@@ -1,4 +1,4 @@
-"""Which line of Airflow is installed here: 2 or 3. What differs between them asks this. Imports no Airflow."""
+"""The line of Airflow that is installed here: 2 or 3. Code that differs between them asks this module. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LINES = (2, 3)
 
 
 def airflow_version() -> str:
-    """The installed Airflow's version. Raises SluiceError where none is installed."""
+    """The installed Airflow's version. Raises SluiceError if none is installed."""
     try:
         return importlib.metadata.version("apache-airflow")
     except importlib.metadata.PackageNotFoundError:

@@ -49,7 +49,7 @@ __all__ = [
 def main(arguments: list[str]) -> None:
     """Run a command of this module; `exec` replaces this process by Airflow.
 
-    Raises UsageError for another word, for a backfill that would not do what was asked, and for what could be somebody's identifier.
+    Raises UsageError for an unknown command, a backfill that would not do what was asked, and text that could be somebody's identifier.
     """
     settings = Settings.current()
     match arguments:
@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> None:
             prepare_local_airflow(settings)
             refuse_identifiers_in_arguments(rest)
             asked = translate_airflow_arguments(rest)
-            if asked[:2] == ["dags", "backfill"]:  # of Airflow 2; its schedule has to wait
+            if asked[:2] == ["dags", "backfill"]:  # Airflow 2 only: the schedule has to wait meanwhile
                 sys.exit(process.run_airflow_backfill(settings, asked))
             running = find_running_airflow(settings)
             port = running[1] if running else DEFAULT_PORT

@@ -1,6 +1,6 @@
 """The DAG of a pipeline: its stages in order, one spark-submit a task, the form of its runs, their deadline, and what it announces to other DAGs.
 
-The form is what "Trigger" opens in Airflow's UI, as JSON schema; a run's `conf` by REST or CLI is checked by the same.
+The form opens with "Trigger" in Airflow's UI. It is a JSON schema, which also checks the `conf` of a run by REST or CLI.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sluice.pipeline_stages import (
 )
 
 FIRST_DAY = datetime(2020, 1, 1, tzinfo=UTC)
-"""Backfills may go back to here."""
+"""The earliest date of a backfill."""
 
 TASK_DEFAULTS: dict[str, Any] = {
     "retries": 2,
@@ -40,7 +40,7 @@ TASK_DEFAULTS: dict[str, Any] = {
     "execution_timeout": timedelta(hours=2),
     "on_failure_callback": alerts.task_failed,
 }
-# "$" alone would let a line break follow.
+# "$" alone would allow a line break after it.
 TABLE = "^[a-z][a-z0-9_]{0,99}$(?!\n)"
 INSTANT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?$(?!" + "\n)"
 """Airflow does not check the format `date-time` by itself."""
@@ -107,7 +107,7 @@ def _publish_task(pipeline: Pipeline, table: str) -> PublishOperator:
         table=table,
         freshness=pipeline.freshness,
         execution_timeout=timedelta(minutes=5),
-        trigger_rule="none_failed",  # also where the layers are left to a process that is kept running
+        trigger_rule="none_failed",  # also if the layers are left to a process that is kept running
         doc_md=f"Tells the DAGs that wait for `{table}` of its new version. Skipped, and nobody is told, where there is none.",
     )
 
@@ -133,9 +133,9 @@ Publishes {published}. Each task's XCom holds the report of its job.
 
 
 def deadline_alert_options(pipeline: Pipeline) -> dict[str, Any]:
-    """What the DAG is to be told, as keywords: an alert when a run has not ended so long after it was queued.
+    """Keyword arguments of the DAG for its deadline: an alert if a run has not ended so long after it was queued.
 
-    Empty where none is declared, and on Airflow 2, which knows none.
+    Empty if no deadline is declared, and on Airflow 2, which has no deadlines.
     """
     if pipeline.deadline is None:
         return {}
@@ -144,13 +144,13 @@ def deadline_alert_options(pipeline: Pipeline) -> dict[str, Any]:
     except ImportError:
         return {}
     told = {"pipeline": pipeline.name, "deadline": pipeline.deadline}
-    # In a worker, not in the triggerer: the local Airflow has none.
+    # Runs in a worker, not in the triggerer, which the local Airflow does not have.
     callback = SyncCallback(alerts.deadline_missed, kwargs=told)
     return {"deadline": DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, parse_duration(pipeline.deadline), callback)}
 
 
 def trigger_form_fields() -> dict[str, Param]:
-    """The fields by name. What one field asks of another is checked by `RunRequest`, since a schema of one field cannot."""
+    """The fields by name. `RunRequest` checks what one field requires of another, which the schema of one field cannot."""
     day: dict[str, Any] = {"type": ["null", "string"], "format": "date"}
     return {
         "mode": Param(

@@ -1,4 +1,4 @@
-"""What Sluice adds to Airflow: pages for whoever may see a DAG, one writer at a time on SQLite, no identifier for the audit log."""
+"""What Sluice adds to Airflow: pages for users who may see a DAG, one writer at a time on SQLite, an audit log without identifiers."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _REPORT_SECONDS = 120
 
 
 def render_report_page(settings: Settings, pipeline: str) -> str | None:
-    """What `sluice report` writes, as HTML; None where there is no such pipeline.
+    """The page that `sluice report` writes, as HTML; None if the pipeline does not exist.
 
-    Made by a process of its own, which loads what Airflow does not. Where it cannot be made, the page says why.
+    A separate process makes it, with packages that Airflow does not load. If that fails, the page says why.
     """
-    # Only now: every process of Airflow loads its plugins, and the hook's provider with it would cost each a second.
+    # Imported only now: every process of Airflow loads its plugins, and the hook's provider would cost each of them a second.
     from orchestration.spark_submit.hook import job_environment
 
     if pipeline not in list_pipeline_names(settings):
@@ -53,7 +53,7 @@ def _make_history_application() -> Any:
 
     application = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 
-    # Airflow lets anybody in to an application of a plugin that does not ask for itself.
+    # Airflow does not protect the application of a plugin, which has to check access itself.
     allowed = [Depends(requires_access_dag("GET", DagAccessEntity.TASK_INSTANCE))]
 
     def answer(page: str | None) -> HTMLResponse:
@@ -73,7 +73,7 @@ def _make_history_application() -> Any:
 
 
 async def _serve_history_pages(scope: Any, receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]) -> None:
-    # Built at the first request: every process of Airflow loads its plugins, and one of them serves pages.
+    # Built at the first request: every process of Airflow loads its plugins, but only one of them serves pages.
     await _make_history_application()(scope, receive, send)
 
 
@@ -105,7 +105,7 @@ LINKS = list(stage_task_links())
 
 
 class SluicePlugin(AirflowPlugin):
-    """Found by Airflow through the entry point `airflow.plugins`."""
+    """Airflow finds this class through the entry point `airflow.plugins`."""
 
     name = "sluice"
     operator_extra_links = LINKS

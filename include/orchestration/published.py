@@ -1,4 +1,4 @@
-"""Tables that other DAGs wait for: an asset each, whose events come with new data only and carry the table's version.
+"""Tables that other DAGs wait for. Each has an asset, with an event for new data only, which carries the table's version.
 
 In a DAG that uses `gym.device_day`:
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 LOOKED_AT = 50
-"""How many of the newest commits are read before all are, and how many of the newest events."""
+"""How many of the newest commits, or events, are read at first; all are read only if these do not suffice."""
 
 
 def published(pipeline: str, table: str) -> Asset:
@@ -33,13 +33,13 @@ def published(pipeline: str, table: str) -> Asset:
 
 
 def new_version(pipeline: str, table: str, **options: Any) -> NewVersionOperator:
-    """A task that skips what follows it when the table's version is one that an earlier run of this DAG was started by."""
+    """A task that skips what follows it if the table's version already started an earlier run of this DAG."""
     return NewVersionOperator(pipeline=pipeline, table=table, **{"task_id": f"new_version_of_{table}", **options})
 
 
 @dataclass(frozen=True)
 class DataVersion:
-    """The latest commit of a table that has data in it, when it was made (UTC), and the table's rows."""
+    """A table's latest commit that wrote data, the time of that commit (UTC), and the table's number of rows."""
 
     version: int
     at: datetime
@@ -47,7 +47,7 @@ class DataVersion:
 
 
 def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersion | None:
-    """What the table's log says, read without a JVM; None where there is no table."""
+    """The latest version with data by the table's log, read without a JVM; None if the table does not exist."""
     from deltalake import DeltaTable  # not at the top: Airflow parses this module
 
     from sluice.runs import ledger
@@ -63,14 +63,14 @@ def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersio
         if with_data:
             commits = with_data
             break
-    newest = commits[0]  # of a log that has lost its beginning, and holds nothing but upkeep, the newest of that
+    newest = commits[0]  # for a log that has lost its beginning and holds only upkeep: the newest of these commits
     return DataVersion(newest["version"], datetime.fromtimestamp(newest["timestamp"] / 1000, UTC), found[0]["rows"])
 
 
 class PublishOperator(BaseOperator):
-    """Announces a table's new version; is skipped, and announces nothing, where the last announced one is still the latest.
+    """Announces a table's new version; is skipped if the latest version is already announced.
 
-    It goes by the table's log and not by what this run's tasks report, so a version that a failed run made is announced by the next.
+    It reads the table's log, not what this run's tasks report, so the next run announces a version that a failed run made.
     freshness: how old the latest data may be before an alert is sent, such as "36 hours". Returns the event's extra.
     """
 
@@ -82,7 +82,7 @@ class PublishOperator(BaseOperator):
         self.freshness = freshness
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look at the table and set the event. Raises AirflowSkipException where there is nothing to announce."""
+        """Look at the table and set the event. Raises AirflowSkipException if there is nothing to announce."""
         found = find_latest_data_version(PipelineRecords(Settings.current(), self.pipeline), self.table)
         if found is None:
             raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")
@@ -99,9 +99,9 @@ class PublishOperator(BaseOperator):
 
 
 class NewVersionOperator(BaseOperator):
-    """Skips what follows where no version of the table is new to this DAG; see `new_version`. Returns the version.
+    """Skips what follows if no version of the table is new to this DAG; see `new_version`. Returns the version.
 
-    A run that no event started, such as one that somebody triggered, always goes on.
+    A run that no event started, such as a triggered one, always continues.
     """
 
     def __init__(self, *, pipeline: str, table: str, **options: Any) -> None:

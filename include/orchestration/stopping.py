@@ -10,11 +10,11 @@ import time
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 _FOR_A_JVM = 5.0
-"""Seconds that a JVM has to see that the process is gone whose session it has."""
+"""Seconds that a JVM gets to notice that the process that owns its session is gone."""
 
 
 def stop_process_group(pid: int, ask_seconds: float, terminate_seconds: float) -> None:
-    """Return when the leader `pid` of a process group, and the group with it, is gone."""
+    """Stop a process group, and return when its leader `pid` and all its other processes are gone."""
     try:
         leader = psutil.Process(pid)
     except psutil.NoSuchProcess:
@@ -22,14 +22,14 @@ def stop_process_group(pid: int, ask_seconds: float, terminate_seconds: float) -
     if not is_process_gone_within(leader, ask_seconds):
         signal_process_group(pid, signal.SIGTERM)
         is_process_gone_within(leader, terminate_seconds)
-    signal_process_group(pid, signal.SIGKILL)  # also what a leader left behind
+    signal_process_group(pid, signal.SIGKILL)  # also the processes that a leader left behind
     is_process_gone_within(leader, 5)
 
 
 def end_process_and_jvm(process: psutil.Process, terminate_seconds: float) -> None:
-    """Return when a process that was asked in vain is gone, and its JVM with it: SIGTERM, wait, SIGKILL.
+    """End a process that did not stop when asked, and return when it and its JVM are gone: SIGTERM, wait, SIGKILL.
 
-    It may be in a group with others, such as the shell's that started it. Its JVM ends by itself once it is gone, or is killed.
+    It may share its group with others, such as the shell that started it. Its JVM ends by itself after it, or is killed.
     """
     jvms = [one for one in (*process.children(recursive=True), *_find_parent_processes(process)) if "java" in one.name()]
     process.terminate()
@@ -48,7 +48,7 @@ def _find_parent_processes(process: psutil.Process) -> list[psutil.Process]:
 
 
 def is_process_gone_within(process: psutil.Process, seconds: float) -> bool:
-    """Whether the process ends in that time. One that has ended and waits for its parent counts as gone."""
+    """Whether the process ends within that time. A zombie (ended, but not yet reaped by its parent) counts as gone."""
     deadline = time.monotonic() + seconds
     while is_process_alive(process):
         if time.monotonic() >= deadline:
@@ -58,7 +58,7 @@ def is_process_gone_within(process: psutil.Process, seconds: float) -> bool:
 
 
 def is_process_alive(process: psutil.Process) -> bool:
-    """Whether it runs; a process that took over the same id later is not it."""
+    """Whether the process still runs. A later process with the same id does not count."""
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

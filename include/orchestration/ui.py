@@ -1,6 +1,6 @@
-"""What Sluice shows in Airflow's UI: a page with what became of a stage's tables, and a task's links, to its pages and to its Spark driver's log.
+"""What Sluice shows in Airflow's UI: a page on a stage's tables, and a task's links to Sluice's pages and to its Spark driver's log.
 
-The page has the tables' latest commits and runs, read without a JVM.
+The page shows the tables' latest commits and runs, read without a JVM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperator
 
 PAGES = "/sluice"
-"""Where the API server serves Sluice's own pages."""
+"""The path under which the API server serves Sluice's own pages."""
 COMMITS = 20
 RUNS = 20
 _STYLE = (
@@ -32,7 +32,7 @@ _STYLE = (
 
 
 class TableHistory(BaseOperatorLink):
-    """To the page with the commits and runs of the stage's tables."""
+    """A link to the page with the commits and runs of the stage's tables."""
 
     name = "Table history"
 
@@ -42,7 +42,7 @@ class TableHistory(BaseOperatorLink):
 
 
 class PipelineReport(BaseOperatorLink):
-    """To the page that shows the whole pipeline."""
+    """A link to the page that shows the whole pipeline."""
 
     name = "Pipeline report"
 
@@ -52,7 +52,7 @@ class PipelineReport(BaseOperatorLink):
 
 
 class SparkLog(BaseOperatorLink):
-    """To the log of this attempt: spark-submit runs the driver beside the task, so the task's log is the driver's."""
+    """A link to the log of this attempt. spark-submit runs the driver beside the task, so the task's log is also the driver's."""
 
     name = "Spark log"
 
@@ -75,7 +75,7 @@ def _airflow_ui_address() -> str:
 
 
 def render_history_page(settings: Settings, pipeline: str, stage: str) -> str | None:
-    """The page as HTML; None where there is no such pipeline. stage: a layer; any other stage shows all tables."""
+    """The page as HTML; None if the pipeline does not exist. stage: a layer; any other stage shows all tables."""
     from sluice.runs import ledger
 
     if pipeline not in list_pipeline_names(settings):
