@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 LOOKED_AT = 50
-"""How many of the newest commits, or events, are read at first; all are read only if these do not suffice."""
+"""How many of the newest events are read; and of the newest commits, before all are read if none of these has data."""
 
 
 def published(pipeline: str, table: str) -> Asset:
@@ -33,7 +33,7 @@ def published(pipeline: str, table: str) -> Asset:
 
 
 def new_version(pipeline: str, table: str, **options: Any) -> NewVersionOperator:
-    """A task that skips what follows it if the table's version already started an earlier run of this DAG."""
+    """A task that skips what follows it if the table's version already started an earlier successful run of this DAG."""
     return NewVersionOperator(pipeline=pipeline, table=table, **{"task_id": f"new_version_of_{table}", **options})
 
 

@@ -1,8 +1,8 @@
-"""A Delta table's log as files: whether its commits are whole, and a table that is opened and read only if they are. Without a JVM.
+"""Checks that the commits of a Delta table's log are whole, and opens and reads a table only if they are. Without a JVM.
 
-When power is lost, a commit may be there by its name and lack its content. Spark and delta-rs take an empty one for a commit that did
-nothing, and whoever reads on from there never hears of what it held. So each reader and each stage looks first. All that is read of an
-open table is of one snapshot.
+A power failure can leave a commit's file without its content. Spark and delta-rs take an empty file for a commit that did nothing, and
+a reader that continues from there never sees what the commit held. So each reader and each stage checks the log first. All reads of an
+open table are of one snapshot.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _PARQUET = b"PAR1"
 _HEADER = b"crc\x00"
 _ADDED = ("num_added_files", "num_target_files_added", "numFilesAdded")
 _REMOVED = ("num_removed_files", "num_target_files_removed", "numFilesRemoved")
-"""How delta-rs calls its counts of files in commits: of appends and deletions, of merges, of OPTIMIZE."""
+"""The names of delta-rs for the counts of files in a commit: of appends and deletions, of merges, of OPTIMIZE."""
 TRANSACTIONS = "sluiceTransactions"
 """What a commit through delta-rs says of its transaction ids: how many there are. They come last in it."""
 
 
 @dataclass(frozen=True)
 class LogDamage:
-    """A file of a log that is not as it was written. version: the commit's, or the one that a checkpoint is of. what: as "is empty"."""
+    """A log file that is not as it was written. version: of the commit or the checkpoint. what: the damage, such as "is empty"."""
 
     file: str
     version: int
@@ -50,7 +50,7 @@ class LogDamage:
 
 
 class DamagedLog(SluiceError):
-    """A table's log is damaged: to read it, or to write after it, would lose what the damaged file held."""
+    """A table's log is damaged: reading the table, or writing to it, would lose what the damaged file held."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class LastCommit:
 
 
 def find_commit(path: str, version: int) -> LastCommit | None:
-    """A version's commit; None where its file is not there."""
+    """A version's commit; None if its file does not exist."""
     try:
         found = Path(path, LOG, f"{version:020d}.json").stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -71,7 +71,7 @@ def find_commit(path: str, version: int) -> LastCommit | None:
 
 
 def is_still_last(path: str, commit: LastCommit) -> bool:
-    """Whether nothing was committed to a table since, and the table is the same: two looks, however long its log is."""
+    """Whether it is still the same table, with no later commit. Looks at two files, however long the log is."""
     return find_commit(path, commit.version) == commit and not Path(f"{path}/{LOG}/{commit.version + 1:020d}.json").exists()
 
 
@@ -84,10 +84,10 @@ class _OpenTable:
 
 @dataclass
 class OpenTables:
-    """Tables that this process has open, each by its last commit: a stage asks for each of its tables a dozen times, and few of them change.
+    """The open tables of this process, each with its last commit: a stage opens each table a dozen times, and few tables change meanwhile.
 
-    most_bytes: the size of their logs, together; the tables that were asked for longest ago are forgotten first. A table whose log alone
-    is larger is not kept.
+    most_bytes: the limit for the total size of their logs. The least recently used tables are dropped first; a table whose log alone is
+    larger is not kept.
     """
 
     most_bytes: int = 128 * 1024 * 1024
@@ -95,7 +95,7 @@ class OpenTables:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open_latest(self, path: str) -> DeltaTable:
-        """The table as its log is now. Raises DamagedLog, and TableNotFoundError where there is none."""
+        """The table at its latest version. Raises DamagedLog, and TableNotFoundError if there is no table."""
         path = str(Path(path).absolute())
         with self._lock:
             known = self._tables.pop(path, None)
@@ -107,7 +107,7 @@ class OpenTables:
         return table
 
     def keep(self, path: str, table: DeltaTable) -> None:
-        """Have a table for those who ask for it next. Nobody may change it any more. What was committed after its version opens it anew."""
+        """Keep an open table for the next readers. Nobody may change it any more. After a later commit it is opened again."""
         path = str(Path(path).absolute())
         commit = find_commit(path, table.version())
         if commit is not None:
@@ -129,7 +129,7 @@ _OPEN_TABLES = OpenTables()
 
 
 def is_delta_table(path: str) -> bool:
-    """Whether there is a Delta table. Looks until it finds a commit or a checkpoint, and opens nothing."""
+    """Whether the path is a Delta table. Searches for a commit or a checkpoint, and opens no file."""
     if "://" in path:
         return DeltaTable.is_deltatable(path)
     try:
@@ -140,9 +140,9 @@ def is_delta_table(path: str) -> bool:
 
 
 def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
-    """A table as it is now or was at a version, to be read in Python, never to be changed: others have the same one.
+    """A table at its latest or the given version, to read in Python. Do not change it: other readers share the object.
 
-    Raises DamagedLog, and TableNotFoundError where there is none.
+    Raises DamagedLog, and TableNotFoundError if there is no table.
     """
     if version is None and "://" not in path:
         return _OPEN_TABLES.open_latest(path)
@@ -151,19 +151,19 @@ def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
 
 
 def keep_written_table(path: str, table: DeltaTable) -> None:
-    """Spare those who read a table next to open it: they get the one by which it was written. It is not to be changed any more."""
+    """Keep the object by which a table was written, so that the next readers need not open the table. Do not change it any more."""
     if "://" not in path:
         _OPEN_TABLES.keep(path, table)
 
 
 def open_table_to_change(path: str) -> DeltaTable:
-    """A table of one's own, which may be changed by it. Raises DamagedLog, and TableNotFoundError where there is none."""
+    """A table that the caller alone has, and may change. Raises DamagedLog, and TableNotFoundError if there is no table."""
     check_table_logs({path: path})
     return DeltaTable(path)
 
 
 def _measure_log(path: str) -> int:
-    """The bytes of a log that say what is in the table: its last checkpoint, and the commits after it."""
+    """The size in bytes of what a reader loads of a log: its last checkpoint, and the commits after it."""
     try:
         with os.scandir(f"{path}/{LOG}") as files:
             found = [file for file in files if _COMMIT.fullmatch(file.name) or _CHECKPOINT.fullmatch(file.name)]
@@ -174,7 +174,7 @@ def _measure_log(path: str) -> int:
 
 
 def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:
-    """Raises DamagedLog for the first of the tables, paths by name, whose log is damaged. pipeline: whose they are, where it is known."""
+    """Raises DamagedLog for the first table with a damaged log. tables: paths by name. pipeline: their pipeline, if known."""
     for name, path in tables.items():
         damaged = next(find_log_damage(path), None)
         if damaged is not None:
@@ -186,7 +186,7 @@ def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> 
 
 
 def find_log_damage(path: str) -> Iterator[LogDamage]:
-    """What is damaged in a table's log, commits by version first. Of those that no reader takes any more, only whether they are empty."""
+    """The damage in a table's log, commits by version first. Commits that no reader needs any more are only checked for being empty."""
     folder = Path(path) / LOG
     names = _list_names(folder)
     commits, checkpoints = _sort_log_versions(folder, names)
@@ -213,13 +213,13 @@ def find_log_damage(path: str) -> Iterator[LogDamage]:
 
 
 def _find_last_checksum(names: Collection[str], after: int) -> int:
-    """The last version after `after` that has a checksum file and no commit, which is written first: it was there. -1 for none."""
+    """The last version after `after` with a checksum file but no commit; -1 if none. The commit is written first, so it was lost."""
     found = (int(version[1]) for name in names if (version := _CHECKSUM.fullmatch(name)) and int(version[1]) > after)
     return max((version for version in found if f"{version:020d}.json" not in names), default=-1)
 
 
 def list_log_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:
-    """The commits of a log by version, and the files of its checkpoints. Both empty where a table was not made to its end."""
+    """The commits of a log by version, and the files of its checkpoints. Both are empty if the table's creation did not finish."""
     return _sort_log_versions(folder, _list_names(folder))
 
 
@@ -243,7 +243,7 @@ def _list_names(folder: Path) -> frozenset[str]:
 
 
 def matches_file_checksum(file: Path, content: bytes) -> bool | None:
-    """Whether a file's content is that of the checksum which Hadoop's file system wrote beside it; None where there is no such checksum."""
+    """Whether a file's content matches the checksum that Hadoop's file system wrote beside it; None if there is no checksum."""
     try:
         sums = checksum_file_path(file).read_bytes()
     except OSError:
@@ -256,7 +256,7 @@ def matches_file_checksum(file: Path, content: bytes) -> bool | None:
 
 
 def checksum_file_path(file: Path) -> Path:
-    """Where Hadoop's file system keeps a file's checksum."""
+    """The path at which Hadoop's file system keeps a file's checksum."""
     return file.with_name(f".{file.name}.crc")
 
 
@@ -272,7 +272,7 @@ def _commit_damage(file: Path, with_content: bool) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _content_damage(file: str, size: int, modified: int, inode: int) -> str | None:
-    """What is wrong with a commit's content. By what tells this state of the file from others: a commit is never changed, and read once."""
+    """What is wrong with a commit's content. The arguments identify a state of the file, which never changes, so each is read once."""
     content = Path(file).read_bytes()
     as_written = matches_file_checksum(Path(file), content)
     if as_written is None:
@@ -281,7 +281,7 @@ def _content_damage(file: str, size: int, modified: int, inode: int) -> str | No
 
 
 def _are_whole_actions(content: bytes) -> bool:
-    """Whether each line is an action, and none that the commit counts is lacking."""
+    """Whether each line is an action, and no action is missing by the commit's own counts."""
     try:
         actions = [json.loads(line) for line in content.splitlines() if line.strip()]
     except ValueError:
@@ -301,7 +301,7 @@ def _are_whole_actions(content: bytes) -> bool:
 
 
 def _read_file_count(action: Mapping[str, Any], names: Collection[str]) -> int:
-    """A count of files that delta-rs writes into a commit, which has no checksum beside it; 0 where it says none."""
+    """A count of files that delta-rs wrote into a commit, for lack of a checksum beside it; 0 if the commit has no such count."""
     info = action.get("commitInfo")
     counts = info.get("operationMetrics") if isinstance(info, dict) else None
     found = [counts.get(name) for name in names] if isinstance(counts, dict) else []
@@ -322,7 +322,7 @@ def _ends_as_parquet(file: Path) -> bool:
 
 
 def _find_pipeline_of_table(path: str) -> str | None:
-    """The pipeline in whose lake a table lies; None where that cannot be seen."""
+    """The pipeline whose lake holds a table; None if the path does not show it."""
     folder = Path(path).parent.parent
     return folder.name if (folder / "_sluice").is_dir() else None
 
@@ -337,46 +337,46 @@ def _repair_advice(pipeline: str | None) -> str:
 
 @dataclass(frozen=True)
 class TableSnapshot:
-    """An open table. What is committed after it was opened is not in it: whoever writes, opens it anew."""
+    """An open table at one version. It does not see later commits: after a write, open it again."""
 
     table: DeltaTable
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
-        """Its columns. One of an older lake may lack some."""
+        """The table's columns. A table of an older lake may lack some."""
         return tuple(field.name for field in self.table.schema().fields)
 
     def query_rows(self, sql: str) -> pa.Table:
-        """What a query finds, in which the table is called `t`."""
+        """The result of a query, which calls the table `t`."""
         # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
         return pa.table(QueryBuilder().register("t", self.table).execute(sql))
 
     def query_batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """The same, a part at a time."""
+        """The result of a query, as `query_rows`, one batch at a time."""
         return map(pa.record_batch, QueryBuilder().register("t", self.table).execute(sql))
 
     def read_columns(self, schema: pa.Schema) -> pa.Table:
-        """The columns of the schema, in its types. One that the table has not is all NULL."""
+        """The columns of the schema, in its types. A column that the table lacks is all NULL."""
         wanted = ", ".join(f'"{name}"' if name in self.column_names else f'NULL AS "{name}"' for name in schema.names)
         return self.query_rows(f"SELECT {wanted} FROM t").cast(schema)
 
     def read_rows(self) -> list[dict[str, Any]]:
-        """All rows, with all columns that the table has."""
+        """All rows, with all of the table's columns."""
         found: list[dict[str, Any]] = self.query_rows("SELECT * FROM t").to_pylist()
         return found
 
 
 def open_table_snapshot(path: str, version: int | None = None) -> TableSnapshot:
-    """A table as it is now, or was at a version. Raises DamagedLog, and TableNotFoundError where there is none."""
+    """A table at its latest or the given version. Raises DamagedLog, and TableNotFoundError if there is no table."""
     return TableSnapshot(open_checked_table(path, version))
 
 
 def find_table_snapshot(path: str) -> TableSnapshot | None:
-    """A table as it is now; None where there is none. Raises DamagedLog."""
+    """A table at its latest version; None if there is no table. Raises DamagedLog."""
     return open_table_snapshot(path) if is_delta_table(path) else None
 
 
 def read_snapshot_rows(path: str) -> list[dict[str, Any]]:
-    """All rows of a table as it is now; none where there is no table. Raises DamagedLog."""
+    """All rows of a table at its latest version; [] if there is no table. Raises DamagedLog."""
     found = find_table_snapshot(path)
     return found.read_rows() if found else []

@@ -1,7 +1,7 @@
-"""What is done after delta-rs has committed to a table: what Spark does then and delta-rs does not. Without a JVM.
+"""Completes a commit of delta-rs with what Spark does after its own commits and delta-rs does not. Without a JVM.
 
-The commit is on the disk, with its files. A version checksum (Delta's PROTOCOL.md, Version Checksum File) tells Spark columns and protocol
-without two jobs that look for them in the log. A checkpoint is made when one is due.
+Flushes the commit and its files to the disk. Writes a version checksum (Delta's PROTOCOL.md, Version Checksum File), which gives Spark the
+columns and the protocol without two jobs that search the log. Makes a checkpoint when one is due.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _NAMES_FILES = ("add", "cdc")
 
 
 def complete_commit(path: str, table: DeltaTable) -> bool:
-    """Do all of that for the version that a table has come to. Where a part of it fails, the commit stands. Returns whether a checkpoint was made.
+    """Complete the commit of the table's current version. The commit stands even if a step fails. Returns whether a checkpoint was made.
 
-    table: by which the commit was made. To be called under the lease.
+    table: the object that made the commit. Call this under the lease.
     """
     write_version_checksum(path, table)
     try:
@@ -51,9 +51,9 @@ def complete_commit(path: str, table: DeltaTable) -> bool:
 
 
 def write_version_checksum(path: str, table: DeltaTable) -> None:
-    """Write `N.crc` of the version that a table has. Where it cannot be written, Spark looks into the log.
+    """Write `N.crc` for the table's version. If it cannot be written, Spark searches the log instead.
 
-    The commit is on the disk first, with its files: to delta-rs, a checksum file of a version that is not there is an error.
+    The commit and its files are on the disk before, since delta-rs fails on a checksum file whose version does not exist.
     """
     with suppress(OSError, ValueError, KeyError, DeltaError, SluiceError):
         log_folder, version = Path(path) / LOG, table.version()
@@ -65,7 +65,7 @@ def write_version_checksum(path: str, table: DeltaTable) -> None:
 
 
 def _flush_commit(table: Path, commit: Path) -> None:
-    """Have a commit on the disk, and what it names before that."""
+    """Flush to the disk the files that a commit names, and then the commit."""
     for kind, action in _read_actions(commit):
         if kind in _NAMES_FILES:
             flush_file_and_name(table / unquote(action["path"]))
@@ -73,9 +73,9 @@ def _flush_commit(table: Path, commit: Path) -> None:
 
 
 def _describe_table(log_folder: Path, version: int) -> dict[str, Any]:
-    """The table's metadata and protocol as the log has them, by the checksum file of the version before where this one changes neither.
+    """The table's metadata and protocol from the log, or from the previous version's checksum file if this version changes neither.
 
-    Raises FileNotFoundError where the log does not go back to them.
+    Raises FileNotFoundError if the log does not go back to them.
     """
     described: dict[str, Any] = {}
     for number in range(version, -1, -1):
@@ -91,9 +91,9 @@ def _describe_table(log_folder: Path, version: int) -> dict[str, Any]:
 
 
 def remove_checksums_without_commit(path: str) -> None:
-    """Remove those of commits before the first that is there: delta-rs removes commits that have outlived the log's retention, and not these.
+    """Remove the checksums before the first commit that exists: delta-rs removes commits past the log's retention, but not their checksums.
 
-    A checksum of a later version whose commit is not there stays: it tells that a commit was lost.
+    A checksum of a later version stays even without its commit: it shows that the commit was lost.
     """
     log_folder = Path(path) / LOG
     names = {file.name for file in log_folder.iterdir()}

@@ -1,10 +1,10 @@
-"""Writing a file whole or not at all, and on the disk when the call returns: the one way in which Sluice keeps a small file; and reading one.
+"""Writes a small file whole or not at all, and returns once it is on the disk. Sluice keeps all its small files this way.
 
-The content goes into a temporary file of the same folder, `.<name>.<random>.tmp`, which is flushed and takes the file's name; the
-folder is flushed then, which holds the name. A process that is killed leaves the old file or the new one, and maybe the temporary
-file, which no reader takes for the other: its name begins with a dot and ends with `.tmp`. A write of an hour later removes it.
+The content goes into a temporary file of the same folder, `.<name>.<random>.tmp`, which is flushed and
+renamed to the file; then the folder is flushed. A killed process leaves the old file or the new one, and perhaps the temporary file,
+which no reader mistakes for the real one: its name begins with a dot and ends with `.tmp`. A write an hour later removes it.
 
-The small JSON files of `_sluice` are read here, so that a damaged one is named, with what it says and what to do.
+This module also reads the small JSON files of `_sluice`: the error for a damaged one names the file, its purpose and the remedy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ PRIVATE = 0o600
 """The mode of a file that only its owner may read."""
 _BY_UMASK = 0o666
 _LONGEST_WRITE = 3600
-"""After so many seconds a temporary file is not one any more that another process is writing."""
+"""Age in seconds after which no other process can still be writing a temporary file."""
 _NO_SUCH_CALL = (errno.EINVAL, errno.ENOTSUP)
-"""What a file system answers that cannot flush a folder: it keeps names in another way."""
+"""The errors of file systems that cannot flush a folder, since they keep names in another way."""
 
 
 def write_file_durably(path: Path, content: bytes, mode: int = _BY_UMASK, overwrite: bool = True) -> Path:
     """Give the file this content. Its folder must be there. Returns the path.
 
-    mode: of the file; without it the umask decides. overwrite: else FileExistsError is raised where the file is there, which stays.
-    Raises OSError, and then the file is as it was, unless the flush of the folder failed.
+    mode: of the file; without it the umask decides. overwrite: if False and the file exists, it stays and FileExistsError is raised.
+    Raises OSError; the file is then as it was, unless the flush of the folder failed.
     """
     _remove_unfinished_writes(path, before=time.time() - _LONGEST_WRITE)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
@@ -66,14 +66,14 @@ def write_json_durably(path: Path, value: Any, mode: int = _BY_UMASK, indent: in
 
 
 def move_file_durably(written: Path, target: Path) -> None:
-    """Put a file that was written elsewhere in the place of another, of the same file system. What it holds is on the disk before."""
+    """Replace a file by one written elsewhere on the same file system, whose content is flushed to the disk first."""
     flush_file(written)
     written.replace(target)
     _flush_folder(target.parent)
 
 
 def remove_file_durably(path: Path) -> None:
-    """Remove a file, where it is there, and what killed processes have left of writing it."""
+    """Remove a file if it exists, and the temporary files that killed processes left of it."""
     if not path.parent.is_dir():
         return
     path.unlink(missing_ok=True)
@@ -82,13 +82,13 @@ def remove_file_durably(path: Path) -> None:
 
 
 def flush_file(path: Path) -> None:
-    """Have on the disk what a file holds that was written by other means."""
+    """Flush to the disk the content of a file that was written by other means."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def flush_file_and_name(path: Path) -> None:
-    """Have on the disk what a file holds that was written by other means, and that it is there."""
+    """Flush to the disk the content and the name of a file that was written by other means."""
     flush_file(path)
     _flush_folder(path.parent)
 
@@ -117,22 +117,22 @@ Said = TypeVar("Said")
 
 
 class KeptFileDamaged(UsageError):
-    """A small file of Sluice's own is cut, or was written by something else. Exit code 2: only a hand can put it right."""
+    """One of Sluice's small files is truncated, or something else wrote it. Exit code 2: somebody has to repair it."""
 
 
 def load_kept_request(path: Path, build: Callable[[Any], Said]) -> Said:
-    """What the file of a request to erase somebody says, as `build` makes it."""
+    """The content of an erasure request's file, as `build` makes it."""
     remedy = "Put a copy of it back. Without one, move the file away and ask for the erasure again: sluice erase request"
     return load_kept_json(path, "a request to erase somebody", remedy, build)
 
 
 def load_kept_object(path: Path, what: str, remedy: str) -> dict[str, Any]:
-    """What a file says that holds a JSON object."""
+    """The JSON object in a file."""
     return load_kept_json(path, what, remedy, _require_json_object)
 
 
 def load_kept_json(path: Path, what: str, remedy: str, build: Callable[[Any], Said]) -> Said:
-    """What a file says, as `build` makes it of the parsed JSON. Raises KeptFileDamaged; FileNotFoundError as any reading does.
+    """The content of a file, as `build` makes it from the parsed JSON. Raises KeptFileDamaged, and FileNotFoundError if it is missing.
 
     what: what the file says, in the singular: "the lake's format". remedy: whole sentences. The file's content is never quoted.
     """

@@ -1,8 +1,8 @@
-"""What comes first, and what counts, of the rows that the ledgers hold.
+"""The order of the ledgers' rows, and which deliveries count.
 
 Each row of the ledgers of outcomes, of runs and of erasures has an increasing number, its entry, given under the lease. The tables share
-one count, so that it can be told which came first, an outcome or a run. A clock may be set back; an entry never is. Rows of before there
-were entries have none: they come first, in the order of their times.
+one count, so that an outcome and a run can be ordered too. A clock may be set back; an entry never is. Rows that are older than entries
+have none: they come first, in the order of their times.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _Row = TypeVar("_Row", bound=Mapping[str, Any])
 
 
 def entry_order_key(row: Mapping[str, Any], at: str) -> Place:
-    """Where a row stands among those of all tables. at: its column with the time that counts where it has no entry."""
+    """The place of a row among those of all tables. at: the column whose time orders rows without an entry."""
     entry = row.get(ENTRY)
     return (0, row[at]) if entry is None else (1, entry)
 
 
 def sort_by_entry(rows: Iterable[_Row], at: str) -> list[_Row]:
-    """Rows as they came. at: as of `entry_order_key`."""
+    """The rows in the order in which they came. at: as in `entry_order_key`."""
     return sorted(rows, key=lambda row: entry_order_key(row, at))
 
 
 def give_next_entries(table: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows with the next entries, to be appended to the table at that path before anybody else asks for some."""
+    """The rows with the next entries. The caller appends them to the table at that path before anyone asks for more entries."""
     first = max(_last_entry_of_table(f"{table.rpartition('/')[0]}/{name}") for name in COUNTED) + 1
     return [{**row, ENTRY: number} for number, row in enumerate(rows, start=first)]
 
 
 _LAST_ENTRIES: dict[str, tuple[LastCommit, int]] = {}
-"""By path, the last entry of a table, as long as a commit is its last one."""
+"""By path, the last entry of a table and the commit that has to be its last for this to hold."""
 
 
 def note_last_entry(path: str, version: int, last: int) -> None:
-    """Spare the next who asks for entries to look into the table: up to this version it has them up to this one."""
+    """Remember the last entry of a table at a version, so that the next request for entries need not read the table."""
     commit = find_commit(path, version)
     if commit is not None:
         _LAST_ENTRIES[path] = (commit, last)
@@ -91,10 +91,10 @@ class AcceptedDelivery(NamedTuple):
 
 
 def select_counting_deliveries(accepted: Iterable[AcceptedDelivery]) -> set[int]:
-    """Of each file the delivery that counts.
+    """The delivery of each file that counts.
 
-    It is the one with the latest modification time, then the one with the greatest content hash, then the one that came first;
-    arrival does not matter. What is not known comes first, as NULL does in SQL.
+    It is the one with the latest modification time; among equals, the one with the greatest content hash, and then the first one.
+    Otherwise arrival does not matter. Unknown values sort first, as NULL does in SQL.
     """
     latest = {one.file: one.delivery for one in sorted(accepted, key=_redelivery_precedence)}
     return set(latest.values())

@@ -1,4 +1,4 @@
-"""The events of the deliveries table: what each of its rows says of a file, told in one place for flows, status and Airflow."""
+"""The events of the deliveries table: what a row says of a file. Flows, status and Airflow take them from here."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 
 DELIVERED, GONE, EXISTING, IGNORED, CLEANED = "delivered", "vanished", "existing", "ignored", "cleaned"
 REWRITTEN = "rewritten"
-"""Sluice has taken somebody's records out of the file: its size and its hash are others now, and it is the same delivery as before."""
+"""Sluice removed somebody's records from the file: its size and hash changed, but it is the same delivery as before."""
 RETURNED = "returned"
-"""The file was away and is there again with the content that was the latest known of its name: it is the same delivery as before."""
+"""The file was gone and is back with the latest known content of its name: it is the same delivery as before."""
 UNOPENED = "unopened"
-"""The file cannot be opened, or not be looked at: it is no delivery until it can."""
+"""The file cannot be opened or examined: it is no delivery until it can."""
 
 TAKEN = (DELIVERED, GONE)
-"""The events that bronze flows take and that get an outcome. The others say what is known of a file, and it is not read for them."""
+"""The events that bronze flows take, and that get an outcome. The others only record facts about a file, which is not read for them."""
 SAME_DELIVERY = (REWRITTEN, RETURNED)
 """The events after which a file is the same delivery as before."""
 AWAY = (GONE, CLEANED)
-"""The events after which a file is not there."""
+"""The events after which a file does not exist."""
 
 
 def carry_current_content(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:

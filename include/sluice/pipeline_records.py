@@ -1,4 +1,4 @@
-"""Where all that is recorded of one pipeline lies: its tables, its own records, its checkpoints. Known without Spark."""
+"""Where one pipeline's tables, records and checkpoints lie. Loads no Spark."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sluice.settings import QUARANTINE, Settings, list_pipeline_names, require_k
 
 @dataclass(frozen=True, slots=True)
 class PipelineRecords:
-    """Made once, where a job, a command or a task learns which pipeline it is about, and handed on from there."""
+    """The places of one pipeline. Made once, where a job, a command or a task learns its pipeline, and passed on from there."""
 
     settings: Settings
     pipeline: str
 
     @classmethod
     def of_known(cls, settings: Settings, pipeline: str) -> PipelineRecords:
-        """Those of a pipeline of this checkout. Raises UsageError, with the nearest name, for one that is not there."""
+        """The records of a pipeline of this checkout. Raises UsageError, with the nearest name, if there is no such pipeline."""
         return cls(settings, require_known_pipeline(settings, pipeline))
 
     @property
@@ -26,19 +26,19 @@ class PipelineRecords:
         return Path(self.settings.landing) / self.pipeline
 
     def table_path(self, layer: str, table: str, *, restricted: bool = False) -> str:
-        """Where a table lies: <lake>/<pipeline>/<layer>/<table>, or the same below the restricted root."""
+        """The path of a table: <lake>/<pipeline>/<layer>/<table>, or the same below the restricted root."""
         return f"{self._root(restricted)}/{layer}/{table}"
 
     def quarantine(self, table: str, *, restricted: bool = False) -> str:
-        """Where the rows lie that a table's flow did not accept: <lake>/<pipeline>/quarantine/<table>, or below the restricted root."""
+        """The path of the rows that a table's flow did not accept: <lake>/<pipeline>/quarantine/<table>, or below the restricted root."""
         return self.table_path(QUARANTINE, table, restricted=restricted)
 
     def bookkeeping(self, name: str = "", *, restricted: bool = False) -> str:
-        """Where one of Sluice's own records lies: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
+        """The path of one of Sluice's own records: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
         return f"{self._root(restricted)}/_sluice/{name}".rstrip("/")
 
     def checkpoints(self, flow: str) -> str:
-        """The folder of one flow's checkpoints, one sub-folder a generation. The only place that says where they are."""
+        """The folder of a flow's checkpoints, one sub-folder per generation. Only this function knows where it is."""
         return self.bookkeeping(f"checkpoints/{flow}")
 
     def stop_request(self, run: str) -> Path:
@@ -50,5 +50,5 @@ class PipelineRecords:
 
 
 def list_pipeline_records(settings: Settings) -> list[PipelineRecords]:
-    """Those of each pipeline of this checkout."""
+    """The records of each pipeline of this checkout."""
     return [PipelineRecords(settings, name) for name in list_pipeline_names(settings)]

@@ -1,4 +1,4 @@
-"""Files and folders that nobody else may read: a secret's file is known by its folder, its owner and its mode, and a folder by its mode."""
+"""Files and folders that nobody else may read. Checks the folder, owner and mode of a secret's file; makes folders of mode 0700."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sluice.errors import UsageError
 
 
 def read_secret_file(path: Path) -> bytes:
-    """What a secret's file holds. Links within its folder are followed, as Kubernetes makes them.
+    """The content of a secret's file. Follows links within its folder, as Kubernetes makes them.
 
-    Raises FileNotFoundError, and UsageError with the remedy where the file or its folder is not this user's or root's, where others may
-    read the file or write into the folder, and where a link leaves the folder.
+    Raises FileNotFoundError; and UsageError, with the remedy, if neither this user nor root owns the file or its folder, if others may
+    read the file or write into the folder, or if a link leaves the folder.
     """
     folder = Path(os.path.realpath(path.parent))
     _check_secret_folder(path.parent, folder.stat())
@@ -23,7 +23,7 @@ def read_secret_file(path: Path) -> bytes:
             f"Secret file {path} is a link to a place outside of its folder. Put the file itself there: "
             f"install -m 600 {real} {path.parent / f'{path.name}.new'} && mv {path.parent / f'{path.name}.new'} {path}"
         )
-    # What is checked is what is read: the file that was opened.
+    # Checks the opened file, so that the file checked is the file read.
     descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
         _check_secret_file(path, os.fstat(descriptor))
@@ -31,7 +31,7 @@ def read_secret_file(path: Path) -> bytes:
 
 
 def find_secret_file_problem(path: Path) -> str | None:
-    """Why a secret's file is refused; None where it is not."""
+    """Why a secret's file is refused; None if it is not."""
     try:
         read_secret_file(path)
     except (UsageError, OSError) as error:
@@ -41,7 +41,7 @@ def find_secret_file_problem(path: Path) -> str | None:
 
 def _check_secret_folder(folder: Path, status: os.stat_result) -> None:
     _check_secret_owner(f"The folder of secrets, {folder},", folder, status)
-    # Where the sticky bit is set, as Kubernetes sets it, nobody can replace a file of somebody else.
+    # With the sticky bit, which Kubernetes sets, nobody can replace another user's file.
     if status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
         raise UsageError(f"Others may put files into the folder of secrets, {folder}. Run: chmod 700 {folder}")
 
@@ -64,7 +64,7 @@ def _check_secret_owner(what: str, path: Path, status: os.stat_result) -> None:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder, of mode 0700. One that is there already and this user's is given that mode."""
+    """Make a folder of mode 0700. If it exists and belongs to this user, its mode is changed to that."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
     if status.st_mode & 0o077 and status.st_uid == os.geteuid():
