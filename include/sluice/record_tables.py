@@ -1,7 +1,7 @@
-"""The tables that hold what Sluice records of a pipeline: they only grow, by a few rows many times a run, without a JVM.
+"""The tables of Sluice's own records of a pipeline. They only grow, by a few rows many times a run, and are written without a JVM.
 
-What they cost does not grow with their history: the log says of each file the highest number in it, a checkpoint comes every ten
-commits, and small files become one. A flow may stream such a table: no commit here changes a row or takes one out.
+Their cost does not grow with their history: the log has the highest number in each file, a checkpoint is made every ten commits, and
+small files are joined. A flow may stream such a table, since no commit here changes or removes a row.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from sluice.entries import ENTRY
 from sluice.table_properties import CHECKPOINT_INTERVAL, LOG_RETENTION, REMOVED_UNTIL, RETENTION, STATISTICS, WALKED_AT
 
 RECORD_TABLES = ("deliveries", *entries.COUNTED)
-"""All of them, below a pipeline's `_sluice`."""
+"""The names of all these tables, below a pipeline's `_sluice`."""
 
 _NUMBERS = ("delivery", ENTRY)
 """The columns whose highest values are asked for."""
 _PROPERTIES = {RETENTION: "interval 30 days", LOG_RETENTION: "interval 30 days", CHECKPOINT_INTERVAL: "10"}
 _INDEXED = 32
-"""Of so many columns there are statistics in the log where none are named."""
+"""The number of columns with statistics in the log if no columns are named."""
 
 MOST_SMALL_FILES = 32
-"""More files than these are written anew together: to open one costs as much as to rewrite it."""
+"""If there are more small files than this, they are joined: opening one costs as much as rewriting it."""
 LARGE_FILE_BYTES = 16 * 1024 * 1024
-"""A file that has come to this size is left as it is, so that what is written anew at a time is bounded."""
+"""A file of this size or more stays as it is, which bounds each rewrite."""
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""When a checkpoint is due, `complete_commit` says."""
+"""`complete_commit` decides when a checkpoint is due."""
 _WRITING = threading.RLock()
 """Flows of a process wait for each other: their entries increase. Other processes have no lease."""
 _OWN: dict[str, tuple[LastCommit, DeltaTable]] = {}
-"""By path, the tables that this process has written, which it need not open again as long as a commit is their last one."""
+"""By path, the tables that this process has written, each with its last commit: without a later one, it need not be opened again."""
 
 
 def create_record_table(path: str, schema: pa.Schema) -> None:
-    """Make a table unless it is there; one of an older lake gets the columns that it lacks. Raises DamagedLog."""
+    """Create a table if it does not exist; add missing columns to one of an older lake. Raises DamagedLog."""
     with _WRITING:
         _keep_own_table(path, _open_complete_table(path, schema))
 
 
 def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, note: str | None = None) -> None:
-    """Append rows in one commit, to a table that is made where there is none; each gets its entry where the schema has one.
+    """Append rows in one commit. Creates the table if needed, and gives each row its entry if the schema has entries.
 
-    note: the mark of the commit. Nothing to append is no commit. Raises DamagedLog.
+    note: the mark of the commit. Without rows there is no commit. Raises DamagedLog.
     """
     if not rows:
         return
@@ -78,16 +78,16 @@ def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.
 
 
 def has_many_small_files(path: str) -> bool:
-    """Whether `join_small_files` would write a table anew. Raises DamagedLog."""
+    """Whether `join_small_files` would rewrite files of a table. Raises DamagedLog."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
     sizes: list[int] = pa.chunked_array(actions["size_bytes"]).to_pylist() if len(actions) else []
     return sum(size < LARGE_FILE_BYTES for size in sizes) > MOST_SMALL_FILES
 
 
 def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
-    """Write the small files of a table anew as one, in one commit that changes no row. Returns how many files there were, and are.
+    """Join the small files of a table in one commit, which changes no row. Returns the numbers of files before and after.
 
-    note: the mark of the commit. To be called under the lease. Raises DamagedLog.
+    note: the mark of the commit. Call this under the lease. Raises DamagedLog.
     """
     with _WRITING:
         table = _open_own_table(path)
@@ -119,7 +119,7 @@ def remove_expired_files(path: str, keep: timedelta, note: str | None = None) ->
 
 
 def _open_own_table(path: str) -> DeltaTable:
-    """A table of this process alone. Raises DamagedLog, and TableNotFoundError where there is none."""
+    """A table object that only this process has. Raises DamagedLog, and TableNotFoundError if there is no table."""
     known = _OWN.pop(path, None)
     if known is not None and is_still_last(path, known[0]):
         return known[1]

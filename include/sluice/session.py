@@ -1,7 +1,7 @@
 """The Spark session, and the folders of sessions' local files.
 
-Its configuration is one file, spark_jobs/conf/spark-defaults.conf, for jobs, the CLI and tests alike. Its folder has blocks, shuffled and
-spilt rows. Each session removes its own at its end, unless it is killed; the environment of each live process names the one that is its own.
+Its configuration is one file, spark_jobs/conf/spark-defaults.conf, for jobs, the CLI and tests alike. A session's folder has blocks,
+shuffled and spilt rows. The session removes it at its end, unless it is killed. The environment of a live process names its folder.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """The process's session, started if need be. A process under spark-submit has its JVM already; any other starts one here.
+    """The process's session, started if needed. A process under spark-submit already has its JVM; any other starts one here.
 
-    conf: what this process wants otherwise than the file says; heard by the first start only.
+    conf: properties that override the file; they only take effect at the first start.
     """
     began = time.time()
     for variable, value in settings.spark_environment().items():
         os.environ[variable] = value
-    # PySpark hands out instants in the zone of the process; it must be the session's.
+    # PySpark returns instants in the time zone of the process, which must be that of the session.
     os.environ["TZ"] = "UTC"
     time.tzset()
     make_private_folder(settings.spark_local)  # shuffled and spilt rows, of restricted tables, too
@@ -51,20 +51,20 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
 
 
 _START_UP: list[float] = []
-"""The seconds from the start of this process to its session, until somebody has asked for them."""
+"""The seconds from the start of this process to its session; 0 once they have been taken."""
 
 
 def take_start_up_seconds() -> float:
-    """How long it took from the start of this process, or of the spark-submit that started it, to its session; 0 when asked again."""
+    """The seconds from the start of this process, or of the spark-submit that started it, to its session; 0 at later calls."""
     return _START_UP.pop() if _START_UP else 0.0
 
 
 _LONG_THERE = 60.0
-"""A process that is older when it asks for a session was there for something else, such as a notebook."""
+"""If a process is older when it starts a session, it was started for something else, such as a notebook."""
 
 
 def _measure_start_up(began: float) -> float:
-    """Seconds from the start of the process, or of the spark-submit that started it, to now. began: when the session was asked for."""
+    """Seconds from the start of the process, or of the spark-submit that started it, to now. began: when the session was requested."""
     try:
         process = psutil.Process(os.getppid()) if "PYSPARK_GATEWAY_PORT" in os.environ else psutil.Process()
         started = float(process.create_time())
@@ -102,19 +102,19 @@ _DAY = 86_400
 
 
 def session_folders_in_use(settings: Settings) -> list[Path]:
-    """Those of sessions that go on, this process's own among them."""
+    """The folders of live sessions, including that of this process."""
     every = list(_list_processes())
     return [path for path in _list_session_folders(settings) if _is_session_folder_in_use(path, every)]
 
 
 def abandoned_session_folders(settings: Settings) -> list[Path]:
-    """Those of sessions that go on no more: they were killed."""
+    """The folders that killed sessions left behind."""
     in_use = set(session_folders_in_use(settings))
     return [path for path in _list_session_folders(settings) if path not in in_use]
 
 
 def _remove_empty_session_folders(settings: Settings) -> None:
-    """Remove the empty folders of sessions that have ended: Spark leaves them. One of a day ago is nobody's that is about to start."""
+    """Remove the empty folders that Spark leaves of ended sessions. A day-old one cannot belong to a session that is about to start."""
     for path in settings.spark_local.glob(f"{OF_SESSION}*"):
         try:
             if time.time() - path.stat().st_mtime > _DAY:
@@ -149,7 +149,7 @@ def _is_session_folder_in_use(path: Path, processes: Sequence[_Process]) -> bool
         status = path.lstat()
     except FileNotFoundError:
         return False
-    real = os.path.realpath(path)  # the same folder may be called otherwise elsewhere
+    real = os.path.realpath(path)  # another process may know the folder by another path
     if any(one.local and os.path.realpath(one.local) == real for one in processes):
         return True
     unknown = (one for one in processes if one.is_spark and one.local is None)

@@ -1,6 +1,6 @@
 """Where things are: the lake and its inner layout, landing folders, secrets, local state. One place for every path.
 
-SLUICE_ENV chooses the environment, a file of environments/: dev (unless told otherwise), test, prod.
+SLUICE_ENV chooses the environment, a file of environments/: dev (the default), test, prod.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.dr
 """In a pipeline's `_sluice`: who holds its lease; and the two files whose locks are the lease, of the JVM and of the Python that commit."""
 LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
-"""What an environment's file says at its top; SLUICE_LAKE and so on say it instead."""
+"""The top-level names in an environment's file; SLUICE_LAKE and so on override them."""
 SPARK = ("profile", "master")
-"""What it says below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER say it instead."""
+"""The names below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER override them."""
 
 _DEFAULTS = "spark-defaults"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -41,17 +41,17 @@ QUARANTINE = "quarantine"
 
 
 def is_valid_name(text: str) -> bool:
-    """Whether a pipeline, source or table may be called so: lower-case snake case, safe in paths and in SQL."""
+    """Whether a pipeline, source or table may have this name: lower-case snake case, safe in paths and in SQL."""
     return _NAME.match(text) is not None
 
 
 OF_SESSION = "session-"
-"""How the names of the folders begin that Spark sessions have their local files in, each in its own."""
+"""The prefix of the names of the folders with Spark sessions' local files, one folder per session."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Roots of everything, and which Spark. Relative places count from the checkout, whoever asks.
+    """The root folders, and which Spark. Relative paths are always relative to the checkout.
 
     spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. secrets_given: a folder of
     secrets of this process alone, which Airflow's secret back end has (SLUICE_SECRETS_GIVEN). vault: where the identifiers of people
@@ -87,9 +87,9 @@ class Settings:
 
     @classmethod
     def current(cls) -> Settings:
-        """The settings of this process: those of the environment that SLUICE_ENV names, but for what a variable says otherwise.
+        """The settings of this process: those of the environment that SLUICE_ENV names, overridden by variables.
 
-        Raises UsageError for an unknown environment or profile, and for a file that does not say what it must.
+        Raises UsageError for an unknown environment or profile, and for a file that lacks a setting.
         """
         root = Path(os.environ.get("SLUICE_ROOT") or Path(__file__).resolve().parents[2])
         name = os.environ.get("SLUICE_ENV") or DEFAULT_ENVIRONMENT
@@ -126,7 +126,7 @@ class Settings:
 
     @cached_property
     def state(self) -> Path:
-        """What set-up makes and nobody edits: jars, the Airflow home, Spark's local directory."""
+        """The folder of generated files that nobody edits: jars, the Airflow home, Spark's local directory."""
         return self.root / ".sluice"
 
     @property
@@ -136,7 +136,7 @@ class Settings:
 
     @property
     def on_cluster(self) -> bool:
-        """Whether Spark's executors are processes of their own, on hosts of their own maybe."""
+        """Whether Spark's executors are separate processes, perhaps on other hosts."""
         return not self.spark_master.startswith("local")
 
     @property
@@ -145,21 +145,21 @@ class Settings:
         return self.root / "spark_jobs" / "conf"
 
     def spark_profiles(self) -> list[str]:
-        """The profiles there are: `local`, which is spark-defaults.conf as it is, and those that say what is otherwise."""
+        """The existing profiles: `local`, which is spark-defaults.conf unchanged, and those that override some of it."""
         return sorted({"local", *(path.stem for path in self.spark_conf.glob("*.conf") if path.stem != _DEFAULTS)})
 
     @property
     def spark_properties(self) -> Path:
-        """The one file with Spark's configuration. Of a profile that differs from the defaults it is put together here."""
+        """The one file with Spark's configuration. For a profile that overrides the defaults, it is written here."""
         defaults = self.spark_conf / f"{_DEFAULTS}.conf"
         if self.spark_profile == "local":
             return defaults
-        # Of two lines for one property Spark takes the later.
+        # Of two lines for one property, Spark takes the later.
         parts = [path.read_text(encoding="utf-8") for path in (defaults, self.spark_conf / f"{self.spark_profile}.conf")]
         return _write_if_changed(self.state / f"spark-{self.spark_profile}.conf", "\n".join(parts))
 
     def secret(self, name: str) -> Path:
-        """Where a secret's file is: among those that were given to this process, else below SLUICE_SECRETS, be it there or not."""
+        """The path of a secret's file: in the folder given to this process if it is there, else below SLUICE_SECRETS. It may not exist."""
         given = self.secrets_given / name if self.secrets_given else None
         return given if given and given.is_file() else self.secrets / name
 
@@ -174,7 +174,7 @@ class Settings:
             # a folder on the class path, and the JVM then refuses the class archive.
             "PYSPARK_SUBMIT_ARGS": shlex.join(["--master", self.spark_master, "--properties-file", properties, "pyspark-shell"]),
             "SPARK_DIST_CLASSPATH": str(self.state / "jars" / "*"),
-            # A folder of its own each time, so that what a killed session left is told from what another one has in use.
+            # A new folder each time, so that the leftovers of a killed session can be told from the files of a live one.
             "SPARK_LOCAL_DIRS": str(self.spark_local / f"{OF_SESSION}{uuid.uuid4().hex[:12]}"),
             "PYSPARK_PYTHON": sys.executable,
             "TZ": "UTC",
@@ -204,12 +204,12 @@ class Settings:
 
 
 def name_quarantine(table: str) -> str:
-    """What the quarantine of a table is called beside tables: by `sluice sql`, in reports and errors."""
+    """The name of a table's quarantine in `sluice sql`, reports and errors."""
     return f"{table}_{QUARANTINE}"
 
 
 def name_quarantined_table(name: str) -> str | None:
-    """The table whose quarantine is called so; None where it is no quarantine's name."""
+    """The table whose quarantine has this name; None if it is not the name of a quarantine."""
     return name.removesuffix(f"_{QUARANTINE}") if name.endswith(f"_{QUARANTINE}") else None
 
 
@@ -219,7 +219,7 @@ def list_pipeline_names(settings: Settings) -> list[str]:
 
 
 def require_known_pipeline(settings: Settings, name: str) -> str:
-    """The name again. Raises UsageError for a pipeline that is not there."""
+    """Return the name. Raises UsageError if there is no such pipeline."""
     names = list_pipeline_names(settings)
     if name not in names:
         raise UsageError(
@@ -229,7 +229,7 @@ def require_known_pipeline(settings: Settings, name: str) -> str:
 
 
 def _read_environment_file(root: Path, name: str) -> dict[str, str]:
-    """What the file of an environment says, by name, after what variables say. All of it must be said."""
+    """The settings of an environment's file by name, with variables taking precedence. Each must be given."""
     folder = root / "environments"
     if not folder.is_dir():  # a root that is made of parts of a checkout
         folder = Path(__file__).resolve().parents[2] / "environments"
@@ -252,7 +252,7 @@ def _read_environment_file(root: Path, name: str) -> dict[str, str]:
 
 
 def _read_retention_override(environment: str) -> str | None:
-    """What stands in for every pipeline's retention time. A short one takes files from readers, so not where it matters."""
+    """The override of every pipeline's retention. A short one removes files that readers need, so `prod` refuses it."""
     given = os.environ.get("SLUICE_RETAIN")
     if given and environment == "prod":
         raise UsageError(
@@ -279,7 +279,7 @@ def _require_text_settings(path: Path, prefix: str, wanted: tuple[str, ...], rea
 
 
 def _write_if_changed(path: Path, content: str) -> Path:
-    """The file with that content, written only where it is not there yet."""
+    """Write the file unless it already has this content. Returns its path."""
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text_durably(path, content)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 RETENTION = "delta.deletedFileRetentionDuration"
-"""How long removed files stay: how far time travel reaches, and when an erased person's bytes go."""
+"""How long removed files stay: limits time travel, and decides when an erased person's bytes go."""
 
 STATISTICS = "delta.dataSkippingStatsColumns"
-"""The columns of which minima and maxima get into the log."""
+"""The columns whose minima and maxima are in the log."""
 
 LOG_RETENTION = "delta.logRetentionDuration"
 
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
-"""After how many commits the log gets a checkpoint."""
+"""The number of commits between checkpoints of the log."""
 
 CONSTRAINT = "delta.constraints."
 """`delta.constraints.<name>` holds the condition of a CHECK, which Delta enforces at every write."""
 
 CHECKS = "sluice.checks"
-"""Which of a table's constraints come from the declaration, by comma."""
+"""The constraints of a table that come from its declaration, separated by commas."""
 
 INSTANTS = "sluice.instants"
-"""How a table's files hold instants, once that is known of all of them: MICROSECONDS. See sluice.upkeep."""
+"""The format of instants in a table's files, once it is known for all of them: MICROSECONDS. See sluice.upkeep."""
 
 MICROSECONDS = "microseconds"
 

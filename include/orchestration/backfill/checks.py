@@ -1,4 +1,4 @@
-"""What stands in a backfill's way, said before it starts, with what to do. Imports no Airflow."""
+"""Checks before a backfill starts whether it can run, and says what to do if not. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PARSE_SECONDS = 30
 
 
 def backfill_cancel_command(dag: str) -> str:
-    """How a backfill is ended."""
+    """The command that ends a backfill."""
     return f"sluice backfill {dag} --cancel"
 
 
@@ -41,7 +41,7 @@ def find_airflow_with_dag(settings: Settings, dag: str) -> Client:
 
 
 def refuse_paused_dag(client: Client, dag: str) -> None:
-    """Raises SluiceError where the DAG is paused: its runs would stay queued, without a word."""
+    """Raises SluiceError if the DAG is paused: its runs would silently stay queued."""
     if client.is_paused(dag):
         raise SluiceError(
             f"The DAG '{dag}' is paused, so its runs would wait for ever. Unpause it: ./airflow dags unpause {dag} "
@@ -58,7 +58,7 @@ def find_active_backfills(client: Client, dag: str) -> list[dict[str, Any]]:
 
 
 def refuse_second_backfill(client: Client, dag: str) -> None:
-    """Raises SluiceError where another backfill of the DAG goes on. One whose runs have all ended is waited for."""
+    """Raises SluiceError if another backfill of the DAG is running. Waits for one whose runs have all ended."""
     wait_for_ended_backfills(client, dag)
     for backfill in find_active_backfills(client, dag):
         days = f"{backfill['from_date'][:10]} to {backfill['to_date'][:10]}"
@@ -70,7 +70,7 @@ def refuse_second_backfill(client: Client, dag: str) -> None:
 
 
 def wait_for_ended_backfills(client: Client, dag: str) -> None:
-    """Return when no backfill of the DAG is active that has no run left to do, or after a minute."""
+    """Wait, at most a minute, until no backfill of the DAG that has done all its runs still counts as active."""
     deadline = time.monotonic() + FINISH_SECONDS
     while find_active_backfills(client, dag) and time.monotonic() < deadline:
         if any(run["run_type"] == "backfill" for run in client.runs(dag, *OPEN_STATES)):
@@ -79,7 +79,7 @@ def wait_for_ended_backfills(client: Client, dag: str) -> None:
 
 
 def refuse_open_runs(dag: str, runs: list[dict[str, Any]]) -> None:
-    """Raises SluiceError where runs are open that would be passed over, or that the backfill would wait for in vain."""
+    """Raises SluiceError if there are open runs that the backfill would skip, or wait for in vain."""
     if runs:
         raise SluiceError(
             f"The run '{runs[0]['dag_run_id']}' of '{dag}' is {runs[0]['state']}. Start the backfill when it has ended: sluice status {dag}"
@@ -87,7 +87,7 @@ def refuse_open_runs(dag: str, runs: list[dict[str, Any]]) -> None:
 
 
 def refuse_backfill_that_cannot_start(settings: Settings, dag: str) -> None:
-    """For `backfill create` of Airflow 3: raises SluiceError where its runs would wait for ever, and says so where that is unknown."""
+    """For `backfill create` of Airflow 3: raises SluiceError if its runs would wait for ever, and prints a note if that is unknown."""
     client = _find_airflow_client(settings)
     if client is None:
         advice = f"start it: make up, and unpause the DAG: ./airflow dags unpause {dag}"

@@ -1,4 +1,4 @@
-"""The runs of a backfill, as Airflow's REST API tells of them, and what became of each. Imports no Airflow."""
+"""The runs of a backfill by Airflow's REST API, and the result of each. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sluice.errors import SluiceError
 
 ENDED = ("success", "failed")
 NOT_RUN = "not run"
-"""The state of an interval for which there is no run, or none any more."""
+"""The state of an interval that has no run, or no longer has one."""
 
 _MARKS = re.compile(r"::|\s*$|\*\*\*|Task (finished|failed with exception)|\s+(raise|File|at) ")
-"""How lines of a log begin that say nothing of the reason."""
+"""The beginnings of log lines that do not explain a failure."""
 
 _OWN = re.compile(r"(?:^|- )sluice(?: \w+)?: (.+)")
-"""How a job says its reason; Airflow 2 puts time and place before it."""
+"""The form in which a job logs its reason; Airflow 2 puts time and place before it."""
 
 
 @dataclass(frozen=True)
 class DagRunEntry:
-    """A run as Airflow tells it. started: when it did; None before that."""
+    """A run as Airflow reports it. started: None until it starts."""
 
     run: str
     state: str
@@ -36,13 +36,13 @@ class DagRunEntry:
 
     @property
     def is_open(self) -> bool:
-        """Whether it waits or runs."""
+        """Whether the run is queued or running."""
         return self.state in OPEN_STATES
 
 
 @dataclass(frozen=True)
 class BackfillRun:
-    """What became of a run. rows: written or taken out, of all tables. task and reason: of the first that failed."""
+    """The result of a run. rows: written or removed, in all tables. task, reason: of the first task that failed."""
 
     run: str
     interval: Interval
@@ -73,7 +73,7 @@ def read_dag_runs_by_start(client: Client, dag: str, first: datetime, last: date
 
 
 def describe_running_task(client: Client, dag: str, entry: DagRunEntry) -> str:
-    """The task that runs, and whose turn it is."""
+    """The task that is running, or whose turn it is."""
     titles: dict[str, str] = {}
     for task in client.tasks(dag, entry.run).values():
         titles.setdefault(task.get("state") or "", str(task.get("task_display_name") or task["task_id"]))
@@ -83,7 +83,7 @@ def describe_running_task(client: Client, dag: str, entry: DagRunEntry) -> str:
 
 
 def backfill_run_outcome(client: Client, dag: str, interval: Interval, entry: DagRunEntry | None) -> BackfillRun:
-    """What became of a run that has ended, or that never came."""
+    """The result of a run that has ended, or that was never made."""
     if entry is None or entry.is_open:
         return BackfillRun(entry.run if entry else "", interval, NOT_RUN)
     tasks = client.tasks(dag, entry.run)
@@ -95,7 +95,7 @@ def backfill_run_outcome(client: Client, dag: str, interval: Interval, entry: Da
 
 
 def _find_first_failure(client: Client, dag: str, entry: DagRunEntry, tasks: dict[str, dict[str, Any]]) -> tuple[str, str]:
-    """The first task that failed and the last reason in its log; neither where the run was ended from outside."""
+    """The first task that failed and the last reason in its log; empty if the run was ended from outside."""
     failed = [(task.get("start_date") or "", name) for name, task in tasks.items() if task.get("state") == "failed"]
     if not failed:
         return "", "it was ended before a task had failed"
@@ -108,7 +108,7 @@ def _find_first_failure(client: Client, dag: str, entry: DagRunEntry, tasks: dic
 
 
 def find_failure_reason(lines: list[str]) -> str:
-    """Why a task failed, from its log: what the job said last, or the last line that says anything."""
+    """Why a task failed, from its log: the last reason that the job gave, or else the last line that explains anything."""
     telling = [line.strip() for line in lines if not _MARKS.match(line)]
     own = [found.group(1) for line in telling if (found := _OWN.search(line))]
     return (own or telling or ["its log is empty"])[-1][:400]

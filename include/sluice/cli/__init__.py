@@ -1,6 +1,6 @@
 """The command line: `sluice ...` or `python -m sluice.cli ...`. Exit codes: 0 done, 1 failed, 2 wrong use, 3 lease held.
 
-A command's module is loaded when the command is called: help, and a mistake in a name, cost no library but this one's.
+A command's module is loaded only when the command is called, so that help, and an error for a wrong name, load few libraries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CommandEntry:
 
     @property
     def name(self) -> str:
-        """What people type."""
+        """The name that users type."""
         return self.function.rpartition(":")[2].replace("_", "-")
 
 
@@ -72,18 +72,18 @@ COMMANDS = (
     CommandEntry("sluice.cli.setup.machine:secrets", "Keep the keys of pseudonyms and passwords of brokers."),
     CommandEntry("sluice.cli.setup.machine:new", "Write a new pipeline."),
 )
-"""All commands, in the order in which help lists them. Each has its own help at the function, or at the group of that name."""
+"""All commands, in the order of the help. The help of each is at its function, or at the group of that name."""
 
 _LOOKS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
 
 class _LoadedWhenCalled(TyperGroup):
-    """The group of all commands, of which it loads the one that is called."""
+    """The group of all commands; loads only the command that is called."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._entries = {entry.name: entry for entry in COMMANDS}
-        self.commands = cast("Any", dict.fromkeys(self._entries))  # the names alone, to tell what was meant by a wrong one
+        self.commands = cast("Any", dict.fromkeys(self._entries))  # only the names, to suggest the nearest to a wrong one
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         entry = self._entries.get(cmd_name)
@@ -99,7 +99,7 @@ def load_command(entry: CommandEntry) -> Command:
     module, _, name = entry.function.partition(":")
     found = getattr(importlib.import_module(module), name)
     holder = typer.Typer(**_LOOKS)
-    holder.callback()(lambda: None)  # so that it is a group, however few it holds
+    holder.callback()(lambda: None)  # makes it a group even with one command
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=entry.name)
     else:

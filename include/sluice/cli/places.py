@@ -1,4 +1,4 @@
-"""From the names a user types to pipelines and tables. A wrong name is answered with the nearest."""
+"""Finds the pipelines and tables that a user names. The error for a wrong name suggests the nearest."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, 
 
 
 def find_computed_view_graph(settings: Settings, name: str) -> Graph | None:
-    """The pipeline of 'pipeline.view' where this names a view that is computed when it is read; None where it does not."""
+    """The graph of the pipeline of 'pipeline.view' if this names a computed view; else None."""
     pipeline, _, wanted = name.partition(".")
     if pipeline not in list_pipeline_names(settings):
         return None
@@ -52,7 +52,7 @@ def find_computed_view_graph(settings: Settings, name: str) -> Graph | None:
 
 
 def load_graph_if_readable(records: PipelineRecords) -> Graph | None:
-    """A pipeline's declarations; None where they cannot be loaded: what is in the lake can be read nevertheless."""
+    """A pipeline's declarations; None if they cannot be loaded, since the lake can be read without them."""
     try:
         return load_declaration_graph(records.settings, records.pipeline)
     except Exception:
@@ -60,7 +60,7 @@ def load_graph_if_readable(records: PipelineRecords) -> Graph | None:
 
 
 def find_replacing_sources(records: PipelineRecords) -> frozenset[str]:
-    """The sources in which a file that comes again replaces the earlier one. None of a pipeline whose declarations are wrong."""
+    """The sources in which a redelivered file replaces the earlier one. Empty if the pipeline's declarations are wrong."""
     try:
         sources = load_declaration_graph(records.settings, records.pipeline).sources.values()
     except DeclarationError:
@@ -69,12 +69,12 @@ def find_replacing_sources(records: PipelineRecords) -> frozenset[str]:
 
 
 def _list_tables_in_lake(records: PipelineRecords) -> set[str]:
-    """Tables that are there, by the name they have in SQL."""
+    """The existing tables, by their names in SQL."""
     return {ledger.sql_name(row) for row in ledger.list_pipeline_tables(records)}
 
 
 def _locate_change_logs(records: PipelineRecords) -> dict[str, str]:
-    """Where the tables lie that Sluice keeps for declared ones: change logs."""
+    """The paths of change logs, the tables that Sluice keeps for declared ones."""
     try:
         graph = load_declaration_graph(records.settings, records.pipeline)
     except DeclarationError:
