@@ -88,7 +88,7 @@ def test_a_root_that_is_not_there_is_wrong_use(wanted: Path, folder: Path, capsy
         ("", "who", "there are no identifiers to look for"),
         ("[]", None, "there are no identifiers to look for"),
         (WHO, None, "need --domain"),
-        (f'[{{"who": "{WHO}"', None, "no JSON: line 1, column"),
+        (f'[{{"who": "{WHO}"', None, "not valid JSON: line 1, column"),
         (f'["{WHO}"]', None, "entry 1: expected an object"),
         (f'[{{"who": "x"}}, {{"who": ["{WHO}"]}}]', None, "entry 2: expected a text or a whole number"),
         ('{"user_id": true}', None, "entry 1: expected a text or a whole number"),

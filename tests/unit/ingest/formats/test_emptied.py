@@ -41,7 +41,7 @@ def _table(**more: Any) -> Any:
         ({"subject": None, "also_subjects": (("committer", "mail"),)}, {"subject": None}, "no column says whose the record is"),
         ({"also_subjects": ("author",)}, {}, "which is its subject"),
         ({"also_subjects": ("who.name",)}, {}, "a field within a column"),
-        ({"format": "text", "subject": "value"}, {}, "its files are no records of fields"),
+        ({"format": "text", "subject": "value"}, {}, "its records have no fields"),
         ({"schema": "sha STRING, author STRING"}, {}, "no column of its schema"),
         ({"schema": "sha STRING, author STRING, committer STRING NOT NULL"}, {}, "which is NOT NULL"),
         ({}, {"keys": ("sha", "committer")}, "a key of table 'commit'"),
