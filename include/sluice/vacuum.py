@@ -6,7 +6,6 @@ The retention is the table's own property: one given with the command Delta woul
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,6 +25,7 @@ from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VACUUM
 from sluice.table_properties import REMOVED_UNTIL, WALKED_AT
+from sluice.work_progress import count_work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,8 +47,6 @@ RemoveInFull = Callable[["SparkSession", str, timedelta, str | None], None]
 and retention, and the mark of its commits."""
 HELD = "not vacuumed:"
 """How the notes begin that say what keeps files."""
-_TOLD_EVERY = 30.0
-"""Seconds: of a long removal it is said how far it is."""
 
 
 def vacuum_table(
@@ -79,7 +77,7 @@ def vacuum_table(
             workspace.note(VACUUM.name)
             mark = commit_marks.read_session_mark(workspace.session)
             if not (always or decision.in_full):
-                report.deleted = remove_inventory_files(name, path, decision.inventory, mark)
+                report.deleted = remove_inventory_files(path, decision.inventory, mark)
             else:
                 remove, keep = remove_in_full or _remove_through_spark, decision.inventory.keep
                 report.deleted = _count_removed(path, partial(remove, workspace.session, path, keep, mark))
@@ -100,7 +98,7 @@ def _count_removed(path: str, remove: Callable[[], None]) -> int:
     return sum(int(commit["metrics"].get("numDeletedFiles") or 0) for commit in ended)
 
 
-def remove_inventory_files(name: str, path: str, inventory: FileInventory, mark: str | None) -> int:
+def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None) -> int:
     """Remove the files of an inventory that may go, between two commits, as Delta's VACUUM does. Returns how many there were.
 
     A killed one has no second commit: the next finds the same files again, and those that are gone already are well.
@@ -115,17 +113,16 @@ def remove_inventory_files(name: str, path: str, inventory: FileInventory, mark:
         mark,
     )
     root, folders = Path(path), set[Path]()
-    removed, told = 0, time.monotonic()
-    for place, file in enumerate(inventory.expired):
-        found = next((one for one in list_possible_places(root, file.path) if ".." not in one.parts and one.is_file()), None)
-        if found is not None:
-            found.unlink(missing_ok=True)
-            found.with_name(f".{found.name}.crc").unlink(missing_ok=True)
-            folders.add(found.parent)
-            removed += 1
-        if time.monotonic() - told > _TOLD_EVERY:
-            told = time.monotonic()
-            print(f"sluice: VACUUM of '{name}': {place + 1:,} of {len(inventory.expired):,} files", file=sys.stderr, flush=True)
+    removed = 0
+    with count_work("files removed", len(inventory.expired)) as work:
+        for file in inventory.expired:
+            found = next((one for one in list_possible_places(root, file.path) if ".." not in one.parts and one.is_file()), None)
+            if found is not None:
+                found.unlink(missing_ok=True)
+                found.with_name(f".{found.name}.crc").unlink(missing_ok=True)
+                folders.add(found.parent)
+                removed += 1
+            work.advance()
     _remove_empty_folders(root, folders)
     walked = {} if inventory.walked_at is None else {WALKED_AT: _milliseconds(inventory.walked_at.timestamp())}
     until = max((file.at for file in inventory.expired), default=began - inventory.keep)

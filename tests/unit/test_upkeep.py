@@ -216,7 +216,7 @@ def test_a_decision_says_its_numbers_also_where_it_is_no(tmp_path: Path) -> None
     append_rows(path, [1])
     decision = decide_layout(path, ())
     assert not decision.needed
-    assert re.fullmatch(r"2 files; 2 files; [\d.]+ k?B came since the last rewrite left [\d.]+ kB", decision.why), decision.why
+    assert re.fullmatch(r"2 files; 2 files; [\d.]+ K?B came since the last rewrite left [\d.]+ KB", decision.why), decision.why
     assert decide_layout(path, ("id",)).why == "2 of 2 files lie over one another"
     assert decide_layout(path, ("text",)).why.endswith("; 'text' has no statistics")
     demanded = decide_layout(path, (), demanded=True)

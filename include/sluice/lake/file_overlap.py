@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sluice.printable import format_size
+
 WORTH_OPENING = 16 * 1024 * 1024
 """A file of so many bytes is as good as a larger one, where no order of rows is declared: reading it takes longer than opening it."""
 MANY_SMALL_FILES = 50
@@ -111,7 +113,7 @@ def _choose_group(files: Sequence[FileExtent], ordered: bool, budget: float) -> 
     if wanted or small:
         return (
             None,
-            f"{what}; to write {format_bytes(sum(one.size for one in wanted or small))} anew is more than the budget of {format_bytes(budget)}",
+            f"{what}; to write {format_size(sum(one.size for one in wanted or small))} anew is more than the budget of {format_size(round(budget))}",
         )
     return None, what
 
@@ -203,7 +205,7 @@ def describe_question_costs(column: str, before: QuestionCost | None, after: Que
     if before is None:
         return f"a question by {column} opens all files: the log has no statistics of it"
     costs = [before, after] if after is not None else [before]
-    files, sizes = " > ".join(f"{one.files:.1f}" for one in costs), " > ".join(format_bytes(one.bytes) for one in costs)
+    files, sizes = " > ".join(f"{one.files:.1f}" for one in costs), " > ".join(format_size(round(one.bytes)) for one in costs)
     return f"a question by {column} opens {files} files, {sizes}"
 
 
@@ -220,11 +222,3 @@ def _rank_ends(files: Sequence[FileExtent]) -> tuple[npt.NDArray[np.int64], npt.
             sides[0][row, column] = -1 if ends is None else bisect_left(values, ends[0])
             sides[1][row, column] = len(values) if ends is None else bisect_left(values, ends[1])
     return sides
-
-
-def format_bytes(number: float) -> str:
-    """Such as "1.2 MB"."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{max(number, 0):.0f} B"

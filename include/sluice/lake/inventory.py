@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
 from sluice.lake.log import SLUICE, has_plain_reader_protocol, list_file_values, parse_interval_length
+from sluice.printable import format_size
 from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
 
 START, END = "VACUUM START", "VACUUM END"
@@ -105,7 +106,7 @@ def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
         return VacuumDecision(False, _describe_waiting_files(found), found, due=due)
     size, late = found.expired_bytes, now - found.expired[0].at - found.keep
     total = size + found.table_bytes
-    said = f"{len(found.expired):,} files, {format_bytes(size)} of {format_bytes(total)}, can go"
+    said = f"{len(found.expired):,} files, {format_size(size)} of {format_size(total)}, can go"
     if at_once or late >= WORTH_WAIT or size >= WORTH_SHARE * total:
         return VacuumDecision(True, said, found, due=now)
     why = f"{said}; worth it from {WORTH_SHARE:.0%} on, or {WORTH_WAIT.days} days after the first could go, {late.days} days ago"
@@ -115,7 +116,7 @@ def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
 def _describe_waiting_files(found: FileInventory) -> str:
     if not found.waiting:
         return "no file was removed from the table since the last time"
-    size = format_bytes(sum(file.bytes for file in found.waiting))
+    size = format_size(sum(file.bytes for file in found.waiting))
     first = found.waiting[0].at + found.keep
     return f"{len(found.waiting):,} files, {size}, are within the retention; the first can go at {first:%Y-%m-%d %H:%M} UTC"
 
@@ -145,14 +146,6 @@ def _find_due_time(found: FileInventory, now: datetime, at_once: bool) -> dateti
 
 def _format_day(at: datetime | None) -> str:
     return f" on {at:%Y-%m-%d}" if at else " when something is committed"
-
-
-def format_bytes(number: int) -> str:
-    """As 1.2 MB."""
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number} B"
 
 
 def read_file_inventory(path: str, now: datetime) -> FileInventory:

@@ -27,10 +27,10 @@ from sluice.lake.file_overlap import (
     count_budget,
     find_deepest_files,
     find_small_files_of_one_size,
-    format_bytes,
     measure_point_questions,
 )
 from sluice.lake.log import DataFile, PartitionFiles
+from sluice.printable import format_size
 
 LARGE_FILE = 512 * 1024 * 1024
 """Half of the size that OPTIMIZE makes files of: what is as large is left as it is."""
@@ -105,7 +105,7 @@ def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str]) -> LayoutD
     if groups:
         taken = sum(len(group.files) for group in groups)
         worst = max(groups, key=lambda group: len(group.files))
-        why = f"{worst.why}; {taken} of {len(files)} files, {format_bytes(sum(group.size for group in groups))}, are written anew"
+        why = f"{worst.why}; {taken} of {len(files)} files, {format_size(sum(group.size for group in groups))}, are written anew"
         return LayoutDecision(partitions, len(extents), why + unknown, groups=groups)
     return LayoutDecision((), len(extents), max(reasons)[1] + unknown)
 
@@ -141,7 +141,7 @@ def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool) ->
     groups = {} if ordered else _find_groups_of_small_files(partitions)
     if groups:
         sizes = max(groups.values(), key=len)
-        why = f"{len(sizes)} small files of about the same size, {format_bytes(sum(sizes))} together"
+        why = f"{len(sizes)} small files of about the same size, {format_size(sum(sizes))} together"
         join = JoinedSizes(1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), 2 * LARGE_FILE))
         return LayoutDecision([partitions[place] for place in groups], len(partitions), why, join)
     return LayoutDecision((), len(partitions), _describe_growth(_most_grown(partitions, good), good))
@@ -188,7 +188,7 @@ def _most_grown(partitions: Sequence[PartitionFiles], good: int) -> PartitionFil
 
 def _describe_growth(one: PartitionFiles, good: int) -> str:
     left, came = _split_by_rewrite(one.file_sizes, good)
-    return f"{len(one.file_sizes)} files; {format_bytes(came)} came since the last rewrite left {format_bytes(left)}"
+    return f"{len(one.file_sizes)} files; {format_size(came)} came since the last rewrite left {format_size(left)}"
 
 
 def _has_new_data(path: str) -> bool:

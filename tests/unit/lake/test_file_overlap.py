@@ -97,7 +97,7 @@ def test_what_is_beyond_the_budget_stays_and_is_said() -> None:
     files = [a_file(n, MIB, (0, 100)) for n in range(20)]
     groups, said = choose_file_groups(files, ordered=True, budget=MIB)
     assert not groups
-    assert said == "20 of 20 files lie over one another; to write 21.0 MB anew is more than the budget of 1.0 MB"
+    assert said == "20 of 20 files lie over one another; to write 21 MB anew is more than the budget of 1.0 MB"
     done = [replace(one, path=f"day=1/rewritten-1.00-{one.path}") for one in files]
     assert count_budget(done) == 0 and count_budget(files) == 20 * MIB
 

@@ -45,7 +45,7 @@ def decide(path: str, later: timedelta = timedelta(), at_once: bool = False) -> 
 
 
 def vacuum(path: str, later: timedelta) -> int:
-    return remove_inventory_files("t", path, read_file_inventory(path, now() + later), '{"sluice": 1}')
+    return remove_inventory_files(path, read_file_inventory(path, now() + later), '{"sluice": 1}')
 
 
 def data_files(path: str) -> set[str]:
