@@ -20,14 +20,19 @@ from sluice.flows.column_lineage import trace_table_columns
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.runs.execution import clones
 from sluice.runs.status.column_lineage import read_column_lineage, write_column_lineage
 from sluice.step_times import PLANNING, measure_step
 
 
 @measure_step(PLANNING)
 def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -> None:
-    """Trace the columns of the tables of these reports that need it. A note of a report says what could not be traced."""
-    if not (able := [one for one in reports if one.flow in workspace.graph.stored]):
+    """Trace the columns of the tables of these reports that need it. A note of a report says what could not be traced.
+
+    A clone has no record of its own: it leaves out columns, and its tables have the origins of those that were cloned.
+    """
+    able = [one for one in reports if one.flow in workspace.graph.stored]
+    if not able or clones.read_clone_description(workspace.records) is not None:
         return
     try:
         known = read_column_lineage(workspace.records)
