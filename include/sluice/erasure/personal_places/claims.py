@@ -23,9 +23,9 @@ from sluice.settings import LEASE_FILES, Settings
 OWN_TABLES = (*RECORD_TABLES, "suppression")
 """Those of Sluice's own records below a pipeline's `_sluice` that are tables."""
 _RECORDS = frozenset({
-    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "erasure_requests", "idle", "kept_running.json",
-    "lake.json", *LEASE_FILES, "quiet.json", "readmissions", "rewriting", "schemas", "set_aside", "shallow_clones",
-    "staging", "stop_requests",
+    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erasure_requests", "idle",
+    "kept_running.json", "lake.json", *LEASE_FILES, "openlineage", "quiet.json", "readmissions", "rewriting", "schemas", "set_aside",
+    "shallow_clones", "staging", "stop_requests",
 })  # fmt: skip
 """The names of all of Sluice's own records."""
 
