@@ -40,7 +40,9 @@ GOAL = 0.05
 DAYS = 60
 SHORT = {"days": 10}
 LOSSES = """What OPTIMIZE by need does not give: as few files as a table that is written whole each night. Where each day brings any value, a
-question opens a file of each rewrite and of each day since the last one."""
+question opens a file of each rewrite and of each day since the last one. Where small files in order are joined, a question of one value opens
+as many files as before, and more bytes, since the one that it opens is larger. Tables of these sizes are one file or two, so no way of
+laying them out saves bytes: what is saved is files to open."""
 _DAY = 86_400
 _FIRST = 1_760_000_000
 

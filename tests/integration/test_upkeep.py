@@ -164,7 +164,7 @@ def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bough
         lake.spark,
         build_declaration_graph(lake.graph.pipeline, [sales, one, replace(by_city, declared_in="shop.gold")]),
     )
-    good = "".join(f"{number},a,1\n" for number in range(100_000, 140_000))
+    good = "".join(f"{number},a,1\n" for number in range(100_000, 100_400))
     plain.land("sales/0.csv", f"id,city,amount\n{good}")
     plain.run("bronze", "silver")
     path = plain.workspace().path("sale")
@@ -186,7 +186,7 @@ def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bough
     assert plain.run("gold")["by_city"].committed is False, "who follows the table sees no change"
     plain.land("sales/90.csv", "id,city,amount\n200000,b,7\n")
     plain.run()
-    assert plain.rows("by_city") == [("a", 40_009.0), ("b", 16.0)], "and what comes after it"
+    assert plain.rows("by_city") == [("a", 409.0), ("b", 16.0)], "and what comes after it"
 
 
 def test_a_table_is_laid_out_on_demand(lake: Lakehouse) -> None:

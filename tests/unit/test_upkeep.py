@@ -184,6 +184,21 @@ def test_only_the_files_of_a_group_are_written_anew_and_no_row_changes(tmp_path:
     assert changes.num_rows == 0, "who follows the table sees no change"
 
 
+def test_files_of_few_rows_are_laid_out_without_spark(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for day in range(9):
+        append_rows(path, range(day, 900 + day, 9), day)
+    decision, files = decide_layout(path, ("id",)), {one.path: one for one in log.list_data_files(path)}
+    asked = []
+
+    def lay_out(staged: str) -> None:
+        asked.append(small_writes.is_laid_out_by_delta_rs(staged, ("id",)))
+        small_writes.lay_out_small_table(staged, ("id",), None)
+
+    rewrite_file_group(path, decision.groups[0], files, ("id",), None, lay_out)
+    assert asked == [True]
+
+
 def test_somebody_elses_commit_ends_a_rewrite_and_the_table_is_theirs(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for day in range(9):

@@ -105,10 +105,16 @@ def _make_staged_table(staging: Path, table: DeltaTable, home: Path, taken: Sequ
     for place, one in enumerate(taken):
         name = f"{place}.parquet"
         _link_file(home / one.path, staging / name)
-        values = _write_partition_values(one)
-        actions.append({
-            "add": {"path": name, "partitionValues": values, "size": one.size, "modificationTime": 0, "dataChange": True}
-        })
+        added = {
+            "path": name,
+            "partitionValues": _write_partition_values(one),
+            "size": one.size,
+            "modificationTime": 0,
+            "dataChange": True,
+        }
+        # By how many rows there are it is decided which engine lays them out.
+        counted = {} if one.rows is None else {"stats": json.dumps({"numRecords": one.rows})}
+        actions.append({"add": added | counted})
     (log_folder / f"{0:020d}.json").write_text(_join_actions(actions))
 
 
