@@ -208,7 +208,10 @@ def _trace_aggregate(walk: _PlanWalk, plan: Any) -> None:
 
 def _trace_window(walk: _PlanWalk, plan: Any) -> None:
     walk.choose_rows_by(WINDOW, [*plans.scala_to_list(plan.partitionSpec()), *plans.scala_to_list(plan.orderSpec())])
-    walk.define_columns(plans.scala_to_list(plan.windowExpressions()))
+    for one in plans.scala_to_list(plan.windowExpressions()):
+        # The function alone: what the window is over decides which rows it sees, and is told above.
+        sources = walk.find_sources(one.child().windowFunction())
+        walk.columns[plans.expression_id(one)] = dict.fromkeys(sources, AGGREGATION)
 
 
 def _trace_sort(walk: _PlanWalk, plan: Any) -> None:
