@@ -39,6 +39,9 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 QUARANTINE = "quarantine"
 """The folder of a pipeline in which quarantines lie, beside those of its layers."""
 
+LINEAGE_EVENTS = "openlineage"
+"""The folder of a pipeline's `_sluice` in which OpenLineage events lie that go to no server."""
+
 
 def is_valid_name(text: str) -> bool:
     """Whether a pipeline, source or table may have this name: lower-case snake case, safe in paths and in SQL."""

@@ -20,8 +20,9 @@ from sluice.column_origins import Origin, TableOrigins
 from sluice.declare.assembly.graph import Graph
 from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
+from sluice.private_files import make_private_folder
 from sluice.runs.status.column_lineage import read_column_lineage
-from sluice.settings import Settings
+from sluice.settings import LINEAGE_EVENTS, Settings
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 NAMESPACE = "sluice"
 """Of all jobs and tables. A table is called <pipeline>.<table>, wherever its files lie."""
 PRODUCER = "urn:sluice"
-FOLDER = "openlineage"
-"""In a pipeline's `_sluice`, where events are written that go to no server."""
 _SECONDS = 5.0
 _PARENT = ("spark.openlineage.parentRunId", "spark.openlineage.parentJobNamespace", "spark.openlineage.parentJobName")
 """What Airflow's provider puts into a job's configuration, with [openlineage] spark_inject_parent_job_info."""
@@ -237,6 +236,8 @@ def _open_client(settings: Settings, pipeline: str) -> Any:
     if settings.openlineage_url:
         config = HttpConfig.from_dict({"url": settings.openlineage_url, "timeout": _SECONDS, "retry": {"total": 0}})
         return OpenLineageClient(transport=HttpTransport(config))
-    folder = Path(PipelineRecords(settings, pipeline).bookkeeping(FOLDER))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(folder / "events.jsonl"), append=True)))
+    folder = Path(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS))
+    make_private_folder(folder)
+    file = folder / "events.jsonl"
+    file.touch(mode=0o600)
+    return OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(file), append=True)))

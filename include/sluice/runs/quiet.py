@@ -23,13 +23,13 @@ from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_d
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
-from sluice.settings import LEASE_FILES, Settings
+from sluice.settings import LEASE_FILES, LINEAGE_EVENTS, Settings
 
 _MARK = "quiet.json"
 _LOG = "_delta_log"
 _REQUESTS = "erasure_requests"
-_WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests"})
-"""What lies in a pipeline's `_sluice` and may change without a reason to run: who holds the lease, and that runs were recorded."""
+_WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS})
+"""What lies in a pipeline's `_sluice` and may change without a reason to run: who holds the lease, and that runs were recorded and told."""
 _COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
 _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
 

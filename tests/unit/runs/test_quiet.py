@@ -16,7 +16,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import quiet
 from sluice.runs.lease import holder
 from sluice.runs.quiet import QuietMark
-from sluice.settings import Settings
+from sluice.settings import LINEAGE_EVENTS, Settings
 
 NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
 FILES = (
@@ -94,6 +94,14 @@ def test_any_file_that_changes_ends_the_quiet(
     assert is_quiet(settings)
     change(tmp_path / name)
     assert not is_quiet(settings)
+
+
+def test_events_that_a_stage_writes_do_not_end_the_quiet(settings: Settings, tmp_path: Path) -> None:
+    mark_quiet(settings)
+    events = tmp_path / "lake/shop/_sluice" / LINEAGE_EVENTS / "events.jsonl"
+    events.parent.mkdir()
+    events.write_text("{}")
+    assert is_quiet(settings)
 
 
 def test_what_cannot_be_compared_is_never_quiet(settings: Settings, tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Real runs record where columns come from and send events of it: names and counts, no value, no condition, nobody."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.conftest import Lakehouse
+
+from sluice.column_origins import Origin
+from sluice.declare import F, Pipeline, Source, expect, materialized_view, table, treat
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.runs import job
+from sluice.runs.execution import stages
+from sluice.runs.job import JobRequest
+from sluice.runs.status.column_lineage import read_column_lineage
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+PERSON, BANNED = "ada.lovelace@example.org", "mallory-the-banned"
+"""A value of a personal column, and a literal of a transform's filter and of an expectation."""
+
+ORDERS = Source(name="orders", schema="who STRING, at TIMESTAMP, spent INT", subject="who")
+
+
+@table(reads="orders", keys=("who", "at"), subject="who", personal={"who": None, "mark": treat.truncate(1)})
+@expect("allowed", f"mark <> '{BANNED}'")
+def order(orders: DataFrame) -> DataFrame:
+    return orders.where(F.col("who") != BANNED).select("who", F.col("who").alias("mark"), "at", "spent")
+
+
+@materialized_view(reads="order", keys="day")
+def spending(order: DataFrame) -> DataFrame:
+    return order.groupBy(F.to_date("at").alias("day")).agg(F.sum("spent").alias("spent"))
+
+
+@pytest.fixture
+def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
+    pipeline = Pipeline(name="shop", description="Tests.", owner="tests", layers=("shop.bronze", __name__))
+    return Lakehouse(
+        replace(settings, openlineage_file=True), spark, build_declaration_graph(pipeline, [ORDERS, order, spending])
+    )
+
+
+def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
+    if file:
+        row = {"who": PERSON, "at": f"2026-11-{20 + int(run)} 10:00:00", "spent": 5}
+        lake.land(f"orders/{file}", json.dumps(row) + "\n")
+    for stage in lake.graph.pipeline.layer_names:
+
+        def work(stage: str = stage) -> Any:
+            return stages.run_pipeline_stage(lake.workspace(run=run), stage)
+
+        job.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work)
+
+
+def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lakehouse) -> None:
+    pytest.importorskip("openlineage.client")
+    land_and_run(shop, "1.jsonl", "1")
+    known = read_column_lineage(shop.records)
+    assert set(known) == {"orders", "order", "spending"}
+    columns = {one.name: one for one in known["order"].columns}
+    assert columns["mark"].treated == "truncate" and Origin("orders", "who", "filter") in known["order"].rows_by
+    (spent,) = [one for one in known["spending"].columns if one.name == "spent"]
+    assert spent.origins == (Origin("order", "spent", "aggregation"),)
+
+    events_file = Path(shop.records.bookkeeping("openlineage/events.jsonl"))
+    events = [json.loads(line) for line in events_file.read_text().splitlines()]
+    done = {one["job"]["name"]: one for one in events if one["eventType"] == "COMPLETE"}
+    layer = shop.graph.pipeline.layer_names[1]
+    assert {f"shop.{layer}", f"shop.{layer}.order", f"shop.{layer}.order.rules", f"shop.{layer}.spending"} <= set(done)
+    (read,) = done[f"shop.{layer}.spending"]["inputs"]
+    assert read["name"] == "shop.order" and "version" in read["facets"]
+    assert {"columnLineage", "schema", "version"} <= set(done[f"shop.{layer}.spending"]["outputs"][0]["facets"])
+
+    record = Path(shop.records.bookkeeping("column_lineage.json"))
+    for text in (record.read_text(), events_file.read_text()):
+        assert not [value for value in (PERSON, BANNED, str(shop.settings.lake), "2026-11-21 10") if value in text]
+    assert record.stat().st_mode & 0o077 == 0 and events_file.stat().st_mode & 0o077 == 0
+
+
+def test_what_is_known_is_not_looked_for_again(shop: Lakehouse) -> None:
+    land_and_run(shop, "1.jsonl", "1")
+    record = Path(shop.records.bookkeeping("column_lineage.json"))
+    before = (record.stat().st_ino, record.read_text())
+    land_and_run(shop, "2.jsonl", "2")
+    assert (record.stat().st_ino, record.read_text()) == before
