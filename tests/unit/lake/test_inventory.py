@@ -98,6 +98,16 @@ def test_a_killed_one_is_done_again_and_what_is_gone_already_is_well(path: str, 
     assert vacuum(path, later) == 1 and len(data_files(path)) == 1
 
 
+def test_a_full_one_that_was_killed_before_its_last_commit_counts_for_nothing(path: str) -> None:
+    """delta-rs puts what Sluice says of a VACUUM into its first commit, too."""
+    later = now() + 2 * WEEK
+    said = {name: str(round(later.timestamp() * 1000)) for name in (WALKED_AT, REMOVED_UNTIL)}
+    info = {"timestamp": round(later.timestamp() * 1000), "operation": "VACUUM START", "operationParameters": {}, **said}
+    commit = Path(path) / "_delta_log" / f"{DeltaTable(path).version() + 1:020d}.json"
+    commit.write_text(json.dumps({"commitInfo": info}) + "\n")
+    assert len(read_file_inventory(path, later).expired) == 2
+
+
 def test_what_came_back_stays(path: str) -> None:
     """A restored version needs its files, though a commit has removed them."""
     DeltaTable(path).restore(1)
