@@ -61,6 +61,8 @@ def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrig
         return None
     if not isinstance(declared, Dataset):
         return _list_source_columns(workspace, declared.name, known)
+    if declared.kind.preview is None:  # a kind that does not say where its columns come from
+        return None
     present = declared.over([name for name in declared.reads if log.is_delta_table(workspace.path(name))])
     if present is None or not log.is_delta_table(workspace.path(declared.name)):
         return None
