@@ -130,6 +130,19 @@ class Dataset(Declaration, Generic[P]):
         return None
 
     @property
+    def named_columns(self) -> dict[str, tuple[str, ...]]:
+        """Its own columns that the declaration names, by what they are named for."""
+        return {
+            "keys": self.keys,
+            "zorder_by": self.zorder_by,
+            "asked_by": self.asked_by,
+            "partition_by": self.partition_by,
+            "layout.statistics": self.layout.statistics_columns if self.layout else (),
+            "sequence_by": (self.sequence_by,) if self.sequence_by else (),
+            "subject": (self.subject,) if self.subject else (),
+        }
+
+    @property
     def streamed_reads(self) -> tuple[str, ...]:
         """The inputs whose changes its flow streams."""
         return self.reads

@@ -229,18 +229,7 @@ def _check_named_columns(dataset: Dataset[Any], text: SchemaText) -> None:
     """Raises DeclarationError if the declaration names a column that its schema lacks. A change log has columns of its own."""
     if dataset.shape:
         return
-    named = {
-        "keys": dataset.keys,
-        "zorder_by": dataset.zorder_by,
-        "asked_by": dataset.asked_by,
-        "partition_by": dataset.partition_by,
-    }
-    named["layout.statistics"] = dataset.layout.statistics_columns if dataset.layout else ()
-    named["subject"] = (dataset.subject,) if dataset.subject else ()
-    named["personal"] = tuple(dataset.treatments)
-    if dataset.sequence_by:
-        named["sequence_by"] = (dataset.sequence_by,)
-    for of, columns in named.items():
+    for of, columns in {**dataset.named_columns, "personal": tuple(dataset.treatments)}.items():
         for column in columns:
             if column not in text.columns:
                 raise DeclarationError(

@@ -119,7 +119,9 @@ def is_followed_by_equality(plan: Any, is_input: Callable[[Any], bool]) -> bool:
 
 def _follow_node(node: Any, is_input: Callable[[Any], bool]) -> FollowedRows | None:
     if is_input(node):
-        return FollowedRows(_identities(plans.plan_output(node)), lambda wanted: _project(plans.plan_output(node), wanted, node))
+        return FollowedRows(
+            _identify_all(plans.plan_output(node)), lambda wanted: _project_entries(plans.plan_output(node), wanted, node)
+        )
     reading = [child for child in plans.plan_children(node) if _reads_input(child, is_input)]
     follow = _OPERATORS.get(str(node.nodeName()))
     below = _follow_node(reading[0], is_input) if follow is not None and reading else None
@@ -148,26 +150,31 @@ def _follow_aggregate(node: Any, child: Any, below: FollowedRows) -> FollowedRow
 
 def _follow_entries(entries: Sequence[Any], below: FollowedRows) -> FollowedRows:
     needed = {
-        plans.expression_id(entry): _identities(plans.scala_to_list(entry.references().toSeq()))
+        plans.expression_id(entry): _identify_all(plans.scala_to_list(entry.references().toSeq()))
         for entry in entries
         if is_total_expression(entry.child() if entry.nodeName() == "Alias" else entry)
     }
     followed = frozenset(column for column, columns in needed.items() if columns <= below.columns)
     return FollowedRows(
-        followed, lambda wanted: _project(entries, wanted, below.select(_union(needed[column] for column in wanted)))
+        followed,
+        lambda wanted: _project_entries(entries, wanted, below.select(_unite_columns(needed[column] for column in wanted))),
     )
 
 
 def _follow_filter(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
     """What cannot be asked of the rows below is left out, and so is what could fail on a row that the transform leaves out before."""
-    kept = [part for part in _conjuncts(node.condition()) if is_total_expression(part) and _references(part) <= below.columns]
+    kept = [
+        part
+        for part in _split_conjuncts(node.condition())
+        if is_total_expression(part) and _referenced_columns(part) <= below.columns
+    ]
     if not kept:
         return below
     condition = kept[0]
     for part in kept[1:]:
         condition = plans.spark_jvm().org.apache.spark.sql.catalyst.expressions.And(condition, part)
-    asked = _union(map(_references, kept))
-    return FollowedRows(below.columns, lambda wanted: _logical().Filter(condition, below.select(wanted | asked)))
+    asked = _unite_columns(map(_referenced_columns, kept))
+    return FollowedRows(below.columns, lambda wanted: _plan_operators().Filter(condition, below.select(wanted | asked)))
 
 
 @dataclass(frozen=True)
@@ -209,26 +216,26 @@ def _follow_join(node: Any, child: Any, below: FollowedRows) -> FollowedRows | N
     condition = node.condition()
     if rule is None or (condition.isDefined() and not is_total_expression(condition.get())):
         return None
-    own, others = _identities(plans.plan_output(child)), _identities(plans.plan_output(other))
-    asked = _references(condition.get()) & own if condition.isDefined() else frozenset()
+    own, others = _identify_all(plans.plan_output(child)), _identify_all(plans.plan_output(other))
+    asked = _referenced_columns(condition.get()) & own if condition.isDefined() else frozenset()
     if not asked <= below.columns:
         return None
     kind = plans.spark_jvm().org.apache.spark.sql.catalyst.plans.JoinType.apply(rule.kind)
     followed = (below.columns if rule.own else frozenset()) | (others if rule.other else frozenset())
     return FollowedRows(
-        followed, lambda wanted: _logical().Join(below.select((wanted & own) | asked), other, kind, condition, node.hint())
+        followed, lambda wanted: _plan_operators().Join(below.select((wanted & own) | asked), other, kind, condition, node.hint())
     )
 
 
 def _follow_window(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
     """The partitions that a row is in. Other rows of a partition are touched as well, and only what they are partitioned by is the same."""
     partitioned = [one for one in plans.scala_to_list(node.partitionSpec()) if one.nodeName() == "AttributeReference"]
-    return FollowedRows(below.columns & _identities(partitioned), below.select)
+    return FollowedRows(below.columns & _identify_all(partitioned), below.select)
 
 
 def _follow_deduplicate(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
     """The keys that a row has. Which row of a key is taken may be another one."""
-    return FollowedRows(below.columns & _identities(plans.scala_to_list(node.keys())), below.select)
+    return FollowedRows(below.columns & _identify_all(plans.scala_to_list(node.keys())), below.select)
 
 
 def _follow_union(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
@@ -238,9 +245,9 @@ def _follow_union(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
     source = {column: plans.expression_id(one) for column, one in given.items()}
 
     def select(wanted: Columns) -> Any:
-        renamed = [_rename(given[column], outputs[column]) for column in sorted(wanted)]
+        renamed = [_rename_column(given[column], outputs[column]) for column in sorted(wanted)]
         rows = below.select(frozenset(source[column] for column in wanted))
-        return _logical().Project(plans.list_to_scala(node.output(), renamed), rows)
+        return _plan_operators().Project(plans.list_to_scala(node.output(), renamed), rows)
 
     return FollowedRows(frozenset(column for column, one in source.items() if one in below.columns), select)
 
@@ -262,12 +269,12 @@ _OPERATORS: Mapping[str, Callable[[Any, Any, FollowedRows], FollowedRows | None]
 """The operators that are followed. Any other one ends it."""
 
 
-def _project(entries: Sequence[Any], wanted: Columns, below: Any) -> Any:
+def _project_entries(entries: Sequence[Any], wanted: Columns, below: Any) -> Any:
     kept = [entry for entry in entries if plans.expression_id(entry) in wanted]
-    return _logical().Project(plans.list_to_scala(below.output(), kept), below)
+    return _plan_operators().Project(plans.list_to_scala(below.output(), kept), below)
 
 
-def _rename(column: Any, named: Any) -> Any:
+def _rename_column(column: Any, named: Any) -> Any:
     """A column under the name and the identity of another."""
     jvm = plans.spark_jvm()
     nothing = jvm.scala.Option.empty()
@@ -277,23 +284,23 @@ def _rename(column: Any, named: Any) -> Any:
     )
 
 
-def _conjuncts(condition: Any) -> list[Any]:
+def _split_conjuncts(condition: Any) -> list[Any]:
     if condition.nodeName() != "And":
         return [condition]
-    return [part for child in plans.plan_children(condition) for part in _conjuncts(child)]
+    return [part for child in plans.plan_children(condition) for part in _split_conjuncts(child)]
 
 
-def _references(expression: Any) -> Columns:
-    return _identities(plans.scala_to_list(expression.references().toSeq()))
+def _referenced_columns(expression: Any) -> Columns:
+    return _identify_all(plans.scala_to_list(expression.references().toSeq()))
 
 
-def _identities(columns: Iterable[Any]) -> Columns:
+def _identify_all(columns: Iterable[Any]) -> Columns:
     return frozenset(map(plans.expression_id, columns))
 
 
-def _union(columns: Iterable[Columns]) -> Columns:
+def _unite_columns(columns: Iterable[Columns]) -> Columns:
     return frozenset().union(*columns)
 
 
-def _logical() -> Any:
+def _plan_operators() -> Any:
     return plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical

@@ -134,18 +134,7 @@ def choose_bounding_columns(dataset: Dataset[Any], schema: StructType, columns: 
 def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
     """Raises DeclarationError where the declaration names a column that the transform does not give, or where one cannot be stored."""
     names = stored.names
-    wanted = {
-        "keys": dataset.keys,
-        "zorder_by": dataset.zorder_by,
-        "asked_by": dataset.asked_by,
-        "partition_by": dataset.partition_by,
-    }
-    wanted["layout.statistics"] = dataset.layout.statistics_columns if dataset.layout else ()
-    if dataset.sequence_by:
-        wanted["sequence_by"] = (dataset.sequence_by,)
-    if dataset.subject:
-        wanted["subject"] = (dataset.subject,)
-    for field, columns in wanted.items():
+    for field, columns in dataset.named_columns.items():
         for column in columns:
             if column not in names:
                 raise DeclarationError(
