@@ -62,7 +62,6 @@ def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
 
 
 def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lakehouse) -> None:
-    pytest.importorskip("openlineage.client")
     land_and_run(shop, "1.jsonl", "1")
     known = read_column_lineage(shop.records)
     assert set(known) == {"orders", "order", "spending"}
