@@ -202,8 +202,8 @@ REPLAY_POINTS = [
     ("sluice.flows.bronze.intake", "commits.append_rows", True),
     pytest.param("sluice.flows.bronze.intake", "accounting.build_outcome_rows", True, marks=pytest.mark.slow),
     pytest.param("sluice.quality.quarantine", "commits.replace_rows_of_deliveries", True, marks=pytest.mark.slow),
-    pytest.param("sluice.flows.silver.refold", "apply_merge_operations", False, marks=pytest.mark.slow),
-    pytest.param("sluice.flows.silver.refold", "apply_merge_operations", True, marks=pytest.mark.slow),
+    pytest.param("sluice.flows.silver.fold", "apply_merge_operations", False, marks=pytest.mark.slow),
+    pytest.param("sluice.flows.silver.fold", "apply_merge_operations", True, marks=pytest.mark.slow),
 ]
 
 

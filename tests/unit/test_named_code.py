@@ -1,0 +1,72 @@
+"""Code that a test names as text, such as a crash point, exists: also where only a slow test, which runs seldom, would notice."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TESTS = Path(__file__).parents[1]
+MODULE = re.compile(r"(sluice|orchestration|residue|demonstrations)(\.[a-z_][a-z0-9_]*)+")
+ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def list_named_code(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
+    """Line, module and attribute ("" for the module itself) of what a test names: "module:attribute", or one after the other."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Tuple | ast.Call):
+            parts = node.elts if isinstance(node, ast.Tuple) else node.args
+            texts = [part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "" for part in parts]
+            for first, second in pairwise(texts):
+                if MODULE.fullmatch(first) and ATTRIBUTE.fullmatch(second):
+                    yield node.lineno, first, second
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            module, colon, attribute = node.value.partition(":")
+            if colon and MODULE.fullmatch(module) and ATTRIBUTE.fullmatch(attribute):
+                yield node.lineno, module, attribute
+
+
+@cache
+def find_missing_part(module: str, attribute: str) -> str:
+    """The first part of "module.attribute" that does not exist; "" if all do."""
+    try:
+        place: object = importlib.import_module(module)
+    except ModuleNotFoundError:
+        return module
+    for part in attribute.split("."):
+        if not hasattr(place, part):
+            return f"{part} in {module}"
+        place = getattr(place, part)
+    return ""
+
+
+FILES = sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py"))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_code_that_a_test_names_exists(file: str) -> None:
+    tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
+    missing = {line: part for line, module, name in list_named_code(tree) if (part := find_missing_part(module, name))}
+    assert missing == {}
+
+
+def test_the_crash_points_are_among_them() -> None:
+    named = {
+        (module, name)
+        for file in FILES
+        for _, module, name in list_named_code(ast.parse((TESTS / file).read_text(encoding="utf-8")))
+    }
+    assert ("sluice.flows.silver.fold", "apply_merge_operations") in named
+    assert ("sluice.flows.bronze.intake", "commits.append_rows") in named
+    module = "sluice.flows.silver.fold"
+    lost = "no_such_function"
+    assert find_missing_part(module, lost) == f"{lost} in {module}"
