@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
+from tests.s3_server import S3Server, running_s3_server
 from tests.slow_rotation import pytest_addoption, pytest_configure  # noqa: F401  # slow tests in turns
 
 from sluice.declare.assembly.graph import Graph
@@ -260,3 +261,18 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     from tests import broker
 
     yield from broker.running(tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server of this test process."""
+    with running_s3_server(tmp_path_factory.mktemp("s3") / "server.log") as server:
+        yield server
+
+
+@pytest.fixture
+def bucket_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new bucket on the S3 server, as s3://NAME. The environment says where the server is and who asks."""
+    for name, value in s3_server.variables().items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{s3_server.make_bucket()}"

@@ -1,0 +1,115 @@
+"""Opens an object store by its URL, for Sluice's own files and for delta-rs.
+
+Where the store is and who asks come from the environment, by the variables that the AWS tools know: AWS_ENDPOINT_URL, AWS_REGION,
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_ALLOW_HTTP, and the role of the machine or container.
+Credentials are in no URL, argument, log or error.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from sluice.errors import UsageError, nearest_name_hint
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+
+@dataclass(frozen=True)
+class StoreKind:
+    """A kind of store. scheme: how Python and delta-rs call it; hadoop: how Spark does. tried: whether Sluice's tests run on one."""
+
+    scheme: str
+    hadoop: str
+    tried: bool
+
+
+_S3, _AZURE, _GOOGLE, _HDFS = (
+    StoreKind("s3", "s3a", tried=True),
+    StoreKind("abfss", "abfss", tried=False),
+    StoreKind("gs", "gs", tried=False),
+    StoreKind("hdfs", "hdfs", tried=False),
+)
+STORE_KINDS = {"s3": _S3, "s3a": _S3, "abfss": _AZURE, "gs": _GOOGLE, "hdfs": _HDFS}
+"""By the scheme of a URL. One place has one kind, whichever of its names the URL uses."""
+
+
+def is_store_url(place: str) -> bool:
+    """Whether the place is on a store, and no path of this machine."""
+    return "://" in place
+
+
+def find_store_kind(url: str) -> StoreKind:
+    """The kind of store of a URL. Raises UsageError if there is none of its scheme."""
+    scheme = url.partition("://")[0]
+    if scheme not in STORE_KINDS:
+        raise UsageError(f"There is no store '{scheme}://'.{nearest_name_hint(scheme, STORE_KINDS)}")
+    return STORE_KINDS[scheme]
+
+
+def split_store_url(url: str) -> tuple[str, str]:
+    """The root and the key of a URL: ("s3://bucket", "lake/gym") of "s3a://bucket/lake/gym/".
+
+    Two names of one place give the same root and key. Raises UsageError for an unknown scheme, for a URL that names no bucket, and for
+    one with a password, a query or a fragment, where credentials do not belong. The error does not repeat those.
+    """
+    kind = find_store_kind(url)
+    parts = urlsplit(url)
+    # abfss://container@account.dfs.core.windows.net names its container before the @; no other store has anything there.
+    if parts.password is not None or parts.query or parts.fragment or ("@" in parts.netloc and kind is not _AZURE):
+        raise UsageError(
+            f"A URL of {kind.scheme}:// holds more than a place: a user, a query or a fragment. Credentials come from the environment."
+        )
+    if not parts.netloc:
+        raise UsageError(f"'{url}' names no bucket; expected {kind.scheme}://BUCKET/FOLDER.")
+    key = "/".join(part for part in parts.path.split("/") if part)
+    if any(part in (".", "..") for part in key.split("/")):
+        raise UsageError(f"'{url}' has '.' or '..' in it; a store has no such folders.")
+    return f"{kind.scheme}://{parts.netloc}", key
+
+
+def hadoop_url(url: str) -> str:
+    """The place as Spark calls it: s3a://bucket/key."""
+    root, key = split_store_url(url)
+    return f"{find_store_kind(url).hadoop}{root[root.index('://') :]}{'/' + key if key else ''}"
+
+
+def open_store(root: str, key: str = "") -> ObjectStore:
+    """The store of a root that `split_store_url` gave. Keys are below `key`. Nothing is asked of the store yet."""
+    import obstore.store
+
+    url = f"{root}/{key}" if key else root
+    if find_store_kind(root) is not _S3:
+        return obstore.store.from_url(url)
+    # A profile is a file of the AWS tools, which obstore does not read by itself; variables with keys win over it, as with those tools.
+    if os.environ.get("AWS_PROFILE") and not os.environ.get("AWS_ACCESS_KEY_ID"):
+        return obstore.store.from_url(url, credential_provider=_read_profile_credentials())
+    return obstore.store.from_url(url)
+
+
+def delta_rs_storage_options(url: str) -> dict[str, str]:
+    """What delta-rs is told beside the environment: that a commit is a conditional PUT. {} for a path of this machine.
+
+    Raises UsageError if the environment asks for another way of commits, which would not see Spark's.
+    """
+    if not is_store_url(url) or find_store_kind(url) is not _S3:
+        return {}
+    for variable in ("AWS_S3_LOCKING_PROVIDER", "AWS_S3_ALLOW_UNSAFE_RENAME"):
+        if os.environ.get(variable):
+            raise UsageError(
+                f"{variable} is set: delta-rs would commit in a way that Spark does not see. Unset it; commits are conditional PUTs."
+            )
+    return {"conditional_put": "etag"}
+
+
+def _read_profile_credentials() -> Any:
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        raise UsageError(
+            "AWS_PROFILE is set, and boto3 is not installed, which reads profiles. Install it or give keys."
+        ) from None
+    return Boto3CredentialProvider()

@@ -1,0 +1,91 @@
+"""A real S3 server on this machine's loopback: moto's, in a process of its own. What it holds is gone when it ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a-user-of-tests", "AWS_SECRET_ACCESS_KEY": "told-to-no-one-7f3a"}
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """address: of the server, as http://127.0.0.1:PORT."""
+
+    address: str
+
+    def make_bucket(self) -> str:
+        """The name of a new, empty bucket."""
+        name = f"tests-{uuid.uuid4().hex[:12]}"
+        with urllib.request.urlopen(urllib.request.Request(f"{self.address}/{name}", method="PUT"), timeout=30):
+            return name
+
+    def variables(self, address: str = "") -> dict[str, str]:
+        """What a process is told that is to use the server. address: of a proxy before it."""
+        return {
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": address or self.address,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+
+@contextmanager
+def running_s3_server(log: Path) -> Iterator[S3Server]:
+    """A server for as long as the block lasts; it ends by its process's number."""
+    for _ in range(3):  # another process may take a free port first
+        port = find_free_port()
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    "import sys; from moto.server import main; main(sys.argv[1:])",
+                    "-H",
+                    "127.0.0.1",
+                    "-p",
+                    port,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "PYTHONWARNINGS": "ignore"},
+            )
+        try:
+            if _is_answering(process, port):
+                yield S3Server(f"http://127.0.0.1:{port}")
+                return
+        finally:
+            process.kill()
+            process.wait(20)
+    pytest.fail(f"moto's server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+
+
+def find_free_port() -> str:
+    """A port of the loopback that nobody has now."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def _is_answering(process: subprocess.Popen[bytes], port: str, seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5):
+                return True
+        except OSError:
+            time.sleep(0.05)
+    return False
