@@ -32,6 +32,8 @@ INSTALLED := $(VENV)/.installed-$(call key,requirements-build.txt $(REQUIREMENTS
 PROJECT := $(VENV)/.project-$(call key,pyproject.toml)
 JARS := $(STATE)/jars/.verified-$(call key,$(CONF)/delta-jars.xml $(CONF)/delta-jars.sha256)
 ARCHIVE := $(VENV)/.archive-$(call key,$(REQUIREMENTS) $(CONF)/delta-jars.sha256 $(CONF)/class_archive.py)
+STORE_JARS := $(STATE)/store-jars/.verified-$(call key,$(CONF)/s3-jars.xml $(CONF)/s3-jars.sha256)
+LOG_STORE := $(STATE)/log-store/.compiled-$(call key,$(CONF)/log-store-compiler.sha256 $(CONF)/delta-jars.sha256 $(wildcard spark_jobs/java/sluice/*.java))
 HOME_READY := $(VENV)/.airflow-$(call key,$(REQUIREMENTS) $(wildcard include/orchestration/server/home.py include/orchestration/server/preparation.py))
 
 # ------------------------------------------------------------------------------------------------ what you call
@@ -49,19 +51,19 @@ demo-erasure: setup ## Set up, then erase one member of a made-up gym and prove 
 
 .PHONY: test
 # Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
-test: setup $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
+test: setup-store $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: test-all
-test-all: setup $(HOME_READY) ## The tests and the long ones too
+test-all: setup-store $(HOME_READY) ## The tests and the long ones too
 	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)
 
 .PHONY: test-system
-test-system: setup $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes, but for the longest
+test-system: setup-store $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes, but for the longest
 	@$(PY) -m pytest -m "system and not slow" $(ARGS)
 
 .PHONY: test-slow
-test-slow: setup $(HOME_READY) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
+test-slow: setup-store $(HOME_READY) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
 	@$(PY) -m pytest -m slow --slow-turn "$${TURN:-HEAD}" $(ARGS)
 
 .PHONY: up
@@ -117,8 +119,10 @@ else
 endif
 
 # ------------------------------------------------------------------------------------------------ set-up, each step once
-.PHONY: setup setup-python installed port machine airflow-line requirements
+.PHONY: setup setup-store setup-python installed port machine airflow-line requirements
 setup: setup-python $(JARS) $(ARCHIVE) ## Set up only, what every target does first
+
+setup-store: setup $(STORE_JARS) $(LOG_STORE) ## Set up what a lake on an object store needs as well: Spark's S3A and its log store (19 MB)
 
 setup-python: machine $(INSTALLED) $(PROJECT)
 
@@ -176,18 +180,40 @@ $(PROJECT): $(INSTALLED)
 	@rm -rf include/*.egg-info  # left by the build; a second description of the project, by which Airflow would load its plugin twice
 	@rm -f $(VENV)/.project-*; touch $@
 
-# PySpark's own Ivy fetches the jars into a folder aside, which is moved into place when every checksum is right.
-$(JARS): | $(INSTALLED)
-	@echo "== Fetching the five Delta jars"
-	@rm -rf $(STATE)/jars $(STATE)/jars.part $(STATE)/ivy; mkdir -p $(STATE)
+# PySpark's own Ivy fetches the jars of a list into a folder aside, which is moved into place when every checksum is right.
+# fetch_jars: the list in $(CONF), without .xml; the folder in $(STATE).
+define fetch_jars
+	@rm -rf $(STATE)/$(2) $(STATE)/$(2).part $(STATE)/ivy; mkdir -p $(STATE)
 	@ivy=$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars/ivy-2*.jar); \
 	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	"$$java" -jar "$$ivy" -error $${SLUICE_IVY_SETTINGS:+-settings "$$SLUICE_IVY_SETTINGS"} -cache $(STATE)/ivy \
-	  -ivy $(CONF)/delta-jars.xml -retrieve "$(STATE)/jars.part/[artifact]-[revision].[ext]" >$(STATE)/ivy.log 2>&1 || \
+	  -ivy $(CONF)/$(1).xml -retrieve "$(STATE)/$(2).part/[artifact]-[revision].[ext]" >$(STATE)/ivy.log 2>&1 || \
 	{ grep -m1 -iE 'server access error|not found|exception' $(STATE)/ivy.log >&2 || true; \
 	  echo "FAIL  jars: Ivy could not fetch them (all it said: $(STATE)/ivy.log). Behind a mirror, name it in an ivysettings.xml and that in SLUICE_IVY_SETTINGS." >&2; exit 2; }
-	@$(PY) -I include/sluice/doctor.py --quiet --jars $(STATE)/jars.part $(CONF)/delta-jars.sha256
-	@mv $(STATE)/jars.part $(STATE)/jars; rm -rf $(STATE)/ivy; touch $@
+	@$(PY) -I include/sluice/doctor.py --quiet --jars $(STATE)/$(2).part $(CONF)/$(1).sha256
+	@mv $(STATE)/$(2).part $(STATE)/$(2); rm -rf $(STATE)/ivy
+endef
+
+$(JARS): | $(INSTALLED)
+	@echo "== Fetching the five Delta jars"
+	$(call fetch_jars,delta-jars,jars)
+	@touch $@
+
+$(STORE_JARS): | $(INSTALLED)
+	@echo "== Fetching what Spark needs for S3"
+	$(call fetch_jars,s3-jars,store-jars)
+	@touch $@
+
+# A Java runtime has no javac, so a compiler is fetched as well, and removed again.
+$(LOG_STORE): | $(INSTALLED) $(JARS)
+	@echo "== Compiling the log store"
+	$(call fetch_jars,log-store-compiler,log-store-compiler)
+	@rm -rf $(STATE)/log-store $(STATE)/log-store.part; mkdir -p $(STATE)/log-store.part
+	@classes=$$(echo $(STATE)/jars/delta-storage-*.jar):$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars/hadoop-client-api-*.jar); \
+	"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -jar $(STATE)/log-store-compiler/ecj-*.jar --release 17 -cp "$$classes" \
+	  -d $(STATE)/log-store.part/classes spark_jobs/java/sluice/*.java
+	@cd $(STATE)/log-store.part/classes && "$$OLDPWD/$(PY)" -m zipfile -c ../log-store.jar sluice && rm -rf ../classes
+	@mv $(STATE)/log-store.part $(STATE)/log-store; rm -rf $(STATE)/log-store-compiler; touch $@
 
 # A class data archive: each start of Spark is some 4 s shorter. It is verified before it is moved into place, because a JVM
 # trusts it: a broken one crashes (a missing one, or one of another JVM, is passed over). Without it all works, only slower,

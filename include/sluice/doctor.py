@@ -20,6 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+CONF = ROOT / "spark_jobs" / "conf"
+JARS = {"jars": "delta-jars", "store-jars": "s3-jars"}
+"""The folders of .sluice with jars that set-up fetches, and the list of each in CONF."""
 JAVA_AT_LEAST = 17
 PYTHONS = ((3, 11), (3, 12))
 DISK_GB_TO_INSTALL = 4.0
@@ -145,7 +148,12 @@ def check_jars(folder: Path, checksums: Path) -> MachineCheck:
         ),
     ]
     if wrong:
-        return MachineCheck("jars", False, f"{folder} {'; '.join(wrong)}", f"Remove {folder} and run make setup")
+        return MachineCheck(
+            "jars",
+            False,
+            f"{folder} {'; '.join(wrong)}",
+            f"Remove {folder} and run make {'setup' if folder.name == 'jars' else 'setup-store'}",
+        )
     return MachineCheck("jars", True, f"{len(expected)} jars in {folder} have their checksums")
 
 
@@ -156,10 +164,8 @@ def _sha256_of_file(path: Path) -> str:
 def run_machine_checks(environment: str = ".venv") -> list[MachineCheck]:
     """All checks of this machine but the port's; the jars only where they have been fetched."""
     checks = [check_java(), check_python(), check_disk(environment=environment)]
-    jars = ROOT / ".sluice" / "jars"
-    if jars.is_dir():
-        checks.append(check_jars(jars, ROOT / "spark_jobs" / "conf" / "delta-jars.sha256"))
-    return checks
+    fetched = ((ROOT / ".sluice" / folder, checksums) for folder, checksums in JARS.items())
+    return checks + [check_jars(folder, CONF / f"{checksums}.sha256") for folder, checksums in fetched if folder.is_dir()]
 
 
 def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -19,6 +19,7 @@ from typing import Any
 
 from sluice.durable_files import write_text_durably
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.stores.opening import find_store_kind, is_store_url
 
 LAKE_FORMAT = 1
 """Version of the lake's inner layout. A lake with a higher one is refused."""
@@ -153,13 +154,38 @@ class Settings:
 
     @property
     def spark_properties(self) -> Path:
-        """The one file with Spark's configuration. For a profile that overrides the defaults, it is written here."""
+        """The one file with Spark's configuration. For a profile, or a store, that adds to the defaults, it is written here."""
         defaults = self.spark_conf / f"{_DEFAULTS}.conf"
-        if self.spark_profile == "local":
+        profile = [] if self.spark_profile == "local" else [self.spark_conf / f"{self.spark_profile}.conf"]
+        store = [path] if (path := self.spark_store_conf) else []
+        if not (profile or store):
             return defaults
         # Of two lines for one property, Spark takes the later.
-        parts = [path.read_text(encoding="utf-8") for path in (defaults, self.spark_conf / f"{self.spark_profile}.conf")]
-        return _write_if_changed(self.state / f"spark-{self.spark_profile}.conf", "\n".join(parts))
+        parts = [path.read_text(encoding="utf-8") for path in (defaults, *profile, *store)]
+        name = "-".join(["spark", self.spark_profile, *(path.stem for path in store)])
+        return _write_if_changed(self.state / f"{name}.conf", "\n".join(parts))
+
+    @property
+    def spark_store_conf(self) -> Path | None:
+        """The file with what Spark is told for the lake's store; None where the lake is on a disk, or Spark needs to be told nothing."""
+        if not is_store_url(self.lake):
+            return None
+        path = self.spark_conf / "stores" / f"{find_store_kind(self.lake).hadoop}.conf"
+        return path if path.exists() else None
+
+    def spark_class_path(self) -> str:
+        """The jars beside PySpark's own: Delta's, and for a lake on a store its file system's and the log store.
+
+        Raises UsageError if those of the store have not been fetched.
+        """
+        folders = [self.state / "jars"]
+        if self.spark_store_conf:
+            folders += [self.state / "log-store", self.state / "store-jars"]
+            if any(not any(folder.glob("*.jar")) for folder in folders):
+                raise UsageError(
+                    f"The lake {self.lake} is on a store, and Spark lacks the jars for it. Fetch them: make setup-store"
+                )
+        return os.pathsep.join(str(folder / "*") for folder in folders)
 
     def secret(self, name: str) -> Path:
         """The path of a secret's file: in the folder given to this process if it is there, else below SLUICE_SECRETS. It may not exist."""
@@ -176,7 +202,7 @@ class Settings:
             # For a process that starts a JVM by itself; spark-submit is given the file as an argument. Not SPARK_CONF_DIR: that puts
             # a folder on the class path, and the JVM then refuses the class archive.
             "PYSPARK_SUBMIT_ARGS": shlex.join(["--master", self.spark_master, "--properties-file", properties, "pyspark-shell"]),
-            "SPARK_DIST_CLASSPATH": str(self.state / "jars" / "*"),
+            "SPARK_DIST_CLASSPATH": self.spark_class_path(),
             # A new folder each time, so that the leftovers of a killed session can be told from the files of a live one.
             "SPARK_LOCAL_DIRS": str(self.spark_local / f"{OF_SESSION}{uuid.uuid4().hex[:12]}"),
             "PYSPARK_PYTHON": sys.executable,

@@ -231,3 +231,20 @@ def test_code_in_the_zip_runs_without_the_checkout_on_its_path(root: Path, tmp_p
     file, found = site.stdout.split()
     assert file.startswith(str(archive))
     assert found == str(root)
+
+
+def test_a_lake_on_a_store_adds_its_jars_and_its_settings_to_spark(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    on_disk = Settings.current().spark_environment()
+    monkeypatch.setenv("SLUICE_LAKE", "s3://bucket/lake")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "told-to-no-one")
+    with pytest.raises(UsageError, match="make setup-store"):
+        Settings.current().spark_environment()
+    for folder in ("jars", "log-store", "store-jars"):
+        (root / ".sluice" / folder).mkdir(parents=True, exist_ok=True)
+        (root / ".sluice" / folder / "one.jar").touch()
+    on_store = Settings.current().spark_environment()
+    assert on_store["SPARK_DIST_CLASSPATH"].startswith(f"{on_disk['SPARK_DIST_CLASSPATH']}{os.pathsep}")
+    said = Settings.current().spark_properties.read_text()
+    assert "sluice.ConditionalPutLogStore" in said
+    assert said.startswith((root / "spark_jobs" / "conf" / "spark-defaults.conf").read_text())
+    assert "told-to-no-one" not in said + "".join(on_store.values())

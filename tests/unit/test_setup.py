@@ -6,6 +6,7 @@ import re
 import subprocess
 import tomllib
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -88,26 +89,46 @@ def test_pyspark_and_its_client_which_share_files_are_of_one_version() -> None:
     assert compiled["pyspark"] == compiled["pyspark-client"] == version("pyspark")
 
 
-def test_the_jars_named_are_those_with_checksums_and_fit_the_python_package() -> None:
-    dependencies = ElementTree.parse(CONF / "delta-jars.xml").getroot().iter("dependency")
-    named = {f"{one.get('name')}-{one.get('rev')}.jar" for one in dependencies}
-    summed = {line.split()[1] for line in (CONF / "delta-jars.sha256").read_text(encoding="ascii").splitlines()}
-    assert named == summed
-    assert len(named) == 5
-    assert all(name.endswith(f"-{version('delta-spark')}.jar") for name in named)
+def _jars_named(jars: str) -> set[str]:
+    dependencies = ElementTree.parse(CONF / f"{jars}.xml").getroot().iter("dependency")
+    return {f"{one.get('name')}-{one.get('rev')}.jar" for one in dependencies}
 
 
-def test_fetched_jars_have_their_checksums() -> None:
-    jars = ROOT / ".sluice" / "jars"
+@pytest.mark.parametrize("jars", ["delta-jars", "s3-jars", "log-store-compiler"])
+def test_the_jars_named_are_those_with_checksums(jars: str) -> None:
+    summed = {line.split()[1] for line in (CONF / f"{jars}.sha256").read_text(encoding="ascii").splitlines()}
+    assert _jars_named(jars) == summed
+
+
+def test_the_delta_jars_fit_the_python_package() -> None:
+    assert len(_jars_named("delta-jars")) == 5
+    assert all(name.endswith(f"-{version('delta-spark')}.jar") for name in _jars_named("delta-jars"))
+
+
+def test_the_jars_for_s3_fit_the_hadoop_of_pyspark_and_bring_nothing_that_it_has() -> None:
+    spark = find_spec("pyspark")
+    assert spark and spark.origin
+    of_spark = {
+        re.sub(r"-[0-9][^-]*\.jar$", "", one.name): one.name for one in (Path(spark.origin).parent / "jars").glob("*.jar")
+    }
+    hadoop = of_spark["hadoop-client-api"].removeprefix("hadoop-client-api")
+    named = _jars_named("s3-jars")
+    assert f"hadoop-aws{hadoop}" in named
+    assert not {re.sub(r"-[0-9][^-]*\.jar$", "", one) for one in named} & set(of_spark)
+
+
+@pytest.mark.parametrize("folder", doctor.JARS)
+def test_fetched_jars_have_their_checksums(folder: str) -> None:
+    jars = ROOT / ".sluice" / folder
     if not jars.is_dir():
-        pytest.skip("the jars have not been fetched: make setup")
-    check = doctor.check_jars(jars, CONF / "delta-jars.sha256")
+        pytest.skip(f"{folder} have not been fetched: make setup-store")
+    check = doctor.check_jars(jars, CONF / f"{doctor.JARS[folder]}.sha256")
     assert check.ok, str(check)
 
 
 def test_help_tells_every_promised_target() -> None:
     told = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for target in ("run", "test", "test-all", "up", "down", "lint", "bench", "sbom", "clean", "help"):
+    for target in ("run", "setup-store", "test", "test-all", "up", "down", "lint", "bench", "sbom", "clean", "help"):
         assert f"make {target} " in told, target
 
 
