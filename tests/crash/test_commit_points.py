@@ -59,7 +59,7 @@ POINTS = [
     ("sluice.flows.bronze.intake", "accounting.add_outcomes_to_report"),
     ("sluice.quality.quarantine", "commits.replace_rows_of_deliveries"),
     ("sluice.flows.silver.fold", "apply_merge_operations"),
-    ("sluice.flows.gold.view", "apply_merge_operations"),
+    ("sluice.flows.gold.view_batch", "apply_merge_operations"),
     ("sluice.lake.small_writes", "complete_commit"),
     ("sluice.record_tables", "_finish_commit"),
 ]

@@ -22,7 +22,7 @@ POINTS = [
     ("sluice.privacy.suppression_list", "suppress_subjects"),
     ("sluice.erasure.ledger", "record_erasure_step"),
     ("sluice.erasure.steps.rows", "delete_by_merge"),
-    ("sluice.flows.gold.view", "apply_merge_operations"),
+    ("sluice.flows.gold.view_batch", "apply_merge_operations"),
     ("sluice.ingest.landing.rewriting", "replace_rewritten_files"),
     ("sluice.ingest.landing.rewriting", "_record_rewritten_files"),
     ("sluice.erasure.steps.sweep", "remove_leftover_files"),

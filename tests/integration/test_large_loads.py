@@ -10,7 +10,7 @@ from tests.crash.test_commit_points import Crash, by_day, crash_at, visit, visit
 
 from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.flows.gold.view import ViewBatch
+from sluice.flows.gold.view_batch import ViewBatch
 from sluice.flows.silver import fold
 from sluice.lake import log, small_writes
 from sluice.verification.parts import TablePart
@@ -77,7 +77,7 @@ def test_the_first_load_is_one_append_and_later_ones_are_merged(lake: Lakehouse)
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("module", ["sluice.flows.silver.fold", "sluice.flows.gold.view"])
+@pytest.mark.parametrize("module", ["sluice.flows.silver.fold", "sluice.flows.gold.view_batch"])
 @pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.slow), True], ids=["before", "after"])
 def test_a_crash_at_the_append_loses_and_doubles_nothing(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, after: bool

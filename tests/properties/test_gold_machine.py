@@ -50,7 +50,7 @@ POINTS = (
     "sluice.flows.bronze.intake:commits.append_rows",
     "sluice.flows.bronze.intake:accounting.build_outcome_rows",
     "sluice.flows.silver.fold:apply_merge_operations",
-    "sluice.flows.gold.view:apply_merge_operations",
+    "sluice.flows.gold.view_batch:apply_merge_operations",
 )
 """Where a commit is made: before or after any of them the process may die."""
 

@@ -37,7 +37,7 @@ from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.append import TECHNICAL
-from sluice.flows.gold import view as gold_view
+from sluice.flows.gold import view_batch
 from sluice.flows.silver import made
 from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.writing import enforced
@@ -182,11 +182,11 @@ def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFr
     if view is None:
         return None
     rows = view(*map(running.make_rows, view.reads))
-    gold_view.check_view_columns(view, rows)
+    view_batch.check_view_columns(view, rows)
     verdicts.check_conditions(session(), view, rows.schema)
-    judged = gold_view.judge_view_rows(view, rows)
+    judged = view_batch.judge_view_rows(view, rows)
     running.note_verdicts(view, judged)
-    stored = gold_view.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)
+    stored = view_batch.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)
     twice = stored.groupBy(*(F.col(f"`{key}`") for key in view.keys)).count().where("count > 1").count()
     if twice:
         raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")

@@ -28,7 +28,7 @@ from sluice.errors import SluiceError, nearest_name_hint
 from sluice.flows import stateful
 from sluice.flows.bronze import append
 from sluice.flows.gold.probe import find_input_reaches
-from sluice.flows.gold.view import check_view_columns
+from sluice.flows.gold.view_batch import check_view_columns
 from sluice.flows.silver import made
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import PROVENANCE
