@@ -1,1 +1,1 @@
-"""Deliveries into bronze: appended once, accounted for, and read again where that is asked for."""
+"""Deliveries into bronze: each is appended once and accounted for, and is read again if somebody asks for it."""

@@ -1,4 +1,4 @@
-"""What became of each delivery, counted from the committed tables: an attempt that crashed may have done half of it before."""
+"""What became of each delivery. It is counted from the committed tables, because an attempt that crashed may have done half of the work."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def build_outcome_rows(
     read: Mapping[int, int],
     held_back: Mapping[int, Mapping[str, str]],
 ) -> list[dict[str, Any]]:
-    """A row of the outcomes table for each delivery, with its counts from bronze and its quarantine.
+    """Returns a row of the outcomes table for each delivery, with the counts from bronze and its quarantine.
 
-    read: where it is known. held_back: by delivery, the fields that became no column.
+    read: the records by delivery, as far as they are known. held_back: by delivery, the fields that did not become columns.
     """
     written = _count_rows_by_delivery(workspace, workspace.path(source.name), examined)
     aside = _count_rows_by_delivery(workspace, workspace.quarantine(source.name), examined)
@@ -41,7 +41,7 @@ def build_outcome_rows(
         delivery = item.delivery
         rows, rescued = written.get(delivery.number, (0, 0))
         quarantined, _ = aside.get(delivery.number, (0, 0))
-        # Rows that an earlier attempt committed count, whatever has become of the file since.
+        # Rows that an earlier attempt committed count, even if the file has changed or gone since.
         state = ledger.INGESTED if rows else ledger.QUARANTINED if quarantined and item.state == ledger.MISSED else item.state
         accounted = rows + quarantined + suppressed.get(delivery.number, 0)
         found.append({
@@ -49,13 +49,13 @@ def build_outcome_rows(
             "source": delivery.source,
             "file": delivery.file,
             "state": state,
-            # A file that is refused whole is read as one.
+            # A file that is refused whole counts as one record.
             "read": read.get(delivery.number, accounted),
             "rows": rows,
             "rescued": rescued,
             "quarantined": quarantined,
             "suppressed": suppressed.get(delivery.number, 0),
-            # Of what was ingested, a reason says what is missing of it.
+            # If a delivery was ingested in part, the reason says what is missing.
             "reason": None if state == ledger.INGESTED != item.state else item.reason,
             "header": csv_rows.format_csv_header(source.dialect, item.header) or None,
             "modified_at": delivery.modified_at,
@@ -69,7 +69,7 @@ def build_outcome_rows(
 
 
 def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[ExaminedDelivery]) -> dict[int, tuple[int, int]]:
-    """By delivery, how many rows a table has of it, and how many of them were rescued in part. delta-rs counts where it reads the table right."""
+    """Returns, by delivery, how many rows a table has and how many of those were partly rescued. delta-rs counts if it can read the table."""
     numbers = [item.delivery.number for item in examined]
     snapshot = open_table_snapshot(path)
     if log.has_plain_reader_protocol(snapshot.table):
@@ -88,13 +88,13 @@ def _count_rows_by_delivery(workspace: Workspace, path: str, examined: list[Exam
 
 
 def _read_earlier_held_back(workspace: Workspace, source: Source) -> list[str | None]:
-    """What earlier outcomes of the source say of fields that became no column."""
+    """Returns what the source's earlier outcomes say about fields that did not become columns."""
     rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(workspace.outcomes, ["source", "held_back"])
     return [row["held_back"] for row in rows if row["source"] == source.name]
 
 
 def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[dict[str, Any]]) -> None:
-    """Add the outcomes of a batch to the flow's report."""
+    """Adds the outcomes of a batch to the flow's report."""
     note = held_back_note(source, [outcome["held_back"] for outcome in outcomes])
     report.notes += [note] if note else []
     report.batches += 1

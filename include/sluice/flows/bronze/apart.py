@@ -1,8 +1,7 @@
-"""Deliveries whose records cannot be written together are taken one by one, so that one of them does not stop its source for good.
+"""Takes deliveries one by one if their records cannot be written together, so that one bad delivery does not stop its source for good.
 
-Whose fault it is that records could not be written. Only what is known to come of the records themselves counts as theirs.
-
-A full disk, a stop request, a lost lease, storage that is gone, a concurrent commit and whatever nobody has thought of are not.
+This module also decides whether the records caused an error. Only errors that are known to come from records count. A full disk, a stop
+request, a lost lease, missing storage, a concurrent commit and every unknown error do not.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ def ingest_together_or_singly(
     report: FlowReport,
     transaction: Transaction | None = None,
 ) -> None:
-    """As `intake.ingest_deliveries`. Where that fails by what the records are, each delivery is taken by itself.
+    """Does what `intake.ingest_deliveries` does. If that fails because of the records, takes each delivery by itself.
 
-    One that fails then as well goes to quarantine whole, if others pass. Raises what the first attempt raised where none does, and at once
-    whatever is not the fault of a delivery.
+    A delivery that fails again goes to quarantine whole, provided that others can be written. If none can, raises the error of the first
+    attempt. An error that the records did not cause is raised at once.
     """
     try:
         intake.ingest_deliveries(workspace, source, examined, report, transaction)
     except Exception as error:
-        # What was read of a topic has the columns that every topic has: nothing in it can be refused.
+        # All topics have the same columns, so no record of a topic can be refused.
         if not source.kind.in_files or not is_fault_of_records(error):
             raise
         refused = _ingest_one_by_one(workspace, source, examined, report)
@@ -57,7 +56,7 @@ def ingest_together_or_singly(
 def _ingest_one_by_one(
     workspace: Workspace, source: Source, examined: Sequence[ExaminedDelivery], report: FlowReport
 ) -> list[tuple[ExaminedDelivery, Exception]]:
-    """Those that could not be written by themselves either, with the reason."""
+    """Returns the deliveries that could not be written by themselves either, each with its error."""
     refused = []
     for item in examined:
         stop_if_requested(workspace)
@@ -73,7 +72,7 @@ def _ingest_one_by_one(
 
 
 def _withdraw_unwritten_columns(workspace: Workspace, source: Source) -> None:
-    """Columns that an attempt has written down before its rows could not be written must not be in the way of the next one."""
+    """Withdraws the columns that a failed attempt recorded before it could write its rows, so that they do not hinder the next attempt."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
     evolution.withdraw_unwritten_versions(workspace.schemas(source.table), bronze)
 
@@ -84,7 +83,7 @@ def _has_writable_others(
     examined: Sequence[ExaminedDelivery],
     refused: Sequence[tuple[ExaminedDelivery, Exception]],
 ) -> bool:
-    """Whether the table takes rows of other deliveries. For a delivery that came alone no rows stand in, in the table's own columns."""
+    """Whether other deliveries can be written. If this delivery came alone, an append of no rows with the table's own columns stands for them."""
     if len(examined) > 1:
         return len(refused) < len(examined)
     path = workspace.path(source.name)
@@ -106,18 +105,18 @@ def _quarantine_whole_deliveries(
 _OF_VALUES = (ValueError, ArithmeticError, RecursionError, pa.ArrowTypeError, pa.ArrowNotImplementedError)
 
 
-"""What Python raises over a value. Arrow's ArrowInvalid is a ValueError; that a disk is full is an OSError."""
+"""The errors that Python raises because of a value. Arrow's ArrowInvalid is a ValueError; a full disk raises an OSError."""
 
 
 _STATES_OF_COLUMNS = frozenset({
-    *("42602", "42622", "42702", "42703", "42704", "42711"),  # a name that is none, is too long, ambiguous or there twice
-    *("42804", "42806", "42846", "42K09", "42KD9"),  # a type that does not go with another
-    *("42939", "42K05"),  # a name that is taken, or has signs that a column cannot have
-    "0AKDC",  # a type that Delta has not
+    *("42602", "42622", "42702", "42703", "42704", "42711"),  # a name that is invalid, too long, ambiguous or used twice
+    *("42804", "42806", "42846", "42K09", "42KD9"),  # types that do not go together
+    *("42939", "42K05"),  # a name that is taken, or has characters that no column may have
+    "0AKDC",  # a type that Delta does not have
 })
 
 
-"""SQLSTATEs by which Spark and Delta refuse columns. Others of class 42 say that a table or a path is gone."""
+"""The SQLSTATEs with which Spark and Delta refuse columns. Others of class 42 mean that a table or a path is gone."""
 
 
 _CLASS_OF_VALUES, _OF_PYTHON = "22", "38000"
@@ -127,7 +126,7 @@ _RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Invalid))(?::|$)", re
 
 
 def is_fault_of_records(error: BaseException) -> bool:
-    """Whether the records that were to be written are the cause of an error."""
+    """Whether the records that were being written caused the error."""
     if isinstance(error, SluiceError):
         return False
     if isinstance(error, PySparkException | Py4JJavaError):
@@ -139,13 +138,13 @@ def is_fault_of_records(error: BaseException) -> bool:
 
 
 def fault_name(error: BaseException) -> str:
-    """What an error is called, without anything of the records."""
+    """Returns the name of an error, which holds nothing of the records."""
     condition = error.getCondition() if isinstance(error, PySparkException) else None
     return str(condition or type(error).__name__)
 
 
 def _innermost_cause(error: PySparkException | Py4JJavaError) -> tuple[str, str]:
-    """The SQLSTATE and the text of what happened first, which is the last cause. "" where that has no SQLSTATE, as a failing disk."""
+    """Returns the SQLSTATE and the text of the innermost cause. The SQLSTATE is "" if the cause has none, as for a failing disk."""
     java: Any = error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
     if java is None:
         return (error.getSqlState() or "" if isinstance(error, PySparkException) else ""), str(error)
@@ -153,12 +152,12 @@ def _innermost_cause(error: PySparkException | Py4JJavaError) -> tuple[str, str]
         java = java.getCause()
     try:
         return str(java.getSqlState() or ""), str(java.getMessage())
-    except Py4JError:  # of a class that has no such method
+    except Py4JError:  # the class has no such method
         return "", ""
 
 
 def _exception_raised_by_worker(text: str) -> type[BaseException]:
-    """What a worker has raised, by the last line of its traceback that says so."""
+    """Returns the class of the exception that a Python worker raised, by the last line of its traceback that names one."""
     names = _RAISED.findall(text)
     name = names[-1].rpartition(".")[2] if names else ""
     found = getattr(builtins, name, None) or getattr(pa, name, None)

@@ -1,7 +1,7 @@
-"""The bronze flow: streams deliveries, reads their files as they are now, appends every record once.
+"""The bronze flow streams deliveries, reads their files as they are now, and appends every record once.
 
-Refresh of bronze, where its source allows it: what the landing folder still has is read again, in one commit. Replay: deliveries of an
-interval that were missed, refused as a whole or never taken are taken now, if they can be.
+A refresh of bronze, if the source allows it, reads again what the landing folder still has, in one commit. A replay takes the deliveries
+of an interval that were missed, refused whole or never taken, as far as they can be taken now.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ TECHNICAL = "_delivery BIGINT, _file STRING, _row BIGINT, _ingested_at TIMESTAMP
 
 
 def bronze_table_shape(workspace: Workspace, source: Source) -> TableShape:
-    """What a source's bronze table is made with."""
+    """Returns the shape with which a source's bronze table is created."""
     retain = workspace.graph.pipeline.retain
     declared = tables.parse_ddl_schema(source.ddl) if source.ddl else StructType()
     schema = StructType([*declared.fields, *tables.parse_ddl_schema(TECHNICAL).fields])
-    # Columns come and go with deliveries, and any may be personal: bronze is pruned by delivery alone.
+    # Columns come and go with deliveries, and any of them may be personal, so bronze has statistics only for the delivery.
     comment = workspace.graph.sources[source.table].comment
     return TableShape(schema=schema, comment=comment, statistics=("_delivery", "_ingested_at"), retain=retain)
 
 
 @measure_step(PREPARING)
 def create_bronze_tables(workspace: Workspace, source: Source) -> TableShape:
-    """Make a source's bronze table, its quarantine and the outcomes table unless they are there. Returns the table's shape."""
+    """Creates a source's bronze table, its quarantine and the outcomes table if they do not exist. Returns the bronze table's shape."""
     shape = bronze_table_shape(workspace, source)
     tables.create_table(workspace.session, workspace.path(source.name), shape)
     quarantine.create_quarantine(workspace.session, workspace.quarantine(source.name), source.name, shape.retain)
@@ -69,7 +69,7 @@ def create_bronze_tables(workspace: Workspace, source: Source) -> TableShape:
 
 
 def run_bronze_flow(workspace: Workspace, source: Source, report: FlowReport, anew: str | None = None) -> None:
-    """Ingest every delivery of the source that has no outcome yet. anew: read again what the landing folder still has, before that."""
+    """Ingests every delivery of the source that has no outcome yet. anew: first reads again what the landing folder still has."""
     if not anew:
         _refuse_missing_bronze(workspace, source)
     shape = create_bronze_tables(workspace, source)
@@ -96,7 +96,7 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
         checkpoint.path, name, identity, path, (source.name,)
     ):
         return
-    # One file of the deliveries table is one rate-limited group of deliveries; starting anew, most have an outcome already.
+    # A file of the deliveries table is one rate-limited group of deliveries. If the stream starts anew, most of them have an outcome.
     at_once = streams.ALL_FILES if checkpoint.rebased and _has_outcomes(workspace) else 1
     rows = streams.stream_table(workspace.session, path, at_once, checkpoint.starts.get(name))
     ours = (F.col("source") == source.name) & F.col("event").isin(*TAKEN)
@@ -109,7 +109,7 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
 
 
 def _count_waiting_deliveries(workspace: Workspace, source: Source, report: FlowReport) -> int:
-    """How many deliveries the run takes: those that it has taken, and those that have no outcome yet."""
+    """Returns how many deliveries the run takes: those it has taken, and those without an outcome."""
     taken, known = report.deliveries, ledger.read_settled_deliveries(workspace.outcomes)
     rows = read_current_deliveries(workspace.deliveries)
     waiting = [row for row in rows if row["source"] == source.name and row["event"] in TAKEN and row["delivery"] not in known]
@@ -125,13 +125,13 @@ def ingest_delivery_batch(
     report: FlowReport,
     work: CountedWork,
 ) -> None:
-    """Take one batch of deliveries to their outcomes; the first of a fresh checkpoint, which has all of them, within the source's limits."""
+    """Takes one batch of deliveries to their outcomes. A fresh checkpoint's first batch holds all of them and is cut by the source's limits."""
     known = ledger.read_settled_deliveries(workspace.outcomes)
-    # Sorted here: Spark would take a job to find out how to share so few rows out.
+    # Sorted here, because Spark would start a job only to decide how to split so few rows.
     came = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["delivery"]))
     fresh = _refresh_sizes_and_hashes(workspace, [row for row in came if row["delivery"] not in known])
     parts = discovery.group_into_micro_batches(source, fresh)
-    # A transaction has one number a batch. Without one, what bronze has of a delivery keeps it from being written twice.
+    # A transaction has one number for a batch. Without one, the rows that bronze has of a delivery prevent a second write.
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
     folder = intake.source_landing_folder(workspace, source)
     for part in parts:
@@ -144,7 +144,7 @@ def ingest_delivery_batch(
 
 
 def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the stream with the sizes and hashes of now: an erasure may have rewritten files that were waiting."""
+    """Returns the rows of the stream with today's sizes and hashes: an erasure may have rewritten files that were waiting."""
     if not fresh or suppression_list.is_suppression_list_empty(workspace):
         return fresh
     now = {
@@ -154,7 +154,7 @@ def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]])
 
 
 def _refuse_missing_bronze(workspace: Workspace, source: Source) -> None:
-    """Raise UsageError where rows were ingested and the table is away: made empty and gone on with, all of them would be lost in silence."""
+    """Raises UsageError if rows were ingested and the table is gone. A new, empty table would lose all of them without a word."""
     if log.is_delta_table(workspace.path(source.name)) or not _has_outcomes(workspace):
         return
     had = sum(one.had_rows for one in ledger.read_source_outcomes(workspace.outcomes, source.name))
@@ -175,10 +175,10 @@ _TAKEN = (ledger.INGESTED, ledger.QUARANTINED, ledger.MISSED)
 
 
 def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape, report: FlowReport) -> None:
-    """Read every delivery again whose file is as it was; the rows of the others stay. shape: of the bronze table, without rows."""
+    """Reads again every delivery whose file is unchanged; the rows of the others stay. shape: the bronze table's, before any rows."""
     workspace.note(workspace.graph.flow_name(source))
     known = _examine_known_deliveries(workspace, source)
-    # A file that has changed is a delivery of its own; of the earlier one bronze holds all there is.
+    # A file that has changed is a new delivery. Bronze holds all that is left of the earlier one.
     examined = [item for item in known if item.state != ledger.MISSED]
     report.notes.append(
         f"{len(examined)} deliveries read again, {len(known) - len(examined)} kept whose files are gone or changed"
@@ -192,7 +192,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
         _replace_bronze_rows(workspace, source, shape, rows, examined)
 
     written = intake.quarantine_and_store_records(workspace, source, examined, store, anew=True)
-    if not stored:  # nothing of them fits any more
+    if not stored:  # none of their records fits any more
         store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0))
     outcomes = accounting.build_outcome_rows(
         workspace, source, written.examined, written.suppressed, None, written.read, written.held_back
@@ -228,7 +228,7 @@ def _replace_bronze_rows(
 
 
 def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Interval, report: FlowReport) -> None:
-    """Take what the interval lacks. Beside the flow's checkpoint: its stream passes over deliveries that have an outcome."""
+    """Takes the deliveries that the interval lacks. The flow's checkpoint is left alone: its stream skips deliveries that have an outcome."""
     create_bronze_tables(workspace, source)
     folder = intake.source_landing_folder(workspace, source)
     judged = ledger.read_last_delivery_states(workspace.outcomes)
@@ -239,7 +239,7 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
         stop_if_requested(workspace)
         some = [intake.delivery_from_row(row, folder) for row in part]
         examined = examine_unread_deliveries(source, some, judged)
-        # What is refused again for the same reason is left as it is, so that a second replay changes nothing.
+        # A delivery that is refused again for the same reason stays as it is, so that a second replay changes nothing.
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
         if changed:
             workspace.note(workspace.graph.flow_name(source), [item.delivery.number for item in changed])
@@ -247,7 +247,7 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
 
 
 def read_deliveries_in_interval(workspace: Workspace, source: Source, interval: Interval) -> list[dict[str, Any]]:
-    """The source's deliveries of an interval, oldest first, as rows of the deliveries table."""
+    """Returns the source's deliveries of an interval, oldest first, as rows of the deliveries table."""
     found: list[dict[str, Any]] = [
         row
         for row in read_current_deliveries(workspace.deliveries)

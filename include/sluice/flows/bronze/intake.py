@@ -1,7 +1,7 @@
-"""Taking deliveries into bronze: their records once, what does not fit aside, and what became of each.
+"""Takes deliveries into bronze: writes their records once, sets aside what does not fit, and records what became of each.
 
-Quarantine is written first, then bronze, then the outcomes. Each step is safe to repeat; once bronze has a delivery, no attempt writes it
-again, and what is reported is counted from the committed tables.
+Quarantine is written first, then bronze, then the outcomes. Each step can be repeated safely. Once bronze has a delivery, no attempt
+writes it again, and the reported counts come from the committed tables.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ Store = Callable[["DataFrame", RowsSize], None]
 
 @dataclass(frozen=True)
 class WrittenDeliveries:
-    """What became of deliveries. examined: with what was found out while reading. read, suppressed: records by delivery, where known.
+    """What became of deliveries.
 
-    held_back: by delivery, the fields that became no column.
+    examined: the deliveries, with what reading them found out. read, suppressed: records by delivery, as far as they are known. held_back: by
+    delivery, the fields that did not become columns.
     """
 
     examined: list[ExaminedDelivery]
@@ -60,15 +61,15 @@ def ingest_deliveries(
     report: FlowReport,
     transaction: Transaction | None = None,
 ) -> None:
-    """Write the records of deliveries that were looked at, then their outcomes.
+    """Writes the records of examined deliveries, then their outcomes.
 
-    What bronze has of them already an earlier attempt has written, which then died: it is not written again, by whichever flow.
+    If bronze already has rows of a delivery, an earlier attempt wrote them and then died. They are not written again, whichever flow runs.
     """
     there = _find_written_deliveries(workspace, source, examined)
     before = [item for item in examined if item.delivery.number in there]
     suppressed = _recount_suppressed_records(workspace, source, before) if before else {}
     rest = [item for item in examined if item.delivery.number not in there]
-    # The transaction's number is used up where an attempt of the batch has written.
+    # If an attempt of this batch has written already, the transaction's number is used up.
     once = None if before else transaction
     bronze = workspace.path(source.name)
 
@@ -92,14 +93,14 @@ def ingest_deliveries(
 
 
 def source_landing_folder(workspace: Workspace, source: Source) -> Path:
-    """The folder that names of the source's deliveries count from."""
+    """Returns the folder that the names of the source's deliveries are relative to."""
     locate: Callable[[Source, Settings, Path], Path] = load_kind_function(source.kind, "find_folder")
     return locate(source, workspace.settings, workspace.landing)
 
 
 def delivery_from_row(row: Any, folder: Path) -> Delivery:
-    """A row of the deliveries table, read by Spark or without it."""
-    # PySpark gives instants without a zone, in the zone of the process, which is UTC.
+    """Makes a delivery from a row of the deliveries table, read by Spark or without it."""
+    # PySpark returns instants without a zone, in the zone of the process, which is UTC.
     at = row["modified_at"].astimezone(UTC) if row["modified_at"] else None
     return Delivery(
         row["delivery"],
@@ -114,7 +115,7 @@ def delivery_from_row(row: Any, folder: Path) -> Delivery:
 
 
 def _find_written_deliveries(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> set[int]:
-    """Which of the deliveries bronze has rows of. New ones have higher numbers than any file's statistics, and nothing is read."""
+    """Returns the deliveries that bronze has rows of. New ones have higher numbers than any file's statistics, so no file is read for them."""
     path = workspace.path(source.name)
     possible = sorted(log.find_values_in_file_ranges(path, "_delivery", [item.delivery.number for item in examined]))
     if not possible:
@@ -126,7 +127,7 @@ def _find_written_deliveries(workspace: Workspace, source: Source, examined: lis
 
 
 def current_source_columns(workspace: Workspace, source: Source, anew: bool = False) -> SourceColumns:
-    """The source's columns now. anew: as if nothing had been ingested yet."""
+    """Returns the source's columns as they are now. anew: as if nothing had been ingested yet."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
     return evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run, anew)
 
@@ -134,9 +135,9 @@ def current_source_columns(workspace: Workspace, source: Source, anew: bool = Fa
 def quarantine_and_store_records(
     workspace: Workspace, source: Source, examined: list[ExaminedDelivery], store: Store, anew: bool = False
 ) -> WrittenDeliveries:
-    """Set aside what does not fit of deliveries and give the rest, if there is any, to `store`. anew: their columns are found out anew."""
+    """Sets aside records that do not fit and gives the rest, if any, to `store`. anew: finds out their columns from scratch."""
     examined, found, held_back = read_delivery_records(workspace, source, examined, anew)
-    # What an earlier attempt set aside of a file that has changed since is all there is of it: it stays.
+    # If the file has changed since an earlier attempt, what that attempt set aside is all that is left of it, so it stays.
     numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
     whole = _refused_files_for_quarantine(workspace, examined)
     refused = [item.delivery.size for item in examined if item.state == ledger.QUARANTINED]
@@ -160,7 +161,7 @@ def quarantine_and_store_records(
 def read_delivery_records(
     workspace: Workspace, source: Source, examined: list[ExaminedDelivery], anew: bool
 ) -> tuple[list[ExaminedDelivery], DeliveredRecords, dict[int, dict[str, str]]]:
-    """The deliveries' records, read into the columns that all of them together have; and by delivery the fields that became none."""
+    """Returns the deliveries' records in the columns that all of them together have, and by delivery the fields that did not become columns."""
     columns = current_source_columns(workspace, source, anew)
     log_ = workspace.schemas(source.table)
     if not columns.settled:
@@ -189,7 +190,7 @@ def read_delivery_records(
 
 
 def _count_good_and_bad(kept: DataFrame, found: DeliveredRecords, some_left_out: bool) -> tuple[int, int]:
-    """How many records can stand in bronze and how many cannot."""
+    """Returns how many records fit into bronze and how many do not."""
     if not some_left_out:
         return sum(found.read.values()) - found.problems, found.problems
     sizes = {row.good: row["count"] for row in kept.groupBy(F.col("_problem").isNull().alias("good")).count().collect()}
@@ -221,7 +222,7 @@ def _replace_quarantined_rows(
 
 
 def _recount_suppressed_records(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> dict[int, int]:
-    """What an earlier attempt, which wrote bronze and no outcomes, must have left out: counted again from the files."""
+    """Counts again, from the files, the records that an earlier attempt must have left out: one that wrote bronze but no outcomes."""
     if source.subject is None or suppression_list.is_suppression_list_empty(workspace):
         return {}
     columns = current_source_columns(workspace, source)
@@ -233,9 +234,9 @@ def _recount_suppressed_records(workspace: Workspace, source: Source, examined: 
 
 
 def drop_erased_and_old_records(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:
-    """The records but those of erased people and those that are too old, and how many these are by delivery.
+    """Returns the records without those of erased people and those that are too old, and by delivery how many were left out.
 
-    Where a table keeps facts without the person, an erased person's records stay as such.
+    If a table keeps facts without the person, an erased person's records stay as such facts.
     """
     kept, gone = _drop_erased_records(workspace, source, parsed)
     kept, gone = _blank_erased_other_cells(workspace, source, kept, gone)
@@ -245,7 +246,7 @@ def drop_erased_and_old_records(workspace: Workspace, source: Source, parsed: Da
 def _blank_erased_other_cells(
     workspace: Workspace, source: Source, rows: DataFrame, gone: dict[int, int]
 ) -> tuple[DataFrame, dict[int, int]]:
-    """Cells of erased people in others' records become NULL. A record that cannot stand in bronze would be set aside as it came: it is left out."""
+    """Replaces erased people's cells in others' records by NULL. Leaves out records that do not fit: they would be set aside as delivered."""
     cells = subjects.find_other_subject_columns(workspace.graph, source)
     if not cells or suppression_list.is_suppression_list_empty(workspace):
         return rows, gone
@@ -271,7 +272,7 @@ def _drop_old_records(
     before = suppression.oldest_kept_instant(declared)
     if before is None:
         return rows, gone
-    # Once for both uses: a record must not become too old between them.
+    # The time is taken once for both uses: a record must not become too old between them.
     old = F.coalesce(suppression.is_older_than_kept(declared, rows, before), F.lit(False))
     counted = {row._delivery: row["count"] for row in rows.where(old).groupBy("_delivery").count().collect()}
     if not counted:
@@ -291,7 +292,7 @@ def _drop_erased_records(workspace: Workspace, source: Source, parsed: DataFrame
         return parsed, {}
     kept = suppression.exclude_suppressed_rows(workspace, parsed, subject, source.domain, at)
     if anonymised.keeps_anonymised_facts(workspace.graph, source):
-        # What cannot stand in bronze would be set aside as it came.
+        # A record that does not fit into bronze would be set aside as it was delivered.
         theirs = suppression.select_suppressed_rows(workspace, parsed, subject, source.domain, at)
         facts = anonymised.anonymise_rows(
             theirs.where(F.col("_problem").isNull()), anonymised.anonymised_columns(workspace.graph, source) | {"_record"}

@@ -1,6 +1,6 @@
-"""What a ledger of deliveries lost with its last commits, as after a loss of power: put back from the outcomes before anything is discovered.
+"""Restores what the delivery ledger lost with its last commits, as after a power failure, from the outcomes, before discovery begins.
 
-Otherwise these numbers would be given out again, and what got one of them would count as read.
+Otherwise the lost numbers would be given out again, and a new delivery with one of them would count as read.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _OF_OUTCOME = ("delivery", "source", "file", "state", "modified_at", "sha256", l
 
 
 def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronze: bool = True) -> None:
-    """Put back the deliveries that have an outcome and are lost. own_bronze: no other ledger's deliveries are in the bronze tables.
+    """Restores the deliveries that have an outcome but are lost. own_bronze: the bronze tables hold no deliveries of another ledger.
 
-    The streams start anew: they do not read the versions again that they had taken, and these hold others now. Raises SluiceError where
-    bronze has rows of a delivery that nothing else knows.
+    The streams then start anew, because the versions that they have taken now hold other rows. Raises SluiceError if bronze has rows of a
+    delivery that nothing else knows.
     """
     known = read_known_files(workspace.deliveries, workspace.outcomes)
     if restore_lost_deliveries(sources, workspace.landing, known, workspace.run):
@@ -42,7 +42,7 @@ def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronz
 
 
 def restore_lost_deliveries(sources: Iterable[Source], landing: Path, known: KnownFiles, run: str) -> int:
-    """Append to the deliveries table those that have an outcome and are after all that it knows. Returns how many that were."""
+    """Appends to the deliveries table those deliveries that have an outcome and a higher number than it knows. Returns how many."""
     if ledger.highest_delivery(known.outcomes) <= known.last:
         return 0
     found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(known.outcomes, _OF_OUTCOME)
@@ -55,7 +55,7 @@ def restore_lost_deliveries(sources: Iterable[Source], landing: Path, known: Kno
 
 
 def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> None:
-    """Raise SluiceError where a bronze table has rows of a delivery after all that the ledger knows. bronze: its path by its name."""
+    """Raises SluiceError if a bronze table has rows of a delivery whose number is higher than the ledger knows. bronze: paths by table name."""
     for name, path in bronze.items():
         highest = log.read_highest_value(path, "_delivery")[1] if log.is_delta_table(path) else None
         if highest is not None and highest > known.last:
@@ -68,7 +68,7 @@ def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> 
 
 
 def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Path], run: str) -> dict[str, Any]:
-    """The row of a delivery, as far as its outcome tells it. Its size is the file's, if that is still the one of that time."""
+    """Returns the row of a delivery as far as its outcome tells it. The size is the file's, if the file is unchanged."""
     row = {name: outcome[name] for name in ("delivery", "source", "file", "modified_at", "sha256")}
     event = GONE if outcome["state"] == ledger.VANISHED else DELIVERED
     folder = folders.get(outcome["source"])

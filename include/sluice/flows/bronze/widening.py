@@ -1,4 +1,4 @@
-"""Bronze rows whose columns get other types: what does not fit the new type goes to _rescued_data."""
+"""Gives columns of bronze another type. A value that does not fit the new type goes to _rescued_data."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructType) -> None:
-    """Let the bronze table's columns have the types that the next rows have, where they were widened: one commit, all of its rows.
+    """Gives the bronze table's columns the wider types of the next rows. One commit rewrites all of its rows.
 
-    Delta's own widening is a feature that few other readers know, and it does not take a BIGINT to a DOUBLE.
+    Delta's own type widening is a feature that few other readers know, and it does not turn a BIGINT into a DOUBLE.
     """
     path = workspace.path(source.name)
     there = table_frames.read_table(workspace.session, path)
@@ -37,7 +37,7 @@ def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructTyp
 
 
 def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
-    """The rows with their columns in these types; a value that does not fit goes to _rescued_data."""
+    """Returns the rows with their columns in these types. A value that does not fit goes to _rescued_data."""
     names = [name for name in rows.columns if name in schema.names and _has_other_type(rows.schema, schema, name)]
     if not names:
         return rows
@@ -50,12 +50,12 @@ def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _cast_without_loss(rows: DataFrame, schema: StructType, name: str) -> Column:
-    """The column in its new type; NULL where casting it back gives another value."""
+    """Returns the column in its new type: NULL if casting it back gives another value."""
     old, new = rows.schema[name].dataType, schema[name].dataType
     value = F.col(f"`{name}`").try_cast(new)
     return F.when(value.try_cast(old) == F.col(f"`{name}`"), value)
 
 
 def _has_other_type(there: StructType, wanted: StructType, name: str) -> bool:
-    """Whether the types are other ones; a struct that only has more fields is not."""
+    """Whether two types differ. A struct that only has more fields does not."""
     return there[name].dataType != wanted[name].dataType and not isinstance(there[name].dataType, StructType)

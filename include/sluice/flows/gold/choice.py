@@ -1,7 +1,7 @@
-"""The choice between affected keys and a full recompute: whichever is cheaper, by the logs and by what was counted already.
+"""Chooses between affected keys and a full recompute, whichever is cheaper by the logs and by the counts at hand.
 
-Following keys costs a few Spark jobs more than recomputing everything, and below some size these take longer than the rows they save. Where
-most of a view is touched, asking for its rows key by key is the more expensive way to read all of them.
+Following keys costs a few Spark jobs more than recomputing everything. Below some size these jobs take longer than the rows they save. If
+most of a view is touched, asking for its rows key by key is a more expensive way to read all of them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sluice.lake.log import TableState
 from sluice.lake.workspace import Workspace
 
 SMALL_ROWS = 200_000
-"""How many rows a view and its inputs have together at most to be recomputed in full, always: below, full is as cheap.
-Source: `benchmarks/bulk.py`, 4,000 records into 100,000 and 300,000, with this bound and without."""
+"""If a view and its inputs have at most this many rows together, the view is always recomputed in full, which is as cheap.
+Source: `benchmarks/bulk.py`, 4,000 records into 100,000 and 300,000, with this bound and without it."""
 SMALL_BYTES = 64 * 1024 * 1024
-"""And how many bytes in files."""
+"""The same bound for the bytes of their files."""
 MOST = 0.5
-"""From which share of its rows on a view is recomputed in full."""
+"""From this share of its rows on, a view is recomputed in full."""
 
 _WITHOUT_CHANGES = ("OPTIMIZE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END")
 _COUNTS = {
@@ -36,21 +36,21 @@ States = Mapping[str, TableState]
 
 
 def read_table_states(workspace: Workspace, view: MaterializedView[Any]) -> States:
-    """What the logs say of the view and its inputs, by name."""
+    """Returns what the logs say about the view and its inputs, by name."""
     found = {name: log.read_table_state(workspace.path(name)) for name in (view.name, *view.reads)}
     return {name: state for name, state in found.items() if state is not None}
 
 
 def sum_row_counts(known: States) -> int | None:
-    """How many rows the tables have together; None where the log of one does not say."""
+    """Returns how many rows the tables have together, or None if the log of one does not say."""
     counts = [state.rows for state in known.values()]
     return None if None in counts else sum(count for count in counts if count)
 
 
 def count_changed_rows(workspace: Workspace, spans: Mapping[str, tuple[int, int]]) -> int | None:
-    """How many rows of a change feed the commits of the inputs gave at most, by their own counts; None where one does not say.
+    """Returns how many rows of the change feed the inputs' commits made at most, by their own counts. None if a commit does not say.
 
-    spans: by input, the version that was followed already, and the last one to follow.
+    spans: by input, the version that is already followed and the last one to follow.
     """
     counts = []
     for name, (since, until) in spans.items():
@@ -62,7 +62,7 @@ def count_changed_rows(workspace: Workspace, spans: Mapping[str, tuple[int, int]
 
 
 def _count_commit_changes(commit: Mapping[str, Any]) -> int | None:
-    """How many rows a commit changed. An updated row has two images; overwritten rows are counted nowhere."""
+    """Returns how many rows of the change feed a commit made. An updated row has two images. Overwritten rows are not counted anywhere."""
     operation, metrics = str(commit["operation"]), commit["metrics"] or {}
     if operation in _WITHOUT_CHANGES:
         return 0
@@ -73,12 +73,12 @@ def _count_commit_changes(commit: Mapping[str, Any]) -> int | None:
 
 
 def is_small_row_count(*counts: int | None) -> bool:
-    """Whether these rows are known to be so few that one task without a shuffle is quickest."""
+    """Whether the rows are known to be so few that one task without a shuffle is fastest."""
     return _is_total_below(counts, evaluation.SMALL + 1)
 
 
 def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str | None:
-    """The reason to recompute the view in full whatever has changed, or None. Reads nothing."""
+    """Returns the reason to recompute the view in full whatever has changed, or None. Reads nothing."""
     if view.recompute_rule.always_full:
         return "as declared"
     if not view.recompute_rule.by_cost:
@@ -91,12 +91,12 @@ def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str
 def is_most_of_view_touched(
     workspace: Workspace, view: MaterializedView[Any], known: States, scopes: Sequence[ViewScope]
 ) -> bool:
-    """Whether most of the view's rows are in these scopes. Files that are out of range are not read."""
+    """Whether most of the view's rows are in these scopes. Files out of range are not read."""
     rows = known[view.name].rows
     if not view.recompute_rule.by_cost or not rows:
         return False
     path, bound = workspace.path(view.name), MOST * rows
-    # What the changes themselves bound takes no look at the table, and what its files bound no job.
+    # A bound by the changes themselves needs no look at the table, and a bound by its files needs no job.
     by_keys = [scope.at_most(view.keys) for scope in scopes]
     if _is_total_below(by_keys, bound) or _is_total_below(
         [count_rows_within_limits(path, scope.limits()) for scope in scopes], bound
@@ -111,7 +111,7 @@ def _is_total_below(counts: Sequence[int | None], bound: float) -> bool:
 
 
 def count_rows_within_limits(path: str, limits: Limits) -> int | None:
-    """How many rows the files have that can match the limits; None where the log does not tell."""
+    """Returns how many rows the files that can match the limits have, or None if the log does not say."""
     found: dict[str, list[tuple[Any, Any]]] = {}
     for column, ranges in limits.items():
         try:
@@ -122,7 +122,7 @@ def count_rows_within_limits(path: str, limits: Limits) -> int | None:
 
 
 def _parse_literal(literal: str) -> Any:
-    """The value of a literal of `ranges`. Raises ValueError for one that a file's statistics cannot be compared with."""
+    """Returns the value of a literal of `ranges`. Raises ValueError if a file's statistics cannot be compared with it."""
     kind, _, text = literal.removesuffix("'").partition("'")
     if kind == "DATE":
         return date.fromisoformat(text)

@@ -1,7 +1,7 @@
-"""How far in time a change reaches, as ranges: from changed rows to rows of the view, and from these to the input rows they need.
+"""How far a change reaches in time, as ranges: from changed rows to rows of the view, and from these to the input rows that they need.
 
-A view's column is a DATE, counted in days, or a TIMESTAMP, counted in microseconds. Where the changed row has a day and the view an
-instant, or the other way round, the whole day counts. Input rows whose time is NULL are always read: what they touch has no bound.
+A view's column is a DATE, counted in days, or a TIMESTAMP, counted in microseconds. If the changed row has a day and the view an instant,
+or the other way round, the whole day counts. Input rows whose time is NULL are always read, because nothing bounds what they touch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Span = tuple[int, int]
-"""First and last day or microsecond since 1970-01-01, both inclusive."""
+"""The first and last day or microsecond since 1970-01-01, both inclusive."""
 Spans = tuple[Span, ...]
 
 _DAY = 86_400_000_000
@@ -41,10 +41,10 @@ _DAY_OF = re.compile(r"(?i)(?:to_date|date)\((?P<column>`?\w+`?)\)|cast\((?P<cas
 
 @dataclass(frozen=True)
 class InTime:
-    """One input's reach in a column of the view. expression: over the input, gives the changed row's day or instant d.
+    """One input's reach in a column of the view.
 
-    kind: the type of the view's column, date or timestamp. of: the type that the expression gives. before, after: in days for a date, else
-    in microseconds: the view's column is from d - before to d + after.
+    expression: over the input; gives the changed row's day or instant d. kind: the type of the view's column, date or timestamp. of: the
+    type of the expression. before, after: in days for a date, else in microseconds; the view's column is from d - before to d + after.
     """
 
     column: str
@@ -56,22 +56,22 @@ class InTime:
 
     @property
     def tick(self) -> Column:
-        """Of a changed row: the day of d, or where the view has instants and the input too, its hour. NULL where d is."""
+        """Returns a changed row's tick: the day of d, or its hour if view and input both have instants. NULL if d is NULL."""
         if self._daily:
             return F.unix_date(F.expr(self.expression).cast("date")).cast("bigint")
         micros = F.unix_micros(F.expr(self.expression))
-        # Exactly divisible first: a quotient of DOUBLEs could come out as the next hour's.
+        # Made exactly divisible first: a quotient of DOUBLEs could come out as the next hour's.
         return ((micros - F.pmod(micros, F.lit(_HOUR))) / _HOUR).cast("bigint")
 
     def touched(self, ticks: Iterable[int]) -> Spans:
-        """The view's days or microseconds that changes at these ticks touch."""
+        """Returns the view's days or microseconds that changes at these ticks touch."""
         if self.kind == "date":
             return merge_time_spans((tick - self.before, tick + self.after) for tick in ticks)
         size = _DAY if self._daily else _HOUR
         return merge_time_spans((tick * size - self.before, (tick + 1) * size - 1 + self.after) for tick in ticks)
 
     def needed(self, spans: Spans) -> Column:
-        """Which rows of the input the view's rows in these spans are made of; rows without a time are among them."""
+        """Returns the condition on the input's rows that the view's rows in these spans are made of. Rows without a time are among them."""
         wide = merge_time_spans((first - self.after, last + self.before) for first, last in spans)
         if self.kind == "date" and self.of == "timestamp":
             wide = tuple((first * _DAY, (last + 1) * _DAY - 1) for first, last in wide)
@@ -80,7 +80,7 @@ class InTime:
         literal = time_span_literals(self.of, wide)
         given = f"({self.expression})"
         day = _DAY_OF.fullmatch(self.expression)
-        # Delta has counts of the NULLs of columns, not of their days; and a cast that fails is no NULL but an error.
+        # Delta counts the NULLs of a column, not of its day; and a cast that fails gives an error, not NULL.
         nothing = f"{day['column'] or day['cast']} IS NULL" if day else f"{given} IS NULL"
         return F.lit(True) if literal is None else F.expr(f"({range_condition_sql(given, literal)} OR {nothing})")
 
@@ -90,7 +90,7 @@ class InTime:
 
 
 def merge_time_spans(spans: Iterable[Span], most: int = MOST) -> Spans:
-    """The spans in order, with adjacent ones joined; where there are too many, those with the smallest gaps are joined too."""
+    """Returns the spans in order, with adjacent ones joined. If there are too many, those with the smallest gaps are joined, too."""
     joined: list[Span] = []
     for first, last in sorted(spans):
         if joined and first <= joined[-1][1] + 1:
@@ -103,7 +103,7 @@ def merge_time_spans(spans: Iterable[Span], most: int = MOST) -> Spans:
 
 
 def time_span_literals(kind: str, spans: Spans) -> tuple[tuple[str, str], ...] | None:
-    """The spans as SQL literals; None where one lies outside the years 1 to 9999: then there is no bound."""
+    """Returns the spans as SQL literals, or None if one lies outside the years 1 to 9999: then there is no bound."""
     unit = 1 if kind == "date" else _DAY
     if any(first // unit < _FIRST or last // unit > _LAST for first, last in spans):
         return None
@@ -111,7 +111,7 @@ def time_span_literals(kind: str, spans: Spans) -> tuple[tuple[str, str], ...] |
 
 
 def time_spans_condition(column: str, kind: str, spans: Spans) -> Column:
-    """The condition that a view's column is in one of the spans, written so that Delta can skip files by it."""
+    """Returns the condition that a view's column is in one of the spans, written so that Delta can skip files by it."""
     literal = time_span_literals(kind, spans)
     return F.lit(True) if literal is None else F.expr(range_condition_sql(f"`{column}`", literal))
 
@@ -119,10 +119,10 @@ def time_spans_condition(column: str, kind: str, spans: Spans) -> Column:
 def resolve_time_reaches(
     view: MaterializedView[Any], inputs: Mapping[str, DataFrame], result: StructType, found: Mapping[str, Mapping[str, str]]
 ) -> dict[str, InTime]:
-    """By input, its reach in time, for a view that declares one. inputs: frames with their columns; none of their rows is read.
+    """Returns, by input, its reach in time, for a view that declares one. inputs: frames with their columns; no row of them is read.
 
-    found: by input, the expressions for the view's columns that bound it by themselves. An input without a declared reach that has the
-    column in this way is bounded by it, and not widened. Raises DeclarationError where a reach does not fit the view or its input.
+    found: by input, the expressions for the view's columns that bound it by themselves. If an input without a declared reach has the column
+    in this way, that bounds it without widening. Raises DeclarationError if a reach does not fit the view or its input.
     """
     if not view.reach:
         return {}
@@ -156,7 +156,7 @@ def _resolve_reach_input_type(view: MaterializedView[Any], name: str, reach: Tim
     owner = f"View '{view.name}': its reach of '{name}'"
     try:
         given = F.expr(reach.input)
-        # As a condition, too: what is aggregated has a type, but is no row's.
+        # Tried as a condition, too: an aggregate has a type, but no value of a row.
         kind = str(frame.where(given.isNotNull()).select(given).schema[0].dataType.typeName())
     except PySparkException as error:
         columns = ", ".join(frame.columns)
@@ -170,7 +170,7 @@ def _resolve_reach_input_type(view: MaterializedView[Any], name: str, reach: Tim
 
 
 def _interval_length(kind: str, interval: str) -> int:
-    """The length in whole days for a date, where a part of a day counts as one; else in microseconds."""
+    """Returns the length in whole days for a date, with a part of a day counted as one, else in microseconds."""
     exact = parse_duration(interval) // timedelta(microseconds=1)
     return -(-exact // _DAY) if kind == "date" else exact
 
@@ -182,5 +182,5 @@ def _time_literal(kind: str, at: int) -> str:
 
 
 def union_time_spans(spans: Sequence[Spans]) -> Spans:
-    """All of them."""
+    """Returns all spans together."""
     return merge_time_spans(itertools.chain.from_iterable(spans))

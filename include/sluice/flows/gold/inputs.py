@@ -1,4 +1,4 @@
-"""A view's inputs in the plan of its transform: where they are read, which columns matter, and what must not be read."""
+"""A view's inputs in the plan of its transform: where they are read, which columns matter, and what may not be read."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _FROM_ELSEWHERE = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation
 
 
 def count_input_reads(plan: Any, names: Mapping[int, str]) -> Counter[str]:
-    """How often a plan reads each input. names: by the id of its rows."""
+    """Returns how often a plan reads each input. names: by the id of the input's rows."""
     return Counter(name for one in plans.walk_plan_with_subqueries(plan) if (name := input_read_by_node(one, names)) is not None)
 
 
 def input_read_by_node(plan: Any, names: Mapping[int, str]) -> str | None:
-    """The input that a node reads."""
+    """Returns the input that a node reads."""
     return names.get(int(plan.rdd().id())) if plan.nodeName() == "LogicalRDD" else None
 
 
 def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[str, ...]]:
-    """By input, the columns that an optimised plan needs, each with its type. A further column or another type may change the view."""
+    """Returns, by input, the columns that an optimised plan needs, with their types. Another column or type may change the view."""
     found: defaultdict[str, set[str]] = defaultdict(set)
 
     def walk(node: Any, needed: Any) -> None:
@@ -44,9 +44,9 @@ def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[st
 
 
 def refuse_unfollowed_reads(view: str, plan: Any) -> None:
-    """Raises DeclarationError where an analysed plan uses a clock or random numbers, or reads what the view does not declare.
+    """Raises DeclarationError if an analysed plan uses a clock or random numbers, or reads what the view does not declare.
 
-    Nothing tells when these change, so rows computed before would stay as they were.
+    Nothing reports when these change, so rows that were computed before would stay as they were.
     """
     if any(
         one.getClass().getSimpleName() in _FROM_ELSEWHERE
@@ -65,7 +65,7 @@ def refuse_unfollowed_reads(view: str, plan: Any) -> None:
 
 
 def _find_unrepeatable_in_plan(plan: Any) -> str | None:
-    """What in a plan gives another result each time. Single expressions are inspected only where the plan as a whole is not repeatable."""
+    """Returns what in a plan gives another result each time. Single expressions are inspected only if the whole plan is not repeatable."""
     patterns = plans.spark_jvm().org.apache.spark.sql.catalyst.trees.TreePattern
     if plan.deterministic() and not plan.containsPattern(patterns.CURRENT_LIKE()):
         return None

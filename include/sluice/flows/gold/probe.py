@@ -1,14 +1,14 @@
-"""Which part of a view can a change of an input touch? Spark's optimiser is asked.
+"""Asks Spark's optimiser which part of a view a change of an input can touch.
 
 A view's column bounds a recompute for an input if selecting rows of the view by that column is the same as selecting rows of the input. The
-optimiser pushes a filter down to an input in exactly those cases. So an opaque filter on the view's column is optimised. If it arrives
-right above every place where the input is read, always as the same expression over the input, then that expression gives, for each changed
-row, the values of the view's column that it can touch. A column's name proves nothing.
+optimiser pushes a filter down to an input in exactly those cases. So the probe optimises an opaque filter on the view's column. If the
+filter arrives right above every place where the input is read, always as the same expression over the input, then that expression gives,
+for each changed row, the values of the view's column that it can touch. A column's name proves nothing.
 
-The filter `pmod(hash(c), M) = 42` is met by NULL, whose hash is 42. With a plain comparison the optimiser could first turn an outer join
-into an inner one, and so call columns bounding that are not.
+NULL meets the filter `pmod(hash(c), M) = 42`, because its hash is 42. With a plain comparison the optimiser could first turn an outer join
+into an inner one, and columns would seem to bound that do not.
 
-Where no expression over an input does, its changed rows can still be joined with the other inputs to find the values that they touch
+If no expression over an input does, its changed rows can still be joined with the other inputs to find the values that they touch
 (`through_joins.py`).
 """
 
@@ -45,11 +45,12 @@ _UNHASHED = ("map", "variant", "array", "struct")
 
 @dataclass(frozen=True)
 class InputReach:
-    """For one input of a view, by column of the view: the SQL expression over the input that gives the column's touched values.
+    """How far changes of one input of a view reach.
 
-    time: how far its changes reach in time, where the view declares a reach. joined: the columns whose touched values a join with the other
-    inputs gives, where there is neither. Without all three, a change can touch every row of the view. used: the columns of the input that
-    the view needs, with their types; if these change, the whole view may change.
+    columns: by column of the view, the SQL expression over the input that gives the touched values. time: how far changes reach in time, if
+    the view declares a reach. joined: the columns whose touched values a join with the other inputs gives, if there is neither. Without all
+    three, a change can touch every row of the view. used: the columns of the input that the view needs, with their types; if these change, the
+    whole view may change.
     """
 
     columns: Mapping[str, str]
@@ -59,12 +60,12 @@ class InputReach:
 
     @property
     def bounding(self) -> tuple[str, ...]:
-        """The columns of the view whose touched values are found, in order."""
+        """Returns the columns of the view whose touched values are found, in order."""
         return self.joined.columns if self.joined else tuple(sorted(self.columns))
 
     @property
     def streamed(self) -> Mapping[str, str]:
-        """What is taken of a changed row: by name, the SQL expression over the input."""
+        """Returns what is taken of a changed row: by name, the SQL expression over the input."""
         return {name: f"`{name}`" for name in self.joined.asked} if self.joined else self.columns
 
 
@@ -72,14 +73,14 @@ class InputReach:
 def find_input_reaches(
     session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
 ) -> dict[str, InputReach]:
-    """How far changes of each input of the view reach. Reads no data. inputs: their schemas, by name, without technical columns.
+    """Returns how far changes of each input of the view reach. Reads no data. inputs: their schemas by name, without technical columns.
 
-    Of the columns that bound a recompute, the view's keys are taken, or others where no key is among them. Raises DeclarationError where an
-    input is not used, or a declared reach in time does not fit.
+    Of the columns that bound a recompute, it takes the view's keys, or others if no key is among them. Raises DeclarationError if an input is
+    not used, or if a declared reach in time does not fit.
     """
     asking = session.newSession()
     asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
-    # All of its inputs' rows are there whenever one that is made anew in full is called.
+    # A view that is always made anew in full is called only when all rows of its inputs are there.
     rows = _make_empty_rows(asking) if view.recompute_rule.always_full else _make_untouchable_rows(asking)
     leaves = {name: asking.createDataFrame(rows.map(lambda row: row), schema) for name, schema in inputs.items()}
     result = _call_view_on_placeholders(view, leaves)
@@ -103,7 +104,7 @@ def find_input_reaches(
 
 
 def _call_view_on_placeholders(view: MaterializedView[Any], leaves: Mapping[str, DataFrame]) -> DataFrame:
-    """The view's frame over placeholders. Raises DeclarationError where its transform asks for rows before it returns."""
+    """Returns the view's frame over placeholders. Raises DeclarationError if its transform asks for rows before it returns."""
     try:
         return view(*(leaves[name] for name in view.reads))
     except (PySparkException, Py4JError) as error:
@@ -123,10 +124,10 @@ def _find_bounding_expressions(
     names: Mapping[int, str],
     places: Mapping[str, int],
 ) -> dict[str, dict[str, str]]:
-    """Per input, by column of the view that bounds a recompute for it, the expression over the input."""
+    """Returns, by input and by column of the view that bounds a recompute for it, the expression over the input."""
     found: dict[str, dict[str, str]] = {name: {} for name in leaves}
     for position, field in enumerate(result.schema):
-        # Of a treated column the transform gives another value than the one that is stored.
+        # For a treated column the transform gives another value than the stored one.
         if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
             continue
         for name, expression in _find_filter_arrivals(result, field.name, _MODULUS + 2 * position, names, places).items():
@@ -136,12 +137,12 @@ def _find_bounding_expressions(
 
 
 def _recognise_input(names: Mapping[int, str], name: str) -> Callable[[Any], bool]:
-    """Whether a node is this input."""
+    """Returns a function that tells whether a node reads this input."""
     return lambda node: input_read_by_node(node, names) == name
 
 
 def _order_column_sets(view: MaterializedView[Any], bounding: Collection[Mapping[str, str]]) -> list[tuple[str, ...]]:
-    """The sets of columns that bound an input: first keys, then those by which most inputs are read in part, then those of fewer values."""
+    """Orders the sets of columns that bound an input: keys first, then those by which most inputs are read in part, then those with fewer values."""
 
     def rank(columns: tuple[str, ...]) -> tuple[object, ...]:
         narrowed = sum(not one.keys().isdisjoint(columns) for one in bounding)
@@ -156,15 +157,15 @@ def _prefer_key_columns(view: MaterializedView[Any], columns: dict[str, str]) ->
 
 
 def _make_empty_rows(session: SparkSession) -> RDD[Any]:
-    """A frame without rows that is no empty local relation, which the optimiser would fold away together with all that reads it."""
+    """Returns a frame without rows. It is not an empty local relation, which the optimiser would fold away with everything that reads it."""
     return session.sparkContext.emptyRDD()
 
 
 def _make_untouchable_rows(session: SparkSession) -> RDD[Any]:
-    """A frame that raises when its rows are asked for."""
+    """Returns a frame that raises an error when its rows are asked for."""
 
     def refuse(_: object, said: str = _ASKED) -> NoReturn:
-        raise RuntimeError(said)  # in a worker, which need not find this module
+        raise RuntimeError(said)  # runs in a worker, which may not find this module
 
     return session.sparkContext.parallelize([0], 1).map(refuse)
 
@@ -176,10 +177,10 @@ def _relation_id(leaf: DataFrame) -> int:
 def _find_filter_arrivals(
     result: DataFrame, column: str, modulus: int, names: Mapping[int, str], places: Mapping[str, int]
 ) -> dict[str, str | None]:
-    """By input, the expression in which the filter on the column arrived wherever the input is read; None if it missed one place.
+    """Returns, by input, the expression as which the filter on the column arrived wherever the input is read, or None if it missed one place.
 
-    places: how often the plan without the filter reads each input. A column that is a constant in one branch of a union decides the filter
-    there before anything is read: the branch is gone from the plan, and yet a change of what it reads can touch its rows.
+    places: how often the plan without the filter reads each input. If the column is a constant in one branch of a union, the filter is decided
+    there before anything is read. The branch is then gone from the plan, and yet a change of what it reads can touch its rows.
     """
     filtered = result.where(F.pmod(F.hash(F.col(f"`{column}`")), F.lit(modulus)) == F.lit(42))
     found: dict[str, str | None] = {}
@@ -206,7 +207,7 @@ def _find_filter_arrivals(
 
 
 def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | None:
-    """What the probe's filter hashes, as SQL over the input's columns; None where the condition holds no such filter."""
+    """Returns what the probe's filter hashes, as SQL over the input's columns, or None if the condition has no such filter."""
     kind = condition.getClass().getSimpleName()
     parts = condition.children()
     if kind == "And":
@@ -227,7 +228,7 @@ def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | No
 
 
 def _unqualified_sql(expression: Any) -> str:
-    """The expression as SQL with unqualified column names: an alias that a transform gave an input is not known here."""
+    """Returns the expression as SQL with unqualified column names, because an alias from the transform is not known here."""
     return str(_strip_qualifiers(expression).sql())
 
 
@@ -242,7 +243,7 @@ def _strip_qualifiers(expression: Any) -> Any:
         return _strip_qualifiers(children.apply(0))
     if kind == "PreciseTimestampConversion":
         return _rewrite_window_conversion(expression, _strip_qualifiers(children.apply(0)))
-    # Of the expression's own kind of sequence, so that nothing has to be looked up in the JVM.
+    # Made from the expression's own kind of sequence, so that nothing has to be looked up in the JVM.
     bare = children.take(0)
     for position in range(children.size()):
         bare = bare.appended(_strip_qualifiers(children.apply(position)))
@@ -250,9 +251,9 @@ def _strip_qualifiers(expression: Any) -> Any:
 
 
 def _rewrite_window_conversion(conversion: Any, child: Any) -> Any:
-    """Rewrites what computes the start and end of a tumbling window, which SQL cannot express, with two functions that say the same.
+    """Rewrites the start and end of a tumbling window, which SQL cannot express, with two functions that mean the same.
 
-    Nothing else is rewritten. A session's start looks like its first event's instant, and the optimiser pushes filters through the making
+    Nothing else is rewritten. A session's start looks like the instant of its first event, and the optimiser pushes filters through the making
     of sessions as if it were, which gives wrong bounds (Spark 4.2).
     """
     known = plans.spark_jvm()
@@ -265,7 +266,7 @@ def _rewrite_window_conversion(conversion: Any, child: Any) -> Any:
 
 
 def _is_writable_over_input(leaf: DataFrame, expression: str) -> bool:
-    """Whether the expression can be written over the input; one that cannot is no bound, and the view is recomputed in full."""
+    """Whether the expression can be written over the input. One that cannot is no bound, and the view is recomputed in full."""
     try:
         leaf.select(F.expr(expression))
     except PySparkException:

@@ -1,13 +1,13 @@
-"""Finds the rows of a view that a change touches where only a join tells: a changed customer touches the rows of that customer's orders.
+"""Finds the rows of a view that a change touches if only a join tells: a changed customer touches the rows of that customer's orders.
 
 No value of the customer says which orders these are, but the view's own plan does. Put the changed rows in the place of the input and leave
 out what computes values: what remains is a query over the changed rows and the other inputs, and it returns the touched values of the view's
 columns.
 
 The plan is followed from the input upwards, through operators for which this is known to be right; no column is followed through any other
-operator. An operator is right if the query returns the asked values of every view row that an old or a new row of the input takes part in.
-What the changes of other inputs touch is found by their own bounds. If a join follows several inputs, `ViewBatch` decides at which version
-each of them is joined.
+operator. An operator is right if the query returns the wanted values of every view row that an old or a new row of the input takes part in.
+Changes of other inputs are found by their own bounds. If a join follows several inputs, `ViewBatch` decides at which version each of them
+is joined.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _CHANGED = "_changed_rows"
-"""What the changed rows are called in the view's plan."""
+"""The name of the changed rows in the view's plan."""
 
 Columns = frozenset[int]
-"""Columns of a plan, by their identities."""
+"""The columns of a plan, by their identities."""
 
 
 @dataclass(frozen=True)
 class FollowedRows:
-    """A part of a plan in which the input is read. columns: those that are followed from its changed rows. select: the plan that gives some."""
+    """A part of a plan that reads the input. columns: those that are followed from its changed rows. select: makes the plan that gives some."""
 
     columns: Columns
     select: Callable[[Columns], Any]
@@ -43,7 +43,7 @@ class FollowedRows:
 
 @dataclass(frozen=True)
 class JoinedColumns:
-    """columns: of the view, whose touched values a join gives, in order. asked: the columns of the input that the join takes, in order."""
+    """columns: those of the view whose touched values a join gives, in order. asked: the columns of the input that the join needs, in order."""
 
     columns: tuple[str, ...]
     asked: tuple[str, ...]
@@ -52,9 +52,9 @@ class JoinedColumns:
 def find_joined_columns(
     result: DataFrame, is_input: Callable[[Any], bool], wanted: Sequence[tuple[str, ...]]
 ) -> JoinedColumns | None:
-    """The first of these sets of columns of the view that are followed from an input; None where none is. Reads no data.
+    """Returns the first of these sets of the view's columns that is followed from an input, or None. Reads no data.
 
-    result: the view's frame over placeholders. is_input: whether a node of its plan is the input.
+    result: the view's frame over placeholders. is_input: tells whether a node of its plan is the input.
     """
     plan = plans.analyzed_plan(result)
     rows = follow_input(plan, is_input)
@@ -73,9 +73,9 @@ def find_joined_columns(
 def find_touched_values(
     view: MaterializedView[Any], name: str, joined: JoinedColumns, changed: DataFrame, inputs: Mapping[str, DataFrame]
 ) -> DataFrame:
-    """The values of the joined columns that changed rows of an input touch.
+    """Returns the values of the joined columns that changed rows of an input touch.
 
-    changed: old and new rows, with the columns that were asked for. inputs: all inputs, by name; of the changed one only the columns count.
+    changed: old and new rows, with the columns that the join needs. inputs: all inputs by name; only the columns of the changed one count.
     """
     asked = set(joined.asked)
     columns = [
@@ -99,16 +99,16 @@ def _identify_columns(plan: Any, names: Iterable[str]) -> Columns:
 
 
 def follow_input(plan: Any, is_input: Callable[[Any], bool]) -> FollowedRows | None:
-    """What of an analysed plan can be followed from the changed rows of an input; None where it is not read, or not once.
+    """Returns what can be followed in an analysed plan from the changed rows of an input. None if the plan does not read it exactly once.
 
-    is_input: whether a node is the input.
+    is_input: tells whether a node is the input.
     """
     read = [node for node in plans.walk_plan_with_subqueries(plan) if is_input(node)]
     return _follow_node(plan, is_input) if len(read) == 1 else None
 
 
 def is_followed_by_equality(plan: Any, is_input: Callable[[Any], bool]) -> bool:
-    """Whether an optimised plan finds what belongs to the changed rows by equal values. Otherwise each would be compared with every row."""
+    """Whether an optimised plan finds the partners of changed rows by equal values. Otherwise each would be compared with every row."""
     keys = plans.spark_jvm().org.apache.spark.sql.catalyst.planning.ExtractEquiJoinKeys
     return all(
         keys.unapply(node).isDefined()
@@ -133,7 +133,7 @@ def _reads_input(node: Any, is_input: Callable[[Any], bool]) -> bool:
 
 
 def _follow_unchanged(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
-    """An operator that passes on each row, or leaves some out: without it there are more."""
+    """Follows an operator that passes on each row or leaves some out. Without it there are only more rows."""
     return below
 
 
@@ -142,7 +142,7 @@ def _follow_project(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
 
 
 def _follow_aggregate(node: Any, child: Any, below: FollowedRows) -> FollowedRows | None:
-    """The groups that a row is in. An aggregate is no total expression; what else an entry holds is what is grouped by."""
+    """Follows the groups that a row is in. An entry is either an aggregate, which is no total expression, or made of what is grouped by."""
     if node.groupingExpressions().isEmpty():
         return None
     return _follow_entries(plans.scala_to_list(node.aggregateExpressions()), below)
@@ -162,7 +162,7 @@ def _follow_entries(entries: Sequence[Any], below: FollowedRows) -> FollowedRows
 
 
 def _follow_filter(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
-    """What cannot be asked of the rows below is left out, and so is what could fail on a row that the transform leaves out before."""
+    """Follows a filter without the conditions that the rows below cannot answer, or that could fail on a row that the transform leaves out before."""
     kept = [
         part
         for part in _split_conjuncts(node.condition())
@@ -179,10 +179,10 @@ def _follow_filter(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
 
 @dataclass(frozen=True)
 class _JoinRule:
-    """How a join is made over the changed rows of one of its sides, which stands left then.
+    """How a join is made over the changed rows of one of its sides, which then stands left.
 
-    own, other: whether columns of that side, and of the other, are followed. Where a row without a partner has NULL in place of a side's
-    columns, the change that takes the partner away touches NULL, which no partner gives.
+    own, other: whether columns of that side, and of the other, are followed. If a row without a partner has NULL in a side's columns, the
+    change that removes the partner touches NULL, which no partner gives.
     """
 
     kind: str
@@ -206,7 +206,7 @@ _JOINS: Mapping[tuple[str, bool], _JoinRule] = {
     ("LEFT ANTI", True): _JoinRule("leftanti", other=False),
     ("LEFT ANTI", False): _JoinRule("inner", own=False),
 }
-"""By the kind of join, and whether the input is read on its left side."""
+"""The rules by the kind of join and by whether the input is read on its left side."""
 
 
 def _follow_join(node: Any, child: Any, below: FollowedRows) -> FollowedRows | None:
@@ -228,18 +228,18 @@ def _follow_join(node: Any, child: Any, below: FollowedRows) -> FollowedRows | N
 
 
 def _follow_window(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
-    """The partitions that a row is in. Other rows of a partition are touched as well, and only what they are partitioned by is the same."""
+    """Follows the partitions that a row is in. Other rows of a partition are touched as well, and they share only the partition's columns."""
     partitioned = [one for one in plans.scala_to_list(node.partitionSpec()) if one.nodeName() == "AttributeReference"]
     return FollowedRows(below.columns & _identify_all(partitioned), below.select)
 
 
 def _follow_deduplicate(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
-    """The keys that a row has. Which row of a key is taken may be another one."""
+    """Follows the keys that a row has. A change may let another row of a key be taken."""
     return FollowedRows(below.columns & _identify_all(plans.scala_to_list(node.keys())), below.select)
 
 
 def _follow_union(node: Any, child: Any, below: FollowedRows) -> FollowedRows:
-    """The branch that reads the input; the union's columns are known by the identities of those of its first branch."""
+    """Follows the branch that reads the input. A union's columns have the identities of its first branch's columns."""
     given = dict(zip(map(plans.expression_id, plans.plan_output(node)), plans.plan_output(child), strict=True))
     outputs = {plans.expression_id(one): one for one in plans.plan_output(node)}
     source = {column: plans.expression_id(one) for column, one in given.items()}
@@ -266,7 +266,7 @@ _OPERATORS: Mapping[str, Callable[[Any, Any, FollowedRows], FollowedRows | None]
     "Sort": _follow_unchanged,
     "ResolvedHint": _follow_unchanged,
 }
-"""The operators that are followed. Any other one ends it."""
+"""The operators that are followed. Any other ends the search."""
 
 
 def _project_entries(entries: Sequence[Any], wanted: Columns, below: Any) -> Any:
@@ -275,7 +275,7 @@ def _project_entries(entries: Sequence[Any], wanted: Columns, below: Any) -> Any
 
 
 def _rename_column(column: Any, named: Any) -> Any:
-    """A column under the name and the identity of another."""
+    """Returns a column under the name and the identity of another."""
     jvm = plans.spark_jvm()
     nothing = jvm.scala.Option.empty()
     names = named.qualifier()

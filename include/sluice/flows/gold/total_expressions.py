@@ -1,8 +1,8 @@
 """Which expressions give a value or NULL whatever their columns hold.
 
-What finds the rows that a change touches is evaluated on all changed rows and on all rows of an input, before the transform filters out
-any of them; a cast of a text that is no number would then fail the query on a row that the transform leaves out. The common expressions
-that cannot fail are known. Any other is assumed to fail, which costs time and no rows.
+The query that finds the rows that a change touches runs on all changed rows and on all rows of an input, before the transform filters any
+of them out. A cast of a text that is no number would then fail the query on a row that the transform leaves out. The common expressions
+that cannot fail are known here. Any other is assumed to fail, which costs time but no rows.
 """
 
 from __future__ import annotations

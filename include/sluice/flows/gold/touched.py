@@ -31,9 +31,9 @@ _TICK = "_tick"
 
 @dataclass(frozen=True)
 class ViewScope:
-    """Rows of a view: those with one of these distinct values, in these ranges, and in these spans of the reach's column.
+    """Some rows of a view: those with one of these distinct values, in these ranges, and in these spans of the reach's column.
 
-    values: None where no column bounds the changes. spans: None where time does not.
+    values: None if no column bounds the changes. spans: None if time does not.
     """
 
     reach: Mapping[str, InputReach]
@@ -41,36 +41,36 @@ class ViewScope:
     ranges: Limits
     spans: Spans | None
     nullable: frozenset[str] = frozenset()
-    """The columns of which a value is NULL."""
+    """The columns in which a value is NULL."""
     distinct: int | None = None
     """How many values there are."""
 
     def of_input(self, name: str, frame: DataFrame) -> DataFrame:
-        """The rows of an input that the view's rows in scope are made of, and possibly others."""
+        """Returns the rows of an input that the view's rows in scope are made of, and possibly others."""
         reach = self.reach[name]
         if self.spans is not None and reach.time is not None:
             frame = frame.where(reach.time.needed(self.spans))
         return self._narrowed(frame, reach.columns)
 
     def of_view(self, frame: DataFrame, made: bool = False) -> DataFrame:
-        """The rows in scope, of the view's table or of its transform's result."""
+        """Returns the rows in scope, of the view's table or of its transform's result."""
         time = self._time()
         if made:
-            # What does not come out twice the same is not moved, and nothing is moved past it: the optimiser takes a condition on a
-            # session's start below the making of sessions, which are then of other events (Spark 4.2).
+            # The optimiser moves nothing past an expression that is not repeatable. Otherwise it takes a condition on a session's start
+            # below the making of sessions, which then consist of other events (Spark 4.2).
             frame = frame.where(F.floor(F.rand()) == 0)
         if self.spans is not None and time is not None:
             frame = frame.where(in_time.time_spans_condition(time.column, time.kind, self.spans))
         return self._narrowed(frame, {column: f"`{column}`" for column in frame.columns})
 
     def limits(self) -> Limits:
-        """The ranges by column of the view, times among them."""
+        """Returns the ranges by column of the view, times included."""
         time = self._time()
         spans = in_time.time_span_literals(time.kind, self.spans) if time is not None and self.spans is not None else None
         return {**self.ranges, **({time.column: spans} if time is not None and spans is not None else {})}
 
     def at_most(self, keys: Sequence[str]) -> int | None:
-        """How many rows of a view with these keys can be in scope: one for each value, or for each value and day. None: unknown."""
+        """Returns how many rows of a view with these keys can be in scope: one for each value, or for each value and day. None: unknown."""
         time, days = self._time(), 1
         if self.values is None or self.distinct is None:
             return None
@@ -84,7 +84,7 @@ class ViewScope:
         return next((one.time for one in self.reach.values() if one.time is not None), None)
 
     def _narrowed(self, frame: DataFrame, columns: Mapping[str, str]) -> DataFrame:
-        """The frame's rows whose values of these columns, by expression, are in scope. NULLs are equal to each other."""
+        """Returns the frame's rows whose values of these columns, given as expressions, are in scope. NULLs equal each other."""
         shared = [column for column in self.values.columns if column in columns] if self.values is not None else []
         if self.values is None or not shared:
             return frame
@@ -93,19 +93,19 @@ class ViewScope:
         if len(shared) < len(self.values.columns):
             values = values.distinct()
         pairs = {column: (F.expr(columns[column]), F.col(f"`_touched_{column}`")) for column in shared}
-        # A plain comparison where nothing is NULL: the other is hashed as two values a column.
+        # A plain comparison if nothing is NULL: a NULL-safe one is hashed as two values per column.
         conditions = [of.eqNullSafe(value) if name in self.nullable else of == value for name, (of, value) in pairs.items()]
         return near.join(values, functools.reduce(lambda a, b: a & b, conditions), "left_semi")
 
 
 News = Mapping[str, Spans | None]
-"""By input that has changes in a batch, what they touch in time; None: no bound."""
+"""For each input with changes in a batch, what they touch in time. None: no bound."""
 
 
 def select_touched_names(feeds: Mapping[str, DataFrame], reach: Mapping[str, InputReach]) -> DataFrame:
-    """The names that changes of the inputs touch: _input, and by input a struct of what finds the values that are touched, and the time.
+    """Returns the names that changes of the inputs touch: `_input`, and for each input a struct of what finds the touched values and the time.
 
-    feeds: by input, its changes.
+    feeds: the changes by input.
     """
     frames = []
     for name in sorted(reach):
@@ -117,7 +117,7 @@ def select_touched_names(feeds: Mapping[str, DataFrame], reach: Mapping[str, Inp
 
 
 def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> News:
-    """Reads, in one pass, what must be known about a batch's changes beforehand."""
+    """Reads, in one pass, what must be known about a batch's changes before they are followed."""
     asked: list[Column] = []
     timed = [name for name in reach if reach[name].time is not None]
     for position, name in enumerate(reach):
@@ -139,7 +139,7 @@ def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> 
 
 
 def reason_for_no_bound(found: News, reach: Mapping[str, InputReach]) -> str | None:
-    """Why these changes can touch every row of the view; None where they are bounded."""
+    """Returns why these changes can touch every row of the view, or None if they are bounded."""
     unbounded = [name for name in sorted(found) if not reach[name].bounding and found[name] is None]
     return f"a change of '{unbounded[0]}' can touch any row" if unbounded else None
 
@@ -156,9 +156,9 @@ def open_view_scopes(
     reach: Mapping[str, InputReach],
     read_inputs_beside: Callable[[str], Inputs],
 ) -> Iterator[list[ViewScope]]:
-    """What the changes touch. Inputs that are bounded by the same columns share a scope.
+    """Gives the scopes that the changes touch. Inputs that are bounded by the same columns share one.
 
-    read_inputs_beside: the inputs that the changed rows of one are joined with, where a join follows it.
+    read_inputs_beside: returns the inputs that the changed rows of one are joined with, if a join follows it.
     """
     passes: dict[tuple[tuple[str, ...], bool], list[str]] = defaultdict(list)
     for name in sorted(found):
@@ -189,7 +189,7 @@ def _build_view_scope(
     of_each = [find_values(name).select(*(F.col(f"`{column}`") for column in columns)) for name in names]
     values = stack.enter_context(persist_frame(functools.reduce(lambda a, b: a.unionByName(b), of_each).distinct()))
     bounding = targets.choose_bounding_columns(view, values.schema, columns)
-    # Asked even where no column has ranges: values that are there already, and counted, are few enough to be sent to every worker.
+    # Asked even if no column has ranges: values that are computed and counted already are few enough to be sent to every worker.
     absent = [F.count_if(F.col(f"`{column}`").isNull()).alias(f"_absent_{position}") for position, column in enumerate(columns)]
     row = values.agg(F.count(F.lit(1)).alias("_distinct"), *absent, *bounding.aggregates()).first()
     asked: dict[str, Any] = row.asDict() if row else {}
@@ -198,9 +198,9 @@ def _build_view_scope(
 
 
 def build_key_scope(target: DataFrame, view: MaterializedView[Any], keys: pa.Table, reach: Mapping[str, InputReach]) -> ViewScope:
-    """The view's rows of keys that are here already, so that no job is needed to learn how many they are and where they lie.
+    """Returns the scope of keys that are in memory, so that no job is needed to learn how many they are and where they lie.
 
-    target: the view's table, which has the types of the keys. keys: each may come twice. reach: by input, the keys' columns.
+    target: the view's table, which has the types of the keys. keys: may hold a key twice. reach: by input, the keys' columns.
     """
     types = StructType([StructField(name, target.schema[name].dataType) for name in keys.schema.names])
     frame = target.sparkSession.createDataFrame(keys, types).coalesce(1)

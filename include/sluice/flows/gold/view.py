@@ -1,10 +1,10 @@
-"""The gold flow: a materialised view, kept equal to its full recompute by affected keys.
+"""The gold flow keeps a materialised view equal to its full recompute, by affected keys.
 
 It streams the changes of its inputs, both images, and takes only names from them: the values of view columns and the times that a change
 can touch. A batch recomputes what its changes touch from the inputs as they are now, and merges the difference.
 
-The inputs are read at versions that are pinned for the run. The whole view is recomputed where that is cheaper; then too, only the
-difference is merged.
+The inputs are read at versions that are pinned for the run. If a full recompute is cheaper, the whole view is recomputed, and still only
+the difference is merged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _INPUTS = "what it uses of its inputs changed"
 
 
 def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | None = None) -> None:
-    """Bring the view up to date. anew: a reason to recompute it in full."""
+    """Brings the view up to date. anew: a reason to recompute it in full."""
     missing = [name for name in view.reads if not log.is_delta_table(workspace.path(name))]
     present = view.over(set(view.reads) - set(missing))
     if present is None:
@@ -71,14 +71,14 @@ def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew:
 
 
 def _has_taken_everything(workspace: Workspace, view: AnyView, known: Mapping[str, range]) -> bool:
-    """Whether the flow would go on, with the same declaration, over inputs that are as it has taken them.
+    """Whether the flow would resume, with the same declaration, and has taken all changes of its inputs.
 
     known: by input, versions whose changes it need not have taken.
     """
     flow, paths = workspace.graph.flow_name(view), workspace.streamed_tables(view)
     folder, identities = workspace.checkpoints(flow), {name: log.read_table_id(path) for name, path in paths.items()}
     memory = read_flow_memory(folder, flow) or {}
-    # What follows the declaration's fingerprint is worked out of it and of the inputs' columns.
+    # The rest of the mark follows from the declaration and from the inputs' columns.
     marks = str(memory.get("fingerprint") or "")
     if not marks.startswith(compute_declaration_fingerprint(view)) or reason_to_rebase(folder, flow, identities, marks):
         return False
@@ -87,7 +87,7 @@ def _has_taken_everything(workspace: Workspace, view: AnyView, known: Mapping[st
 
 
 def _find_merged_keys(workspace: Workspace, view: AnyView, inputs: Mapping[str, DataFrame]) -> dict[str, MergedKeys]:
-    """By input, the keys of which this run has just merged rows into it, where a change touches the view's rows of its own key alone."""
+    """Returns, by input, the keys whose rows this run has just merged into it, if a change touches only the view's rows of its own key."""
     found = {}
     for name, frame in inputs.items():
         merged = workspace.merged_keys.find(name)
@@ -98,15 +98,15 @@ def _find_merged_keys(workspace: Workspace, view: AnyView, inputs: Mapping[str, 
 
 @measure_step(COMPUTING)
 def _follow_merged_keys(workspace: Workspace, view: AnyView, merged: Mapping[str, MergedKeys], report: FlowReport) -> None:
-    """Recompute the rows of the keys that were merged, from the inputs as they are now. Neither stream nor change feed is asked for them.
+    """Recomputes the rows of the merged keys from the inputs as they are now, without a stream or a change feed.
 
-    Where this is killed before its end, the flow's stream takes the same changes, and finds no difference in what was done.
+    If this is killed before its end, the flow's stream takes the same changes, and finds no difference in what was done.
     """
     streams.stop_if_requested(workspace)
     flow = workspace.graph.flow_name(view)
     versions = {name: version for name in view.reads if (version := log.latest_table_version(workspace.path(name))) is not None}
     by_key = InputReach({key: f"`{key}`" for key in view.followed_by})
-    # An input that does not have the keys, as of truncates, is read in whole.
+    # An input without the keys, such as a log of truncates, is read whole.
     reach = {name: by_key if name in merged else InputReach({}) for name in view.reads}
     workspace.note(flow, inputs=versions)
     known, recomputed = choice.read_table_states(workspace, view), RecomputeReport(report)

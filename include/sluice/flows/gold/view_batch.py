@@ -1,4 +1,4 @@
-"""What a batch of changes touches of a view, made again from its inputs and merged; or the whole view, where that is cheaper."""
+"""Makes again, from a view's inputs, the rows that a batch of changes touches, or the whole view if that is cheaper, and merges them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ELSEWHERE = "a key that was made has another row where no change was"
 
 
 def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
-    """An input as it is now or was at a version, without the columns that Sluice adds to silver."""
+    """Returns an input as it is now or was at a version, without the columns that Sluice adds to silver."""
     return table_frames.read_table(workspace.session, workspace.path(name), version).drop(*PROVENANCE)
 
 
@@ -58,11 +58,11 @@ class RecomputeReport:
     keys: int = 0
 
     def note_full(self, why: str) -> None:
-        """The whole view was recomputed."""
+        """Notes that the whole view was recomputed, and why."""
         self.report.recomputed = f"full: {why}"
 
     def note_rows(self, rows: int, of: int | None) -> None:
-        """So many rows were recomputed, in addition to those of earlier batches."""
+        """Notes how many rows were recomputed, in addition to those of earlier batches."""
         self.keys += rows
         if not (self.report.recomputed or "").startswith("full"):
             self.report.recomputed = f"keys: {self.keys} of {'?' if of is None else of} rows"
@@ -72,7 +72,7 @@ class RecomputeReport:
 class ViewBatch:
     """One batch of a view's flow.
 
-    versions: at which to read its inputs. taken: how far their changes are taken before and after. known: what the logs say about the view
+    versions: those to read its inputs at. taken: how far their changes are taken before and after. known: what the logs say about the view
     and its inputs.
     """
 
@@ -85,7 +85,7 @@ class ViewBatch:
     recomputed: RecomputeReport
 
     def follow_changes(self, rows: DataFrame, changed: int | None) -> None:
-        """Recompute what a batch of changed names touches, or everything where that is cheaper. changed: how many rows at most."""
+        """Recomputes what a batch of changed names touches, or everything if that is cheaper. changed: how many rows at most."""
         why = choice.reason_for_full_recompute(self.view, self.known)
         if why is not None:
             if changed or not rows.isEmpty():
@@ -103,7 +103,7 @@ class ViewBatch:
                     break
 
     def _open_scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[ViewScope], str | None]:
-        """What a batch of changed names touches, or the reason to recompute the whole view."""
+        """Returns what a batch of changed names touches, or the reason to recompute the whole view."""
         session = self.workspace.session
         evaluation.choose_evaluation_settings(session, (), rows=changed)
         changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
@@ -121,16 +121,16 @@ class ViewBatch:
         return scopes, None
 
     def _find_versions_beside(self, name: str) -> dict[str, int | None]:
-        """The versions of the other inputs that a join follows, at which they are joined with changed rows of this one.
+        """Returns the versions at which the other inputs that a join follows are joined with changed rows of this one.
 
-        Those before it in the order of names are read as they are after the batch, those behind it as they were before. So what two of them
-        had together, and neither has now, is found from one of them: the changes are followed one input after the other.
+        Inputs before it in the order of names are read as they are after the batch, those after it as they were before. So a pair of rows that
+        two inputs had, and neither has now, is found from one of them: the changes are followed one input after the other.
         """
         others = [other for other, one in self.reach.items() if one.joined and self.reach[name].joined and other != name]
         return {other: (self.taken.after if other < name else self.taken.before).get(other) for other in others}
 
     def _reason_for_no_join(self, found: touched.News) -> str | None:
-        """Why changes that are to be followed by a join cannot be."""
+        """Returns why changes that a join should follow cannot be followed, or None."""
         for name in sorted(found):
             for other, version in self._find_versions_beside(name).items():
                 if version is None or not is_version_whole(self.workspace.path(other), version):
@@ -138,12 +138,12 @@ class ViewBatch:
         return None
 
     def _read_inputs_beside(self, name: str) -> dict[str, DataFrame]:
-        """The inputs that changed rows of one are joined with. Of the others that change, all that is touched is found by their own bounds."""
+        """Returns the inputs that changed rows of one are joined with. Changes of the others are found by their own bounds."""
         at = {**self.versions, **self._find_versions_beside(name)}
         return {one: read_view_input(self.workspace, one, at.get(one)) for one in self.view.reads}
 
     def follow_keys(self, keys: Sequence[pa.Table]) -> None:
-        """Recompute the rows of some keys, those that the view is followed by, or everything where that is cheaper."""
+        """Recomputes the rows of some keys (`followed_by`), or everything if that is cheaper."""
         view = self.view
         why = choice.reason_for_full_recompute(view, self.known)
         given = pa.concat_tables([some.select(list(view.followed_by)) for some in keys])
@@ -160,13 +160,13 @@ class ViewBatch:
             self._recompute_in_full(_ELSEWHERE)
 
     def recompute_whole_view(self) -> None:
-        """Recompute the whole view and merge what differs."""
+        """Recomputes the whole view and merges what differs."""
         made, changes = self._merge_difference(None)
         if changes.unplaced or self._holds_more_than(made):
             self._write_anew()
 
     def replace_table(self, shape: TableShape) -> None:
-        """Make the view anew with other columns."""
+        """Makes the view anew with other columns."""
         with persist_frame(self._judge_and_treat(self.view(*self._read_inputs().values()))) as judged:
             self._count_verdicts(judged)
             self.recomputed.report.count_replacement(
@@ -174,7 +174,7 @@ class ViewBatch:
             )
 
     def _merge_difference(self, scope: ViewScope | None) -> tuple[int, MergeCounts]:
-        """Recompute the view, or the part in scope, and merge the difference. Returns the number of rows computed, and what was merged."""
+        """Recomputes the view, or the part in scope, and merges the difference. Returns how many rows were computed, and what was merged."""
         view, session = self.view, self.workspace.session
         inputs, old = self._read_inputs(), table_frames.read_table(session, self._path)
         if scope is not None:
@@ -197,15 +197,15 @@ class ViewBatch:
             rows = _coalesce_few_rows(judged.drop(*verdicts.VERDICT), made, there)
             differing = plan_merge_operations(rows, _coalesce_few_rows(old, made, there), view.keys)
             try:
-                # Those that were made are counted. Of all that is stored, by whomever, a key may be there twice.
+                # The rows that were made are counted. The stored rows may hold a key twice, whoever wrote it.
                 changes = apply_merge_operations(session, self._path, differing, view.keys, bounding, unique=scope is not None)
             except RepeatedPrimaryKeys:
-                return made, MergeCounts(unplaced=1)  # or more: none of them was placed
+                return made, MergeCounts(unplaced=1)  # or more: none of them was written
         self.recomputed.report.count_merge(changes)
         return made, changes
 
     def _fill_unjudged(self, new: DataFrame) -> MergeCounts | None:
-        """Write all rows in one pass where nothing is asked of them beforehand: they meet no rule, and no key comes twice. None elsewhere."""
+        """Writes all rows in one pass if nothing must be known of them first: there is no rule, and no key can come twice. Otherwise returns None."""
         rows = choice.sum_row_counts(self.known)
         if self.view.expectations or not self.view.folded_by or rows is None:
             return None
@@ -216,14 +216,14 @@ class ViewBatch:
         return filled
 
     def _holds_more_than(self, made: int) -> bool:
-        """Whether the table has another number of rows than the view: then a key is in it twice, which no merge puts right."""
+        """Whether the table has another number of rows than the view. Then it holds a key twice, which no merge can mend."""
         state = log.read_table_state(self._path)
         if state is not None and state.rows == made:
             return False
         return table_frames.read_table(self.workspace.session, self._path).count() != made
 
     def _write_anew(self) -> None:
-        """Write all rows of the table anew."""
+        """Writes all rows of the table anew."""
         columns = table_frames.read_table(self.workspace.session, self._path).schema
         with persist_frame(self._judge_and_treat(self.view(*self._read_inputs().values())).drop(*verdicts.VERDICT)) as rows:
             given = [F.col(f"`{one.name}`") if one.name in rows.columns else F.lit(None).cast(one.dataType) for one in columns]
@@ -233,9 +233,9 @@ class ViewBatch:
         self.recomputed.report.notes.append("its table had a key twice, and was written anew")
 
     def _count_verdicts(self, rows: DataFrame) -> int:
-        """Count what was made and what was found of it. Returns how many rows there are; raises SluiceError where two have one key.
+        """Counts the rows and their verdicts. Returns how many rows there are. Raises SluiceError if two rows have one key.
 
-        All of them are looked at: of two rows one may be what the table has, and the other alone would pass for its correction.
+        All rows are looked at: one of two may be what the table has, and the other alone would pass for its correction.
         """
         asked = [] if self.view.folded_by else [distinct_key_count(self.view.keys)]
         _, found = count_verdicts_with_aggregates(self.view, rows, self.recomputed.report, asked)
@@ -244,7 +244,7 @@ class ViewBatch:
 
     def _recompute_in_full(self, why: str) -> None:
         self.recompute_whole_view()
-        # By today's transform all of it, and by its inputs: what was restored is so no more.
+        # All rows now come from today's transform and inputs, so the table no longer counts as restored.
         targets.record_transform_fingerprint(self.workspace, self.view)
         self.recomputed.note_full(why)
 
@@ -253,21 +253,21 @@ class ViewBatch:
         return self.workspace.path(self.view.name)
 
     def _read_inputs(self) -> dict[str, DataFrame]:
-        """The inputs at their versions, in order."""
+        """Returns the inputs at their versions, in order."""
         return {name: read_view_input(self.workspace, name, self.versions.get(name)) for name in self.view.reads}
 
     def _judge_and_treat(self, rows: DataFrame) -> DataFrame:
-        """The transform's rows with verdicts, personal columns treated."""
+        """Returns the transform's rows with verdicts, personal columns treated."""
         return treat_view_rows(self.workspace.settings, self.view, judge_view_rows(self.view, rows))
 
 
 def _coalesce_few_rows(rows: DataFrame, *counts: int | None) -> DataFrame:
-    """Puts few rows into one partition, so that nothing done to them needs a shuffle, each stage of which would be a job of its own."""
+    """Puts few rows into one partition, so that nothing needs a shuffle: each of its stages would be a job of its own."""
     return rows.coalesce(1) if choice.is_small_row_count(*counts) else rows
 
 
 def describe_unbounded_change(view: AnyView, pipeline: str, why: str) -> str:
-    """What is wrong where a view is only to follow changes and cannot follow one, and what would help. why: as the run ledger has it."""
+    """Returns the error text for a strict view that cannot follow a change, with what would help. why: as in the run ledger."""
     return (
         f"View '{view.name}' is declared with recompute=\"strict\", and {why}. Let the view keep a column by which rows of that input are "
         f"grouped, joined or filtered (sluice check {pipeline} --plans shows what bounds each input), or declare "
@@ -277,7 +277,7 @@ def describe_unbounded_change(view: AnyView, pipeline: str, why: str) -> str:
 
 
 def check_view_columns(view: MaterializedView[Any], rows: DataFrame) -> StructType:
-    """The columns that the transform's rows have when they are stored. Raises DeclarationError where they are not those that are declared."""
+    """Returns the columns of the transform's rows as they are stored. Raises DeclarationError if they differ from those declared."""
     enforced.check_declared_schema(view, rows.schema)
     stored = treat_view_rows(None, view, rows).schema
     targets.check_declared_columns(view, stored)
@@ -285,10 +285,10 @@ def check_view_columns(view: MaterializedView[Any], rows: DataFrame) -> StructTy
 
 
 def judge_view_rows(view: MaterializedView[Any], rows: DataFrame) -> DataFrame:
-    """The transform's rows with verdicts."""
+    """Returns the transform's rows with verdicts."""
     return verdicts.add_verdict_column(rows, view.expectations)
 
 
 def treat_view_rows(settings: Settings | None, view: MaterializedView[Any], rows: DataFrame) -> DataFrame:
-    """Rows as they are stored. settings: None where only the columns matter."""
+    """Returns the rows as they are stored. settings: None if only the columns matter."""
     return treatments.apply_treatments(settings, rows, view.treatments, view.label)

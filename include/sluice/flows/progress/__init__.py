@@ -1,1 +1,1 @@
-"""Running a flow from where it is: its checkpoint, its batches, and whether it can go on."""
+"""Runs a flow from where it stopped: its checkpoint, its batches, and whether it can go on."""

@@ -1,7 +1,7 @@
-"""What Spark's checkpoint of a stream says: what each batch takes of its inputs, which watermark made rows late, whether the files are whole.
+"""What Spark's checkpoint of a stream says: what each batch takes of its inputs, which watermark made rows late, whether its files are whole.
 
-Spark writes offsets/N when batch N begins and commits/N when it is done, and metadata before the first. It goes on from the last two
-offsets and the last commit; what is older it never reads again. All of it is read without a JVM.
+Spark writes metadata before the first batch, offsets/N when batch N begins and commits/N when it is done. It resumes from the last two
+offsets and the last commit, and never reads older ones again. Everything here is read without a JVM.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from sluice.flows.progress.checkpoints import Checkpoint
 
 Versions = Mapping[str, int]
-"""By input, the version of its table."""
+"""The version of each input's table, by input."""
 
 
 @dataclass(frozen=True)
 class VersionRange:
-    """Versions of a table, both included. first: None where the table is read as it was at `last`."""
+    """A range of versions of a table, both ends included. first: None if the whole table is read as of `last`."""
 
     first: int | None
     last: int
 
 
 def read_batch_version_ranges(checkpoint: Checkpoint, batch: int, tables: Mapping[str, str]) -> dict[str, VersionRange]:
-    """By input, what a batch takes of it; inputs of which it takes nothing are left out. tables: their ids by name.
+    """Returns, by input, the versions that a batch takes; inputs of which it takes nothing are left out. tables: their ids by name.
 
-    The offset log has where a batch ends before it begins. Changes are read by whole versions: an end is before a version's first file,
-    or behind its last.
+    The offset log says where a batch ends before the batch begins. Changes are read by whole versions, so a batch ends before a version's
+    first file or after its last.
     """
     before, after = (
         read_batch_end_versions(checkpoint.path, batch - 1, tables),
@@ -50,46 +50,46 @@ def read_batch_version_ranges(checkpoint: Checkpoint, batch: int, tables: Mappin
 
 
 def read_lateness_watermark(checkpoint: Checkpoint, batch: int) -> int:
-    """The watermark up to which rows of a batch are late, in milliseconds since 1970; 0 where there was none.
+    """Returns the watermark below which rows of a batch are late, in milliseconds since 1970, or 0 if there was none.
 
-    It is that of the batch before. A batch's own, which may be later, only says what is final after it.
+    It is the watermark of the batch before. A batch's own, which may be later, only says what is final after it.
     """
     lines = _read_offset_lines(checkpoint.path, batch - 1)
     return int(json.loads(lines[1])["batchWatermarkMs"]) if len(lines) > 1 else 0
 
 
 def read_first_unread_versions(checkpoint: str, tables: Mapping[str, str]) -> dict[str, int]:
-    """By input, the first version that no finished batch has taken. checkpoint: its path; tables: their ids by name."""
+    """Returns, by input, the first version that no finished batch has taken. checkpoint: its path. tables: their ids by name."""
     last = max(list_batch_numbers(Path(checkpoint) / "commits"), default=-1)
     return {name: end + 1 for name, end in read_batch_end_versions(checkpoint, last, tables).items()}
 
 
 def read_last_watermark(checkpoint: Checkpoint) -> int:
-    """The watermark of the last batch that was begun, in milliseconds since 1970; 0 where there was none."""
+    """Returns the watermark of the last batch that began, in milliseconds since 1970, or 0 if there was none."""
     begun = list_batch_numbers(Path(checkpoint.path) / "offsets")
     return read_lateness_watermark(checkpoint, max(begun) + 1) if begun else 0
 
 
 def read_batch_end_versions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, int]:
-    """By input, the last version of which everything has been taken when the batch is done."""
+    """Returns, by input, the last version that has been taken completely when the batch is done."""
     return {
         name: version - 1 if index < 0 else version for name, version, index, _ in read_batch_offsets(checkpoint, batch, tables)
     }
 
 
 def read_batch_offsets(checkpoint: str, batch: int, tables: Mapping[str, str]) -> Iterator[tuple[str, int, int, bool]]:
-    """Where a batch ends in each input that was read, by Spark's offset log.
+    """Returns where a batch ends in each input that was read, by Spark's offset log.
 
-    Of each: its name, a version, the last of its files that is taken, and whether the table is still read as it was at that version.
-    A negative file stands for a place before the version's first.
+    For each input: its name, a version, the last file of it that is taken, and whether the table is still read as of that version. A
+    negative file means a place before the version's first file.
     """
     names = {table: name for name, table in tables.items()}
-    for line in _read_offset_lines(checkpoint, batch)[2:]:  # a version of the log's own, and what is common, come first
+    for line in _read_offset_lines(checkpoint, batch)[2:]:  # the version and what all share come first
         try:
             offset = json.loads(line)
             found = names[str(offset["reservoirId"])], int(offset["reservoirVersion"]), int(offset["index"])
         except (ValueError, KeyError, TypeError):
-            continue  # "-": nothing has been read of this input yet
+            continue  # "-" means that nothing has been read of this input yet
         yield *found, bool(offset.get("isStartingVersion"))
 
 
@@ -101,13 +101,13 @@ def _read_offset_lines(checkpoint: str, batch: int) -> list[str]:
 
 
 def find_checkpoint_damage(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint, with the file; None where Spark can go on from it."""
+    """Returns what is wrong with a checkpoint and in which file, or None if Spark can resume from it."""
     begun, done = (list_batch_numbers(checkpoint / kind) for kind in ("offsets", "commits"))
     if not begun and not done and not (checkpoint / "metadata").exists():
         return None
     wanted = [checkpoint / "metadata"]
     last = max(begun | done, default=-1)
-    # A batch that was begun is done, or comes again; then the one before it was done.
+    # A batch that began is either done or repeated, and then the batch before it was done.
     wanted += [checkpoint / "offsets" / str(number) for number in (last - 1, last) if number >= 0]
     wanted += [checkpoint / "commits" / str(number) for number in [last if last in done else last - 1] if number >= 0]
     return next(
@@ -117,12 +117,12 @@ def find_checkpoint_damage(checkpoint: Path) -> str | None:
 
 
 def has_begun_batch(checkpoint: Path) -> bool:
-    """Whether there is any batch, begun or done."""
+    """Whether any batch has begun."""
     return bool(list_batch_numbers(checkpoint / "offsets") or list_batch_numbers(checkpoint / "commits"))
 
 
 def list_batch_numbers(folder: Path) -> set[int]:
-    """The batches that have a file in the folder `offsets` or `commits` of a checkpoint."""
+    """Returns the numbers of the batches that have a file in the folder `offsets` or `commits` of a checkpoint."""
     return {int(file.name) for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
 
 
@@ -141,7 +141,7 @@ def _find_file_problem(file: Path) -> str | None:
 
 
 def _is_whole_file(file: Path, content: bytes) -> bool:
-    """Of metadata JSON; of the others a version, and then lines of JSON: of offsets one a source, or a dash where nothing was read of it yet."""
+    """Whether a file is whole. Metadata is JSON; the others have a version and lines of JSON. Offsets have a line a source, or a dash for nothing."""
     if file.name == "metadata":
         return _is_json(content)
     version, *lines = content.splitlines()
@@ -156,33 +156,33 @@ def _is_json(content: bytes) -> bool:
 
 
 def _path_below_checkpoints(checkpoint: Path, file: Path) -> str:
-    """The file, with the checkpoint's identity, below the folder of its flow's checkpoints."""
+    """Returns the file's path below the folder of its flow's checkpoints, with the checkpoint's identity."""
     return str(file.relative_to(checkpoint.parent))
 
 
 @dataclass(frozen=True)
 class TakenVersions:
-    """By input, the version up to which its changes are taken before a batch, and after it. An input of which nothing is taken is missing."""
+    """By input, the version up to which its changes have been taken before and after a batch. Inputs of which nothing is taken are missing."""
 
     before: Versions
     after: Versions
 
 
 class PinnedVersions:
-    """The versions that one run reads a flow's inputs at: one state of them all, not older than what a batch's changes tell of.
+    """The versions at which one run reads a flow's inputs: one state of them all, no older than the changes of a batch.
 
-    paths, identities: of the inputs' tables, by name. checkpoint: of the run's query.
+    paths, identities: those of the inputs' tables, by name. checkpoint: the path of the query's checkpoint.
     """
 
     def __init__(self, checkpoint: str, paths: Mapping[str, str], identities: Mapping[str, str]) -> None:
-        """Nothing is pinned yet."""
+        """Starts with nothing pinned."""
         self._checkpoint, self._paths, self._identities = checkpoint, paths, identities
         self._versions: dict[str, int] = {}
 
     def pin_for_batch(self, batch: int) -> Versions:
-        """The versions to read at in a batch: those of the run's first, unless the batch tells of later ones.
+        """Returns the versions to read in a batch: those of the run's first batch, unless this batch brings changes of later ones.
 
-        To be called inside foreachBatch: what is pinned before could be older than the end of the batch.
+        Call it inside foreachBatch: versions that are pinned earlier could be older than the end of the batch.
         """
         if any(self._versions.get(name, -1) < end for name, end in self.ends_of(batch).items()):
             self._versions = {
@@ -191,10 +191,10 @@ class PinnedVersions:
         return self._versions
 
     def followed(self, batch: int) -> Mapping[str, tuple[int, int]]:
-        """By input that a batch has changes of, the version up to which it was followed before, -1 for none, and the last one with it."""
+        """Returns, for each input with changes in a batch, the version followed before it (-1 for none) and the last version with it."""
         before, now = self._places(batch - 1), self._places(batch)
         since, ends = (read_batch_end_versions(self._checkpoint, number, self._identities) for number in (batch - 1, batch))
-        # Of a version that is followed in parts all counts for each.
+        # If a version is followed in parts, all of it counts for each part.
         return {
             name: (min(since.get(name, -1), ends[name] - 1), ends[name])
             for name, place in now.items()
@@ -202,16 +202,16 @@ class PinnedVersions:
         }
 
     def find_taken(self, batch: int) -> TakenVersions:
-        """How far the changes of each input are taken before and after a batch."""
+        """Returns how far the changes of each input are taken before and after a batch."""
         before, after = (read_batch_end_versions(self._checkpoint, number, self._identities) for number in (batch - 1, batch))
         return TakenVersions(before, after)
 
     def ends_of(self, batch: int) -> dict[str, int]:
-        """By input, the last version that the batch's changes are of."""
+        """Returns, by input, the last version that the batch's changes belong to."""
         return dict.fromkeys(self._paths, 0) | read_batch_end_versions(self._checkpoint, batch, self._identities)
 
     def _places(self, batch: int) -> dict[str, tuple[int, int]]:
-        """By input, the version and the index in it that a batch ends with."""
+        """Returns, by input, the version, and the index in it, with which a batch ends."""
         return {
             name: (version, index) for name, version, index, _ in read_batch_offsets(self._checkpoint, batch, self._identities)
         }

@@ -1,4 +1,4 @@
-"""Which flows have yet to read what a table was: as long as one has, the files of those versions must stay. Read without a JVM."""
+"""Finds flows that have yet to read old versions of a table. Until they have, the files of those versions must stay. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _NO_CHANGE = ("OPTIMIZE", "REORG")
 
 @dataclass(frozen=True)
 class LaggingFlow:
-    """A flow that has yet to read a version of its input. at: when that was made (UTC). overdue: VACUUM has waited for it long enough.
+    """A flow that has yet to read a version of its input.
 
-    folder: of its checkpoints. waits: for how long VACUUM waits, as declared.
+    at: when that version was made (UTC). overdue: whether VACUUM has waited long enough. folder: the flow's checkpoints. waits: how long
+    VACUUM waits, as declared.
     """
 
     flow: str
@@ -42,28 +43,28 @@ class LaggingFlow:
     overdue: bool = False
 
     def __str__(self) -> str:
-        """In words, for a report."""
+        """Returns a sentence for a report."""
         return f"the flow '{self.flow}' has not read version {self.version} yet; run it, and the files go with the next VACUUM"
 
     def start_over(self) -> str:
-        """Have the flow start over with its next run. To be called under the lease, before the files go. Returns that in words."""
+        """Makes the flow start over in its next run, and returns a sentence that says so. Call it under the lease, before the files are removed."""
         why = f"VACUUM waited {self.waits} for it to read version {self.version} of an input"
         checkpoints.reset_checkpoint(self.folder, self.flow, why)
         return f"the flow '{self.flow}' starts over with its next run: {why}"
 
 
 def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[LaggingFlow]]:
-    """By the path of a table, the flows that VACUUM would take files from: those that have yet to read what is older than its retention."""
+    """Returns, by table path, the flows that VACUUM would take files from: they have yet to read versions older than its retention."""
     return find_lagging_flows_at(workspace.places, workspace.graph, now)
 
 
 def find_lagging_flows_at(places: Places, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
-    """The same, without a session."""
+    """Does the same without a Spark session."""
     found: dict[str, list[LaggingFlow]] = {}
     for declared in graph:
         flow, streamed = graph.flow_name(declared), locate_streamed_tables(places, declared)
         folder = places.checkpoints(flow)
-        # What a stream with state keeps cannot be made again from what its inputs are now: it is waited for.
+        # The state of a stream cannot be made again from its inputs as they are now, so VACUUM waits for it.
         waits = None if declared.name in graph.streams else graph.pipeline.vacuum_waits
         for name, (version, whole) in _read_unread_versions(folder, flow).items():
             behind = _find_lag_past_retention(streamed[name], flow, version, whole, now) if name in streamed else None
@@ -74,7 +75,7 @@ def find_lagging_flows_at(places: Places, graph: Graph, now: datetime) -> dict[s
 
 
 def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]:
-    """By input, the first version that a flow has yet to take; and whether it was reading the table as a whole, and did not end."""
+    """Returns, by input, the first version that a flow has yet to take, and whether it was reading the whole table and did not finish."""
     memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None or memory.get("reset"):
         return {}  # it starts anew, from its inputs as they are then

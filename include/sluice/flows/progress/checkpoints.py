@@ -1,7 +1,7 @@
-"""Checkpoints: one a flow, placed here and nowhere else, given up when the flow cannot go on from it.
+"""Checkpoints: each flow has one. Only this module places them, and gives one up when the flow cannot resume from it.
 
-A flow's folder holds flow.json, which says what the current checkpoint is for, and the checkpoint itself under a random identity:
-a deleted and re-made checkpoint counts its batches from 0 again and must not be mistaken for the old one.
+A flow's folder holds flow.json, which says what the current checkpoint is for, and the checkpoint itself under a random identity. A
+checkpoint that was deleted and made again counts its batches from 0 and must not be mistaken for the old one.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sluice.flows.progress import batches
 
 TRANSFORM = "its transform changed"
 GONE = "its table was not there"
-"""Why a flow starts anew whose table was removed, or lies at another place since it is declared otherwise."""
+"""Why a flow starts anew if its table was removed, or was moved by a change of its declaration."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a flow remembers how far it came. rebased: why it starts anew with a full first batch; None: it goes on.
+    """Where a flow remembers how far it came.
 
-    starts: by input, the version that its stream began at; an input without one began as the table was then. Spark asks for it again
-    until the stream's second batch.
+    rebased: why it starts anew with a full first batch, or None if it resumes. starts: by input, the version that its stream began at; an
+    input without one began with the whole table. Spark asks for it again until the stream's second batch.
     """
 
     flow: str
@@ -46,13 +46,13 @@ def open_checkpoint(
     find_starts: Callable[[], Mapping[str, int]] = dict,
     find_starts_past: Callable[[Mapping[str, int]], Mapping[str, int]] = dict,
 ) -> Checkpoint:
-    """A flow's checkpoint, a fresh one where it cannot go on.
+    """Returns a flow's checkpoint: a fresh one if the flow cannot resume.
 
-    inputs: the table ids of what the flow streams, by name. fingerprint: of the transform; "" where a change of it does not matter.
-    anew: a reason to start anew in any case. find_starts: gives the `starts` of a fresh checkpoint. find_starts_past:
-    gives them where the flow came further without its stream (`record_followed_versions`), of the versions that it took.
+    inputs: the table ids of what the flow streams, by name. fingerprint: the transform's, or "" if a change of it does not matter. anew: a
+    reason to start anew in any case. find_starts: returns the `starts` of a fresh checkpoint. find_starts_past: returns them if the flow came
+    further without its stream (`record_followed_versions`), given the versions that it took.
 
-    Raises UsageError where the folder belongs to another flow.
+    Raises UsageError if the folder belongs to another flow.
     """
     place = Path(folder)
     memory = read_flow_memory(folder, flow)
@@ -83,7 +83,7 @@ def open_checkpoint(
 
 
 def reason_to_rebase(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
-    """Why a flow's next run would start anew; None: it goes on. Makes nothing. Arguments and errors as of `open_checkpoint`."""
+    """Returns why a flow's next run would start anew, or None if it resumes. Changes nothing. Arguments and errors are those of `open_checkpoint`."""
     place, memory = Path(folder), read_flow_memory(folder, flow)
     return _reason_if_broken(place, memory, inputs, fingerprint) or (
         None if memory is None else _reason_if_unfinished(place, memory)
@@ -91,7 +91,7 @@ def reason_to_rebase(folder: str, flow: str, inputs: Mapping[str, str], fingerpr
 
 
 def reset_checkpoint(folder: str, flow: str, why: str = "its checkpoint was reset") -> None:
-    """Give a flow's checkpoint up: its next run starts anew. To be called under the lease. Errors as of `open_checkpoint`."""
+    """Gives up a flow's checkpoint, so that its next run starts anew. Call it under the lease. Errors are those of `open_checkpoint`."""
     place, memory = Path(folder), read_flow_memory(folder, flow)
     if memory is not None:
         _write_flow_memory(place, {**memory, "reset": why})
@@ -99,9 +99,9 @@ def reset_checkpoint(folder: str, flow: str, why: str = "its checkpoint was rese
 
 
 def record_followed_versions(folder: str, flow: str, versions: Mapping[str, int]) -> None:
-    """Note that a flow has taken its inputs up to these versions, without its stream. To be called under the lease, after the commit.
+    """Records that a flow has taken its inputs up to these versions without its stream. Call it under the lease, after the commit.
 
-    When its stream is next needed, it begins after them. Errors as of `open_checkpoint`.
+    The stream begins after them when it is needed again. Errors are those of `open_checkpoint`.
     """
     memory = read_flow_memory(folder, flow)
     if memory is not None:
@@ -109,13 +109,13 @@ def record_followed_versions(folder: str, flow: str, versions: Mapping[str, int]
 
 
 def read_followed_versions(memory: Mapping[str, object] | None) -> dict[str, int]:
-    """By input, the last version that a flow has taken without its stream, by what flow.json says; none where it never did."""
+    """Returns, by input, the last version that a flow has taken without its stream, according to flow.json. Empty if it never did."""
     found = memory.get("followed") if memory is not None else None
     return {str(name): int(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
 
 def _is_past_stream(place: Path, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:
-    """Whether the flow came further without its stream than with it."""
+    """Whether the flow has come further without its stream than with it."""
     checkpoint, inputs = place / str(memory["identity"]), memory.get("inputs")
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
     last = max(batches.list_batch_numbers(checkpoint / "commits"), default=-1)
@@ -124,7 +124,7 @@ def _is_past_stream(place: Path, memory: Mapping[str, object], followed: Mapping
 
 
 def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
-    """What flow.json says; None where there is none. Raises UsageError where the checkpoint is another flow's or shared with one."""
+    """Returns what flow.json says, or None if there is none. Raises UsageError if the checkpoint belongs to another flow or is shared with one."""
     place = Path(folder)
     try:
         memory: dict[str, object] = json.loads((place / "flow.json").read_bytes())
@@ -156,7 +156,7 @@ def _refuse_shared_checkpoint(place: Path, memory: dict[str, object]) -> None:
 
 
 def _refuse_foreign_offsets(place: Path, memory: dict[str, object]) -> None:
-    """Offsets name the tables that they are positions in: they must be those that flow.json names."""
+    """Raises UsageError if the offsets name tables other than those in flow.json."""
     inputs = memory.get("inputs")
     known = set(inputs.values()) if isinstance(inputs, dict) else set()
     strange = {table for table in read_streamed_table_ids(place / str(memory["identity"])) if table not in known}
@@ -168,7 +168,7 @@ def _refuse_foreign_offsets(place: Path, memory: dict[str, object]) -> None:
 
 
 def read_streamed_table_ids(checkpoint: Path) -> set[str]:
-    """The ids of the Delta tables in which a Spark checkpoint has its latest positions."""
+    """Returns the ids of the Delta tables that a Spark checkpoint's latest positions are in."""
     begun = batches.list_batch_numbers(checkpoint / "offsets")
     found = set()
     for line in (checkpoint / "offsets" / str(max(begun))).read_bytes().splitlines()[2:] if begun else ():
@@ -187,15 +187,15 @@ def _read_checkpoint_identity(file: Path) -> object:
 
 
 def _read_starts(memory: Mapping[str, object]) -> dict[str, int]:
-    """A checkpoint of before has none."""
+    """Returns the starts in flow.json. A checkpoint from before they were recorded has none."""
     starts = memory.get("starts")
     return {str(name): int(version) for name, version in starts.items()} if isinstance(starts, dict) else {}
 
 
 def _reason_if_not_begun(place: Path, memory: dict[str, object] | None) -> str | None:
-    """Why the checkpoint was made, where it has no batch: a killed run came no further, or all files are lost.
+    """Returns why the checkpoint was made if it has no batch: a killed run came no further, or all files are lost.
 
-    Another identity serves both. With the old one, batches would be numbered as before, and taken for those that tables already have.
+    A new identity is right in both cases. With the old one, batches would get the numbers of batches that the tables already have.
     """
     if memory is None or batches.has_begun_batch(place / str(memory["identity"])):
         return None
@@ -203,7 +203,7 @@ def _reason_if_not_begun(place: Path, memory: dict[str, object] | None) -> str |
 
 
 def _reason_if_unfinished(place: Path, memory: dict[str, object]) -> str | None:
-    """Why the checkpoint was made, as long as its first batch, the full one, has not been done."""
+    """Returns why the checkpoint was made, as long as its first, full batch is not done."""
     done = batches.list_batch_numbers(place / str(memory["identity"]) / "commits")
     return None if done else str(memory.get("reason") or "") or None
 

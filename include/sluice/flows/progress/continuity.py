@@ -1,6 +1,6 @@
-"""Whether a stateful stream can go on from its checkpoint. It cannot be rebased by itself: its state would be another than its table's.
+"""Whether a stateful stream can resume from its checkpoint. It is never rebased by itself: its new state would not match its table.
 
-Read without a JVM.
+Needs no JVM.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sluice.pipeline_stages import RESTORE
 
 REFRESH = "refresh"
 ERASED = "people were erased from its inputs"
-"""Why a stream starts over although it could go on: what it keeps of them is forgotten with its state."""
+"""Why a stream starts over although it could resume: its state holds rows of erased people and is forgotten with it."""
 
 _OVER = (REFRESH, ERASED)
 FIRST = "first run"
@@ -26,7 +26,7 @@ _MADE_ANEW = ("RESTORE", "REPLACE", "CREATE OR REPLACE", "TRUNCATE")
 
 
 def reason_to_start_over(folder: str, flow: str, inputs: Mapping[str, str], code: str) -> str | None:
-    """Why a stream starts over, though nobody asked in this run; None: it goes on, or cannot (see `find_stream_break`)."""
+    """Returns why a stream starts over though nobody asked for it in this run. None: it resumes, or cannot (see `find_stream_break`)."""
     why = checkpoints.reason_to_rebase(folder, flow, inputs, code)
     return why if why in (*_OVER, FIRST) else None
 
@@ -34,9 +34,9 @@ def reason_to_start_over(folder: str, flow: str, inputs: Mapping[str, str], code
 def find_stream_break(
     folder: str, flow: str, inputs: Mapping[str, str], code: str, target: str, place: Callable[[str], str]
 ) -> str | None:
-    """Why a stream can neither go on nor begin; None: it can. Arguments as of `checkpoints.open_checkpoint`.
+    """Returns why a stream can neither resume nor begin, or None if it can. Arguments are those of `checkpoints.open_checkpoint`.
 
-    target: where its table lies; place: where an input does.
+    target: the path of its table. place: returns the path of an input.
     """
     why, memory = checkpoints.reason_to_rebase(folder, flow, inputs, code), checkpoints.read_flow_memory(folder, flow)
     if memory is None or (why == FIRST and not batches.has_begun_batch(Path(folder) / str(memory["identity"]))):
@@ -53,12 +53,12 @@ def find_stream_break(
 
 
 def stream_fingerprint(stream: Windowed[Any]) -> str:
-    """The fingerprint of a stream's checkpoint: heartbeats are one more source of it."""
+    """Returns the fingerprint of a stream's checkpoint. Heartbeats count, because they are one more source of the stream."""
     return compute_declaration_fingerprint(stream) + ("+idle" if stream.closes_when_idle else "")
 
 
 def broken_stream_error(pipeline: str, stream: str, why: str) -> SluiceError:
-    """The error of a stream that cannot go on."""
+    """Returns the error for a stream that cannot resume."""
     return SluiceError(
         f"Stream '{stream}' cannot go on: {why}. Its state holds what it has read so far, so it is not made anew by itself. "
         f"Start it over, from its inputs as they are now: sluice run {pipeline} --mode refresh --table {stream}"
@@ -70,5 +70,5 @@ def _read_input_commits(name: str, place: Callable[[str], str]) -> list[dict[str
 
 
 def _is_restore_or_replace(commit: Mapping[str, Any]) -> bool:
-    """Of Delta's own operations by their name; `sluice restore` merges differences, which bring rows of before once more."""
+    """Whether a commit is a restore or a replacement. Delta's are known by name; `sluice restore` merges old rows back."""
     return commit["note"].get("mode") == RESTORE or str(commit["operation"]).startswith(_MADE_ANEW)

@@ -1,4 +1,4 @@
-"""How far a flow has come, by its checkpoint, and which versions changed rows of its inputs since, by their logs. Read without a JVM."""
+"""How far a flow has come, by its checkpoint, and which versions of its inputs changed rows since, by their logs. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """Where a stream stands in a Delta table: it reads on at `version`, of which it has taken `taken` files.
+    """Where a stream stands in a Delta table: it resumes at `version`, of which it has taken `taken` files.
 
-    snapshot: it is still reading the table as it was at that version, as every stream does first.
+    snapshot: whether it is still reading the whole table as of that version, as every stream does first.
     """
 
     version: int
@@ -32,10 +32,10 @@ class StreamPosition:
 
 @dataclass(frozen=True)
 class FlowProgress:
-    """A flow's checkpoint. reason: why it was made. batch: the last one that was finished; None: none was.
+    """The state of a flow's checkpoint.
 
-    unfinished: batches that were begun and not finished; they come again. positions: by input; an input that was never read has none.
-    tables: by input, the id of the Delta table that is streamed.
+    reason: why the checkpoint was made. batch: the last finished batch, or None. unfinished: batches that began and did not finish; they are
+    repeated. positions: by input; an input that was never read has none. tables: by input, the id of the streamed Delta table.
     """
 
     flow: str
@@ -50,7 +50,7 @@ class FlowProgress:
 
 
 def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
-    """A flow's progress, from the folder of its checkpoints; None where it has none. Raises UsageError for another flow's."""
+    """Returns a flow's progress from the folder of its checkpoints, or None if it has none. Raises UsageError for another flow's folder."""
     memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None:
         return None
@@ -83,13 +83,13 @@ def _modification_time(file: Path) -> datetime | None:
 
 
 def read_stream_positions(checkpoint: str, batch: int, tables: Mapping[str, str]) -> dict[str, StreamPosition]:
-    """By input, where a stream stands when a batch is done. checkpoint: its path; tables: the ids of its inputs by name."""
+    """Returns, by input, where a stream stands when a batch is done. checkpoint: its path. tables: the ids of its inputs by name."""
     ends = batches.read_batch_offsets(checkpoint, batch, tables)
     return {name: StreamPosition(version, max(index + 1, 0), snapshot) for name, version, index, snapshot in ends}
 
 
 def move_past_followed(streamed: Mapping[str, StreamPosition], followed: Mapping[str, int]) -> dict[str, StreamPosition]:
-    """Where a flow stands that took these versions of its inputs without its stream, too (`checkpoints.record_followed_versions`)."""
+    """Returns where a flow stands if it has also taken these versions without its stream (`checkpoints.record_followed_versions`)."""
     ahead = {
         name: StreamPosition(version + 1)
         for name, version in followed.items()
@@ -100,7 +100,7 @@ def move_past_followed(streamed: Mapping[str, StreamPosition], followed: Mapping
 
 @dataclass(frozen=True)
 class TableChange:
-    """A version that changed rows. at: when it was committed (UTC). files: those that a stream has to read, below the table."""
+    """A version that changed rows. at: when it was committed (UTC). files: those that a stream has to read, relative to the table."""
 
     version: int
     at: datetime | None
@@ -109,11 +109,11 @@ class TableChange:
 
 
 class StreamChangesLost(Exception):
-    """The log, or a file that it names, is not there any more: a stream cannot go on from the position."""
+    """The log, or a file that it names, is gone, so a stream cannot resume from the position."""
 
 
 def list_changes_since(path: str, position: StreamPosition, feed: bool = False) -> list[TableChange]:
-    """The versions from a position on that changed rows, oldest first. feed: as the change data feed tells them. Raises Lost."""
+    """Returns the versions from a position on that changed rows, oldest first. feed: by the change data feed. Raises StreamChangesLost."""
     latest = log.latest_table_version(path)
     if latest is None:
         return []
@@ -125,7 +125,7 @@ def list_changes_since(path: str, position: StreamPosition, feed: bool = False) 
 
 
 def read_appended_rows(path: str, changes: list[TableChange], columns: list[str]) -> list[Row]:
-    """The rows that these versions appended to a table. Meant for small ones. Raises Lost."""
+    """Returns the rows that these versions appended to a table. Meant for small tables. Raises StreamChangesLost."""
     found: list[Row] = []
     for file in (file for change in changes for file in change.files):
         try:
@@ -136,7 +136,7 @@ def read_appended_rows(path: str, changes: list[TableChange], columns: list[str]
 
 
 def read_version_change(path: str, version: int, position: StreamPosition, feed: bool) -> TableChange | None:
-    """What a version has for a stream at a position; None where it has nothing. feed: as the change data feed tells it. Raises Lost."""
+    """Returns what a version has for a stream at a position, or None if nothing. feed: by the change data feed. Raises StreamChangesLost."""
     at: datetime | None = None
     changed: list[tuple[str, int]] = []
     fed: list[tuple[str, int]] = []
@@ -147,7 +147,7 @@ def read_version_change(path: str, version: int, position: StreamPosition, feed:
             fed.append(_file_and_size(action))
         elif kind in (("add", "remove") if feed else ("add",)) and action.get("dataChange"):
             changed.append(_file_and_size(action))
-    # Where a version has change files, the feed is these alone.
+    # If a version has change files, they alone are the feed.
     files = fed if feed and fed else changed
     left = files[position.taken :] if version == position.version and not position.snapshot else files
     if not left:
@@ -158,7 +158,7 @@ def read_version_change(path: str, version: int, position: StreamPosition, feed:
 
 
 def read_commit_actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
-    """The actions of a commit, each with its kind. Raises Lost."""
+    """Returns the actions of a commit, each with its kind. Raises StreamChangesLost."""
     try:
         text = (Path(path) / "_delta_log" / f"{version:020d}.json").read_text()
     except FileNotFoundError:

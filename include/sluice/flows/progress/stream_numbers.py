@@ -1,6 +1,6 @@
-"""What Spark counts of a flow's streams (StreamingQueryProgress), as few numbers: for the run ledger, `sluice why` and `sluice metrics`.
+"""Condenses what Spark counts of a flow's streams (StreamingQueryProgress) for the run ledger, `sluice why` and `sluice metrics`.
 
-No number is a cell's value: rows, seconds, bytes, and for how long the watermark is behind the clock.
+No number is a cell's value: they are rows, seconds, bytes, and how far the watermark lags behind the clock.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ STREAM_SECONDS = {
     "walCommit": "begin_seconds",
     "commitOffsets": "end_seconds",
 }
-"""Spark's name of a part of a batch, and ours. listing: what is new. begin, end: the checkpoint's files of the batch are written."""
+"""Spark's name of each part of a batch, and ours. listing: finding what is new. begin, end: writing the batch's checkpoint files."""
 _LATEST = ("state_rows", "state_bytes", "watermark_lag_seconds")
-"""What is so after the last batch; all else is summed."""
+"""Numbers that hold after the last batch; all others are summed."""
 _LARGEST = ("longest_batch_seconds",)
 
 
 def summarize_stream_progress(progress: Sequence[Mapping[str, Any]], batches: int) -> dict[str, float]:
-    """The numbers of a query that has ended. progress: of its batches, as Spark's JSON; it keeps the last 100. batches: how many it ran.
+    """Returns the numbers of a query that has ended.
 
-    batches, told_batches (of these Spark has told, where it is fewer), input_rows, seconds, longest_batch_seconds, those of STREAM_SECONDS;
-    of a stream with state state_rows, state_bytes (in memory), dropped_rows (too late for it), and watermark_lag_seconds: from the
-    watermark to the start of the last batch.
+    progress: its batches as Spark's JSON; Spark keeps the last 100. batches: how many it ran.
+
+    The numbers are batches, told_batches (those that Spark reported, if fewer), input_rows, seconds, longest_batch_seconds and those of
+    STREAM_SECONDS. A stream with state also has state_rows, state_bytes (in memory), dropped_rows (too late), and watermark_lag_seconds: from
+    the watermark to the start of the last batch.
     """
     ran = [one for one in progress if "addBatch" in one["durationMs"]]
     if not ran:
@@ -47,7 +49,7 @@ def summarize_stream_progress(progress: Sequence[Mapping[str, Any]], batches: in
 
 
 def join_stream_numbers(queries: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The numbers of a flow that ran several queries, in their order."""
+    """Joins the numbers of a flow that ran several queries, given in their order."""
     found: dict[str, float] = {}
     for query in queries:
         for name, number in query.items():
@@ -66,12 +68,12 @@ def _count_state(ran: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         "dropped_rows": float(sum(int(one.get("numRowsDroppedByWatermark", 0)) for batch in operators for one in batch)),
     }
     watermark = (ran[-1].get("eventTime") or {}).get("watermark")
-    if watermark and not watermark.startswith("1970-01-01"):  # there was none yet
+    if watermark and not watermark.startswith("1970-01-01"):  # there was no watermark yet
         lag = datetime.fromisoformat(ran[-1]["timestamp"]) - datetime.fromisoformat(watermark)
         found["watermark_lag_seconds"] = round(lag.total_seconds())
     return found
 
 
 def _round_numbers(numbers: Mapping[str, float]) -> dict[str, float]:
-    """To the hundredth, without what is nothing."""
+    """Rounds to hundredths and leaves out zeros."""
     return {name: found for name, number in numbers.items() if (found := round(number, 2))}

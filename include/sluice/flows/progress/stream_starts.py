@@ -1,8 +1,8 @@
-"""Whether a flow's stream is started, and at which version of a table a new one begins, so that it need not read the table as it is.
+"""Decides whether a flow's stream is started, and at which version of a table a new stream begins instead of reading the whole table.
 
-One that would take nothing, by its checkpoint and its inputs' logs, is not started. Without a version, Delta's source begins with the
-whole table, which Spark works out of the log in several jobs, and once more when the stream goes on after its first batch. With one, the
-source reads the commits from there on. Read without a JVM.
+A stream that would take nothing, by its checkpoint and its inputs' logs, is not started. Without a starting version, Delta's source
+begins with the whole table. Spark works that out of the log in several jobs, and again when the stream resumes after its first batch.
+With a version, the source reads only the commits from there on. Needs no JVM.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from sluice.lake import log
 from sluice.step_times import LOOKING, measure_step
 
 _MOST_COMMITS = 200
-"""Of more commits, reading each costs more than the table as it is."""
+"""With more commits than this, reading each of them costs more than reading the whole table."""
 _MOST_AGE = timedelta(days=10)
-"""A third of what each log is kept for at least. An older commit may be gone before a new stream has finished its second batch: until then
-Spark asks for it. And a stream that is behind, and has taken nothing for so long, is started: Spark asks for the commits of its last batch
-once more when it goes on."""
+"""A third of the shortest time that a log is kept. An older commit may be gone before a new stream has finished its second batch, and until
+then Spark asks for it. A stream that is behind and has taken nothing for this long is started as well, because Spark asks for the commits
+of its last batch again when it resumes."""
 _CHANGES_THE_TABLE = ("metaData", "protocol")
 
 
 def find_starts_with_all_rows(tables: Mapping[str, str]) -> dict[str, int]:
-    """By name, the version from which commits tell all rows of a table; those whose commits do not are left out. tables: their paths."""
+    """Returns, by name, the version from which commits hold all rows of a table. Other tables are left out. tables: paths by name."""
     return _leave_out_unknown((name, _find_start_with_all_rows(path)) for name, path in tables.items())
 
 
 def find_starts_at_latest_change(tables: Mapping[str, str], feed: bool) -> dict[str, int]:
-    """By name, the last version that changed rows of a table, for a flow whose first batch takes everything, whatever the stream says.
+    """Returns, by name, the last version that changed rows of a table, for a flow whose first batch takes everything in any case.
 
-    Tables of which none is found are left out. tables: their paths. feed: the change data feed is streamed.
+    Tables without such a version are left out. tables: paths by name. feed: whether the change data feed is streamed.
     """
     return _leave_out_unknown((name, _find_latest_change(path, feed)) for name, path in tables.items())
 
 
 def find_starts_past(tables: Mapping[str, str], followed: Mapping[str, int]) -> dict[str, int]:
-    """By name, the version after the last one that a flow has taken, for a stream of change feeds that goes on there.
+    """Returns, by name, the version after the last one that a flow has taken, so that a stream of change feeds begins there.
 
-    Where there is none yet, the stream begins with the last change, which the flow then takes a second time.
+    If that version does not exist yet, the stream begins with the last change, which the flow then takes a second time.
     """
     found = {}
     for name, path in tables.items():
@@ -75,7 +75,7 @@ def _find_latest_change(path: str, feed: bool) -> int | None:
             if change is not None:
                 there = all((Path(path) / file).exists() for file in change.files)
                 return version if there and not _is_old(path, version) else None
-            # The source compares the columns at its start with those of now.
+            # Delta's source compares the columns at its start with today's.
             if any(kind in _CHANGES_THE_TABLE for kind, _ in positions.read_commit_actions(path, version)):
                 return None
     except StreamChangesLost:
@@ -95,18 +95,18 @@ def _leave_out_unknown(found: Iterable[tuple[str, int | None]]) -> dict[str, int
 _MOST_VERSIONS = 200
 """A stream that is further behind is started, so that its position moves on.
 
-So is one that is ahead of its table: Spark says that the stream cannot go on."""
+So is a stream that is ahead of its table: Spark then reports that it cannot resume."""
 
 
 @dataclass(frozen=True)
 class _Standing:
-    """Where a stream goes on in each of its inputs, and when it finished its last batch, in seconds since 1970."""
+    """Where a stream resumes in each of its inputs, and when it finished its last batch, in seconds since 1970."""
 
     positions: Mapping[str, StreamPosition]
     finished: float
 
     def is_to_move_on(self, path: str, position: StreamPosition) -> bool:
-        """Whether the stream must be started whatever has come: to move on in time, or to say that it cannot."""
+        """Whether the stream must be started even if nothing came: to move on in time, or to report that it cannot."""
         latest = log.latest_table_version(path)
         if latest is None or not -1 <= latest - position.version < _MOST_VERSIONS:
             return True
@@ -115,7 +115,7 @@ class _Standing:
 
 @measure_step(LOOKING)
 def has_unread_rows_of_sources(checkpoint: str, name: str, table_id: str, path: str, sources: Collection[str]) -> bool:
-    """Whether a table of the delivery ledger, that a stream reads by this name, has rows of these sources that it has not taken."""
+    """Whether a table of the delivery ledger has rows of these sources that a stream, which reads it under this name, has not taken."""
     standing = _read_standing(checkpoint, {name: table_id})
     position = standing.positions.get(name)
     try:
@@ -135,15 +135,15 @@ def has_unread_changes(
     followed: Mapping[str, int] = MappingProxyType({}),
     known: Mapping[str, range] = MappingProxyType({}),
 ) -> bool:
-    """Whether tables, whose change data feeds a stream reads, have changed rows, columns or properties that its flow has not taken.
+    """Whether tables whose change data feeds a stream reads have changed rows, columns or properties that the flow has not taken.
 
-    identities, paths: of the tables, by name. followed: by name, the version up to which the flow came without its stream. known: by name,
-    versions whose rows do not count, because the flow knows of them already.
+    identities, paths: those of the tables, by name. followed: by name, the version up to which the flow came without its stream. known: by
+    name, versions whose rows do not count, because the flow knows them already.
     """
     standing = _read_standing(checkpoint, identities)
     reached = positions.move_past_followed(standing.positions, followed)
     if reached != standing.positions:
-        # Its stream would begin after what was followed, and not where it stopped: it need not move on in time.
+        # Its stream would begin after what was followed and not where it stopped, so it need not move on in time.
         standing = _Standing(reached, time.time())
     taken = standing.positions
     try:
@@ -158,7 +158,7 @@ def has_unread_changes(
 
 
 def _read_standing(checkpoint: str, identities: Mapping[str, str]) -> _Standing:
-    """No position of a stream that has a batch to finish, or in an input that it still reads as it was at first."""
+    """Returns where a stream stands. A stream with an unfinished batch has no position, nor has an input that is still read as a whole."""
     begun, done = (batches.list_batch_numbers(Path(checkpoint) / kind) for kind in ("offsets", "commits"))
     last = max(begun, default=None)
     if last is None or last not in done:

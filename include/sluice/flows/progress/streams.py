@@ -1,4 +1,4 @@
-"""Running a flow: a stream of names, triggered to take what is there now, a batch at a time, each in a session of its own."""
+"""Runs a flow: a stream of names that takes what is there now, batch by batch, each batch in a session of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ALL_FILES = 2**31 - 1
 USUAL_FILES = 1000
-"""How many files a batch takes at most: as many as there are, and as many as Delta's source takes by itself."""
+"""How many files a batch takes at most: all there are, or as many as Delta's source takes by default."""
 
 OnBatch = Callable[[Workspace, "DataFrame", int], None]
 
@@ -37,7 +37,7 @@ _CONTINUITY_ERRORS = (
     "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
     "FAILED_READ_FILE.FILE_NOT_EXIST",
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
-    # Of streams with state: a column that an input has now, and what is kept has not.
+    # For streams with state: an input has a column now that the kept rows do not have.
     "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
     "CANNOT_LOAD_STATE_STORE",
     "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
@@ -47,13 +47,13 @@ _CONTINUITY_ERRORS = (
 
 
 class ContinuityLost(SluiceError):
-    """The stream cannot go on from its checkpoint, now or ever; the flow must be rebased."""
+    """The stream can never resume from its checkpoint, so the flow must be rebased."""
 
 
 def stream_table(session: SparkSession, path: str, files: int, start: int | None = None, feed: bool = False) -> DataFrame:
-    """A table as a stream of its rows; with `feed`, of their changes. files: at most so many a batch.
+    """Returns a table as a stream of its rows, or with `feed` of their changes.
 
-    start: the version that it begins at (`Checkpoint.starts`); None: with the table as it is.
+    files: how many a batch takes at most. start: the version that the stream begins at (`Checkpoint.starts`), or None for the whole table.
     """
     reader = session.readStream.format("delta").option("maxFilesPerTrigger", files)
     if start is not None:
@@ -66,11 +66,11 @@ def stream_table(session: SparkSession, path: str, files: int, start: int | None
 def run_stream(
     workspace: Workspace, frame: DataFrame, checkpoint: Checkpoint, on_batch: OnBatch, output: str = "append"
 ) -> dict[str, Any] | None:
-    """Take everything that is there now, then end. Every read and write of a batch must go through the workspace it is given.
+    """Takes everything that is there now, then ends. Every read and write of a batch must go through the workspace that it is given.
 
-    output: of a query with state, its output mode. Returns Spark's progress of the last batch; None where there was none.
+    output: the output mode of a query with state. Returns Spark's progress of the last batch, or None if there was none.
 
-    Raises ContinuityLost where only a fresh checkpoint helps, and whatever on_batch raises.
+    Raises ContinuityLost if only a fresh checkpoint helps, and whatever on_batch raises.
     """
     raised: list[BaseException] = []
     times = step_times.current_step_times()
@@ -84,8 +84,8 @@ def run_stream(
                 on_batch(inside, rows, number)
             batches_done.advance()
         except BaseException as error:
-            # Raised again below, on this side. The JVM, which would log it with its frames, hears only that it happened; and of
-            # anything but an Exception it would not hear at all, and wait for ever.
+            # The error is raised again below, in Python. The JVM would log it with its frames, so it only hears that one happened. Of
+            # anything but an Exception it would not hear at all and would wait for ever.
             raised.append(error)
             raise RuntimeError("the batch failed") from None
 
@@ -93,14 +93,14 @@ def run_stream(
         frame.writeStream
         .queryName(f"{workspace.pipeline}.{checkpoint.flow}")
         .outputMode(output)
-        .foreachBatch(lambda rows, number: context.run(batch, rows, number))  # in a thread of the JVM's
+        .foreachBatch(lambda rows, number: context.run(batch, rows, number))  # in a thread of the JVM
         .option("checkpointLocation", checkpoint.path)
         .trigger(availableNow=True)
     )
     try:
         with step_times.measure_step(step_times.STREAMING), count_work("batches") as batches_done:
             context = copy_context()
-            query = writer.start()  # which reads the checkpoint, too
+            query = writer.start()  # this reads the checkpoint, too
             if times is not None:
                 times.job_tags.append(query.runId)
             query.awaitTermination()
@@ -117,9 +117,10 @@ def run_stream(
 
 
 def run_with_rebase(attempt: Callable[[str | None], None], anew: str | None) -> None:
-    """Run a flow of names, which may start anew whenever it cannot go on. attempt: takes the reason to start anew. anew: a first one.
+    """Runs a flow of names, which may start anew whenever it cannot resume.
 
-    What stops a stream that has just started anew is not its checkpoint, and is raised as it is.
+    attempt: runs the flow, given the reason to start anew or None. anew: a reason to start anew at once. If a stream fails that has just
+    started anew, its checkpoint is not the cause, and the error is raised as it is.
     """
     try:
         attempt(anew)
@@ -137,7 +138,7 @@ def stop_if_requested(workspace: Workspace) -> None:
 
 
 def _read_batch_progress(query: StreamingQuery) -> list[dict[str, Any]]:
-    """Of the last batches. A trigger that found nothing has a progress, too, which is of no batch."""
+    """Returns the progress of the last batches. A trigger that found nothing reports progress, too, but that belongs to no batch."""
     found: list[dict[str, Any]] = [json.loads(progress.json) for progress in query.recentProgress]
     return [progress for progress in found if "addBatch" in progress["durationMs"]]
 

@@ -1,4 +1,4 @@
-"""The rows that a table's flow sets aside: as they were delivered, as the transform made them, and the rules they failed."""
+"""The rows that a table's flow sets aside: as delivered, as the transform made them, and with the rules that they failed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 def quarantine_scope_rows(
     workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, scope: DeliveryScope, number: int
 ) -> None:
-    """Make the table's quarantine hold the rows of the scope that are to be quarantined, and nothing else of its deliveries.
+    """Makes the table's quarantine hold exactly the rows of the scope's deliveries that are to be quarantined.
 
-    rows: with verdicts. number: how many of them are to be quarantined. Where no rule quarantines any more, what such rules set aside
-    earlier is removed too.
+    rows: the rows with verdicts. number: how many of them are to be quarantined. If no rule quarantines any more, rows that such rules set
+    aside earlier are removed.
     """
     path = workspace.quarantine(table.name)
     bad = _select_quarantined_rows(table, rows)
@@ -49,7 +49,7 @@ def quarantine_scope_rows(
 def requarantine_rows(
     workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, origin: DataFrame, number: int
 ) -> None:
-    """Make the quarantine hold those of these rows that are to be quarantined, and nothing else of them and of the bronze rows `origin`."""
+    """Makes the quarantine hold those of these rows that are to be quarantined, and nothing else of them or of the bronze rows `origin`."""
     path = workspace.quarantine(table.name)
     before = log.read_table_state(path)
     if number or (before and before.files):
@@ -64,14 +64,14 @@ def requarantine_rows(
 def build_table_quarantine_rows(
     workspace: Workspace, table: AnyTable, source: Source, bad: DataFrame, deliveries: Sequence[int]
 ) -> DataFrame:
-    """Rows with a verdict as rows of the table's quarantine. deliveries: those that all the rows belong to."""
+    """Returns rows with a verdict as rows of the table's quarantine. deliveries: those that the rows belong to."""
     made = F.to_json(F.struct(*(F.col(f"`{name}`") for name in bad.columns if name not in verdicts.VERDICT)))
     subject = F.col(f"`{table.subject}`").cast("string") if table.subject else F.lit(None).cast("string")
     judged = bad.select(*PROVENANCE, F.col(verdicts.FAILED_RULES).alias("reasons"), made.alias("made"), subject.alias("own"))
     came = _read_rows_as_delivered(workspace, source, deliveries)
     joined = judged.join(came, list(PROVENANCE), "left")
     more = {"made": F.col("made"), "rules_version": F.lit(verdicts.expectations_version(table.expectations))}
-    # The record is of whom bronze says: where it is erased, this goes, too, whatever became of the subject in the transform.
+    # Bronze says whom the record is about. If that person is erased, this row goes too, whatever the transform did to the subject.
     return quarantine.make_quarantine_rows(joined, F.col("reasons"), F.to_json("came"), F.coalesce("of", "own"), **more)
 
 
@@ -80,10 +80,10 @@ def _select_quarantined_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
 
 
 def _read_rows_as_delivered(workspace: Workspace, source: Source, deliveries: Sequence[int]) -> DataFrame:
-    """Bronze of these deliveries: the provenance, `_file`, its columns as the struct `came`, and `of`, its subject."""
+    """Returns bronze's rows of these deliveries: the provenance, `_file`, their columns as the struct `came`, and their subject as `of`."""
     low, high = (min(deliveries), max(deliveries)) if deliveries else (0, 0)
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
-    # What did not fit into a column came, too.
+    # Values that did not fit into a column were delivered, too.
     own = [name for name in bronze.columns if not is_reserved_column(name) or name == "_rescued_data"]
     came = F.struct(*(F.col(f"`{name}`") for name in own)).alias("came")
     return bronze.select(*PROVENANCE, "_file", came, _subject_column(workspace.graph, source, bronze.columns).alias("of"))

@@ -1,8 +1,8 @@
-"""The silver flow: a table is the fold of the live deliveries of its source, one row a key.
+"""The silver flow: a table is the fold of its source's live deliveries, one row per key.
 
-It streams outcomes and reads bronze as it is now. New rows are merged in: the highest sequence wins, then the content, never arrival; so
-any order of deliveries gives the same table. A maximum cannot be taken back, so when deliveries stop counting (superseded, discarded), the
-keys whose present row came from one of them are folded again from bronze.
+It streams outcomes and reads bronze as it is now. New rows are merged in. The highest sequence wins, then the content, never the order of
+arrival, so any order of deliveries gives the same table. A maximum cannot be taken back: when deliveries stop counting (superseded or
+discarded), the keys whose present row came from one of them are folded again from bronze.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ if TYPE_CHECKING:
 
 
 MOST_KEPT_ROWS = 100_000
-"""So many rows are kept in memory between the passes over them. Of more, each pass reads the columns that it needs: the pass that counts
-verdicts needs few, and a copy of all of them took a quarter of a load of a million rows."""
+"""Up to this many rows are kept in memory between passes. With more, each pass reads the columns that it needs: the pass that counts verdicts
+needs few, and a copy of all columns took a quarter of a load of a million rows."""
 
 
 def run_silver_flow(workspace: Workspace, table: AnyTable, report: FlowReport, anew: str | None = None) -> None:
-    """Bring the table up to date. anew: a reason to fold everything again."""
+    """Brings the table up to date. anew: a reason to fold everything again."""
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
@@ -125,7 +125,7 @@ def fold_scope(
     flow: str,
     shape: TableShape | None = None,
 ) -> None:
-    """Fold a scope into the table: quarantine first, then one merge of the difference. shape: replace the table with this shape."""
+    """Folds a scope into the table: quarantine first, then one merge of the difference. shape: replaces the table by one of this shape."""
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
     workspace.note(flow, live or scope.dead)
     path = workspace.path(table.name)
@@ -166,11 +166,11 @@ def _merge_scope(
     limits: Limits,
     size: RowsSize,
 ) -> MergeCounts:
-    """Merge what the rows of a scope change. limits: the ranges that its accepted rows are in. size: of these."""
+    """Merges what the rows of a scope change. limits: the ranges that its accepted rows lie in. size: the size of these rows."""
     bounding = targets.choose_bounding_columns(table, target.schema)
     dead = F.col("_delivery").isin(list(scope.dead))
     ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
-    # By the log first, which takes no Spark job.
+    # The log is asked first, which needs no Spark job.
     path = workspace.path(table.name)
     held = log.find_values_in_file_ranges(path, "_delivery", scope.dead) if scope.dead else set()
     lost = target.where(dead)
@@ -178,7 +178,7 @@ def _merge_scope(
     if scope.everything:
         operations = plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
     elif not held or lost.isEmpty():
-        # Nothing goes: each operation is one of the rows that were made.
+        # No row is removed, so each operation is one of the rows that were made.
         new, old, at_most = select_winning_rows(table, good), target.where(limits_condition(limits)), size
         two_files = ~ours if table.key_in_one_file else F.lit(False)
         operations = plan_fold_operations(workspace, table, source, new, old, F.lit(False), two_files, retracting=False)
@@ -195,9 +195,9 @@ def _merge_scope(
 def merge_fold_operations(
     workspace: Workspace, table: AnyTable, operations: DataFrame, bounding: BoundingColumns, at_most: RowsSize | None = None
 ) -> MergeCounts:
-    """Apply the operations of a fold to its table. Of a change log the target's flow is handed the keys that were changed.
+    """Applies the operations of a fold to its table. If the table is a change log, hands the changed keys to the flow of its target.
 
-    Arguments and errors as of `apply_merge_operations`.
+    Arguments and errors are those of `apply_merge_operations`.
     """
     path = workspace.path(table.name)
     before = log.latest_table_version(path)
@@ -231,10 +231,10 @@ def plan_fold_operations(
     two_files: Column | None = None,
     retracting: bool = True,
 ) -> DataFrame:
-    """The operations that turn the table's rows `old` into the rows `new`, one row a key, for each row that differs.
+    """Returns the operations that turn the table's rows `old` into the rows `new`, one row per key, for each row that differs.
 
-    again: where the old row no longer counts, so that the new one replaces it or it goes; elsewhere the higher precedence wins. two_files:
-    where a row of another file is a conflict. retracting: whether `again` can be true for any row.
+    again: true if the old row no longer counts, so that it is replaced or removed; otherwise the higher precedence wins. two_files: true if a
+    row of another file is a conflict. retracting: whether `again` can be true for any row.
     """
     both = join_old_and_new(new, old, table.keys)
     content = [name for name in old.columns if name not in PROVENANCE]
@@ -249,7 +249,7 @@ def plan_fold_operations(
     )
     if retracting:
         both = _join_file_names(workspace, both, read_feeding_outcomes(workspace, source))
-        # An equal row of another file takes the place: the row must go when that file loses it, and is found by its delivery.
+        # An equal row of another file takes its place: the row must go when that file loses it, and it is found by its delivery.
         operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
     return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
@@ -266,7 +266,7 @@ def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[Deliv
 
 
 def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
-    """One row a key. Of equal rows, the one with the provenance that came first."""
+    """Returns one row per key. Of equal rows it takes the one whose provenance came first."""
     content = [name for name in rows.columns if name not in PROVENANCE]
     packed = rows.select(F.struct(*(F.col(f"`{name}`") for name in rows.columns)).alias("new"))
     keys = [F.col(f"new.`{key}`") for key in table.keys]
@@ -276,10 +276,10 @@ def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
 
 
 def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
-    """The order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
+    """Returns the order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
 
-    NULL fields are left out of the content: a column that comes later must not change the order of older rows. Of a change log the content
-    is part of the key: its rows of one key are equal.
+    NULL fields are left out of the content, because a column that comes later must not change the order of older rows. In a change log the
+    content is part of the key, so its rows of one key are equal.
     """
     equal = change_log.is_change_log(table)
     hashed = F.lit("") if equal else change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})

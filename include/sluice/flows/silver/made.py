@@ -1,8 +1,8 @@
-"""The rows of a silver table as today's code makes them from bronze, with provenance and verdicts.
+"""Makes the rows of a silver table from bronze with today's code, with provenance and verdicts.
 
-Transforms do not know of provenance: the analysed plan is rebuilt with the two provenance columns added to every projection. That works for
-exactly those operators that treat each row by itself, so the same walk refuses a transform in whose result the border between two
-micro-batches could show.
+Transforms do not know of provenance. The analysed plan is rebuilt with the two provenance columns added to every projection. That works
+for exactly those operators that treat each row by itself, so the same walk refuses a transform whose result could depend on where one
+micro-batch ends.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _WHAT = {
 
 
 def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
-    """The table's columns: those of its transform, and the provenance. None while a source without declared schema had no record."""
+    """Returns the columns of the table's transform, and the provenance. None while a source without a declared schema has had no record."""
     path = workspace.path(source.name)
     if not log.is_delta_table(path):
         return None
@@ -64,12 +64,12 @@ def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -
 
 
 def transform_source_rows(table: AnyTable, bronze: DataFrame) -> DataFrame:
-    """What the transform makes of records, each row with its provenance."""
+    """Applies the transform to records. Each row of the result has its provenance."""
     return replace_negative_zeros(carry_provenance(table(bronze), table.name))
 
 
 def check_table_columns(table: AnyTable, rows: DataFrame) -> StructType:
-    """The columns that the transform's rows have when they are stored. Raises DeclarationError where they are not those that are declared."""
+    """Returns the columns of the transform's rows as they are stored. Raises DeclarationError if they differ from those declared."""
     enforced.check_declared_schema(table, rows.schema)
     judged = verdicts.add_verdict_column(rows, ())
     stored = order_provenance_last(prepare_rows_for_storage(None, table, judged).drop(*verdicts.VERDICT).schema)
@@ -78,18 +78,18 @@ def check_table_columns(table: AnyTable, rows: DataFrame) -> StructType:
 
 
 def order_provenance_last(schema: StructType) -> StructType:
-    """The columns of a transform's result, with the provenance last."""
+    """Returns the columns of a transform's result with the provenance last."""
     return StructType([schema[n] for n in schema.names if n not in PROVENANCE] + [schema[n] for n in PROVENANCE])
 
 
 def make_judged_rows(
     workspace: Workspace, table: AnyTable, source: Source, live: Sequence[int], dated: Column | None = None
 ) -> DataFrame:
-    """The transform's rows of these deliveries, with verdicts. dated: a further condition on rows of bronze."""
+    """Returns the transform's rows of these deliveries, with verdicts. dated: a further condition on rows of bronze."""
     low, high = (min(live), max(live)) if live else (0, 0)
     everything = anonymised.bronze_rows_for_table(table, table_frames.read_table(workspace.session, workspace.path(source.name)))
     bronze = everything.where(F.col("_delivery").between(low, high))
-    # Row-local transforms let a choice of deliveries pass; made after, it does not stand in the plan that `carried` looks into.
+    # A row-local transform commutes with the choice of deliveries. Made after it, the choice is not in the plan that is rebuilt.
     made = transform_source_rows(table, bronze if dated is None else bronze.where(dated))
     rows = _select_deliveries(workspace, made, live)
     judged_rows = verdicts.add_verdict_column(rows.select(*order_provenance_last(rows.schema).names), table.expectations)
@@ -97,7 +97,7 @@ def make_judged_rows(
 
 
 def _select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[int]) -> DataFrame:
-    """Rows of these deliveries. A few numbers stand in the condition, which needs no Spark job; thousands would be slow to plan."""
+    """Selects rows of these deliveries. A few numbers stand in the condition, which needs no Spark job; thousands would be slow to plan."""
     if len(numbers) <= _FEW:
         return rows.where(F.col("_delivery").isin(list(numbers)))
     chosen = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
@@ -105,9 +105,9 @@ def _select_deliveries(workspace: Workspace, rows: DataFrame, numbers: Sequence[
 
 
 def prepare_rows_for_storage(settings: Settings | None, table: AnyTable, judged: DataFrame) -> DataFrame:
-    """Rows with a verdict as they are stored: personal columns treated, a change log in its shape. The verdict comes last.
+    """Returns rows with a verdict as they are stored: personal columns treated, a change log in its shape. The verdict comes last.
 
-    settings: None where only the columns matter.
+    settings: None if only the columns matter.
     """
     rows = treatments.apply_treatments(settings, judged, table.treatments, f"Table '{table.name}'")
     shaped = table.shape(rows) if table.shape else rows
@@ -115,12 +115,12 @@ def prepare_rows_for_storage(settings: Settings | None, table: AnyTable, judged:
 
 
 def select_accepted_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
-    """The rows that their verdicts accept, without the verdict."""
+    """Returns the rows that their verdicts accept, without the verdict."""
     return rows.where(verdicts.is_row_accepted(table.expectations)).drop(*verdicts.VERDICT)
 
 
 def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: Sequence[str] = ()) -> DataFrame:
-    """The rows whose key is among the keys; NULLs are equal to each other. by: columns to use instead of the table's keys."""
+    """Returns the rows whose key is among the keys; NULLs equal each other. by: columns to use instead of the table's keys."""
     names = by or table.keys
     condition = null_safe_equality([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
     wanted = keys.select(*(F.col(f"`{key}`") for key in names)).alias("wanted")
@@ -128,7 +128,7 @@ def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: S
 
 
 def check_key_in_one_file(table: AnyTable, good: DataFrame) -> None:
-    """Raises SluiceError where a key has rows of two deliveries: of each file one delivery counts, so the key came in two files."""
+    """Raises SluiceError if a key has rows of two deliveries. Only one delivery of each file counts, so the key came in two files."""
     if table.key_in_one_file:
         keys = [F.col(f"`{key}`") for key in table.keys]
         if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():
@@ -136,12 +136,12 @@ def check_key_in_one_file(table: AnyTable, good: DataFrame) -> None:
 
 
 def carry_provenance(frame: DataFrame, table: str, names: Sequence[str] = PROVENANCE) -> DataFrame:
-    """The transform's result with the provenance columns of the rows it was made from.
+    """Returns the transform's result with the provenance columns of the rows that it was made from.
 
-    Raises DeclarationError where the transform is not row-local or not deterministic.
+    Raises DeclarationError if the transform is not row-local or not deterministic.
     """
     jvm = plans.spark_jvm()
-    # What WITH names in a SQL text is put in its place; the analyser leaves that to the optimiser.
+    # Common table expressions (WITH) are inlined; the analyser leaves that to the optimiser.
     inlined = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
     plan = _rebuild_plan(inlined.apply(plans.analyzed_plan(frame)), table, names)
     return DataFrame(
@@ -176,7 +176,7 @@ def _rebuild_plan(plan: Any, table: str, names: Sequence[str]) -> Any:
 
 
 def _check_plan_leaf(plan: Any, table: str, names: Sequence[str]) -> None:
-    """Raises DeclarationError for rows that come from no record, as those of `VALUES` or `range`: no delivery could take them back."""
+    """Raises DeclarationError for rows that come from no record, such as those of `VALUES` or `range`: no delivery could take them back."""
     missing = set(names) - {item.name() for item in plans.plan_output(plan)}
     if missing:
         raise DeclarationError(
@@ -198,6 +198,6 @@ def _check_plan_expressions(plan: Any, table: str) -> None:
 
 
 def replace_negative_zeros(frame: DataFrame) -> DataFrame:
-    """The frame with 0.0 for -0.0: Spark holds them equal, but their texts differ, and ties are decided by text."""
+    """Replaces -0.0 by 0.0. Spark holds them equal, but their texts differ, and ties are decided by text."""
     floating = [field.name for field in frame.schema if isinstance(field.dataType, DoubleType | FloatType)]
     return frame.withColumns({name: F.col(f"`{name}`") + F.lit(0.0).cast(frame.schema[name].dataType) for name in floating})

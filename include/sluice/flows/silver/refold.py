@@ -1,6 +1,6 @@
-"""Replay in silver: the keys that an interval's rows touch, before or after, are folded again from bronze with today's code.
+"""Replay in silver: folds again, from bronze with today's code, the keys that an interval's rows had or have now.
 
-It runs beside the flow's checkpoint: what the stream brings later equals what is there, and changes nothing.
+It leaves the flow's checkpoint alone: what the stream brings later equals what is there and changes nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Completes = Callable[[Interval | None], bool]
-"""Of the time that all records lie in, if that is known: whether the replay leaves nothing that earlier code made."""
+"""Given the interval that all records lie in, if it is known, tells whether the replay leaves no row that earlier code made."""
 
 
 def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, report: FlowReport, completes: Completes) -> None:
-    """Fold the interval's keys again. completes: says whether afterwards no row of the table was made by earlier code."""
+    """Folds the interval's keys again. completes: tells whether afterwards no row of the table was made by earlier code."""
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
@@ -63,7 +63,7 @@ def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, r
 
 
 def refold_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report: FlowReport) -> None:
-    """Fold again the keys that rows of bronze had or have now. origin: _delivery and _row of each."""
+    """Folds again the keys that rows of bronze had or have now. origin: _delivery and _row of these rows."""
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
@@ -100,7 +100,7 @@ def _refold_keys(
 
 
 def _read_interval_rows(workspace: Workspace, source: Source, interval: Interval) -> DataFrame:
-    """_delivery and _row of the interval's rows in bronze, of deliveries that count and of those that do not."""
+    """Returns _delivery and _row of the interval's rows in bronze, whether or not their deliveries count."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     dated = _interval_condition(source, interval)
     if dated is None:
@@ -117,7 +117,7 @@ def _read_interval_rows(workspace: Workspace, source: Source, interval: Interval
 
 
 def _read_record_extent(workspace: Workspace, source: Source) -> Interval | None:
-    """The span of time that all records of the source lie in, where records have dates; None too where one has no date."""
+    """Returns the interval that all records of the source lie in. None if records have no dates, or if one record has none."""
     if source.dated_by is None:
         return None
     at = F.expr(source.dated_by).cast("timestamp")
@@ -129,7 +129,7 @@ def _read_record_extent(workspace: Workspace, source: Source) -> Interval | None
 
 
 def _interval_condition(source: Source, interval: Interval) -> Column | None:
-    """The condition that a record belongs to the interval, where records have dates of their own."""
+    """Returns the condition that a record belongs to the interval, or None if records have no dates of their own."""
     if source.dated_by is None:
         return None
     at = F.expr(source.dated_by).cast("timestamp")
@@ -144,9 +144,9 @@ def _find_replayed_keys(
     dated: Column | None = None,
     some: bool = False,
 ) -> DataFrame:
-    """The keys (`replayed_by`) that the rows had until now, in the table or in its quarantine, and those that today's code gives them.
+    """Returns the keys (`replayed_by`) that the rows had until now, in the table or its quarantine, and those that today's code gives them.
 
-    dated: the condition that selects the rows, where records have dates of their own. some: they are not whole deliveries.
+    dated: the condition that selects the rows if records have dates of their own. some: whether the rows are not whole deliveries.
     """
     names = [F.col(f"`{key}`") for key in table.replayed_by]
     target = table_frames.read_table(workspace.session, workspace.path(table.name))

@@ -1,4 +1,4 @@
-"""The scope of a batch of the silver flow: which deliveries of the files that it names count now, and which do not."""
+"""The scope of a batch of the silver flow: which deliveries of the files that it names count now and which do not."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class DeliveryScope:
-    """What a batch folds. fresh: deliveries whose rows are new and count. dead: deliveries of the same files that do not count.
+    """What a batch folds.
 
-    everything: fold all live deliveries, and remove every row that none of them gives.
+    fresh: deliveries whose rows are new and count. dead: deliveries of the same files that do not count. everything: all live deliveries are
+    folded, and every row that none of them gives is removed.
     """
 
     fresh: tuple[int, ...] = ()
@@ -27,9 +28,9 @@ class DeliveryScope:
 
 
 def find_batch_scope(workspace: Workspace, source: Source, rows: DataFrame) -> DeliveryScope:
-    """What the outcomes of a batch touch: which deliveries of their files count now, and which do not.
+    """Returns what the outcomes of a batch touch: which deliveries of their files count now and which do not.
 
-    source: the source that the bronze table is named after; the batch may be of any source that feeds it.
+    source: the source that the bronze table is named after. The batch may hold outcomes of any source that feeds the table.
     """
     touched = rows.select("delivery", "source", "file", "state").collect()
     scopes = [
@@ -48,16 +49,16 @@ def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]
     of_files = [outcome for outcome in ledger.read_source_outcomes(workspace.outcomes, source.name) if outcome.file in files]
     live = ledger.select_live_deliveries(of_files, source.redelivery == "replace")
     with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
-    # A discarded delivery lets an earlier one of its file count again.
+    # If a delivery was discarded, an earlier one of its file counts again.
     discarded = any(state == ledger.DISCARDED for _, _, state in touched)
     fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
     return DeliveryScope(tuple(fresh), tuple(sorted(with_rows - live)))
 
 
 def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[ledger.DeliveryOutcome]:
-    """The outcome of each delivery that feeds a source's bronze table. Two sources may have files of one name; here these differ.
+    """Returns the outcome of each delivery that feeds a source's bronze table. Files of two sources with the same name are kept apart.
 
-    Read without Spark, whose jobs would take longer than the reading.
+    Reads without Spark, whose jobs would take longer than the reading.
     """
     return [
         replace(outcome, file=f"{one.name}/{outcome.file}")
@@ -67,7 +68,7 @@ def read_feeding_outcomes(workspace: Workspace, source: Source) -> list[ledger.D
 
 
 def count_delivery_rows(workspace: Workspace, source: Source, deliveries: Iterable[int]) -> int | None:
-    """How many rows bronze has of these deliveries, by their outcomes; None where one was not counted."""
+    """Returns how many rows bronze has of these deliveries, by their outcomes. None if one was not counted."""
     numbers = set(deliveries)
     counts = {one.delivery: one.rows for one in read_feeding_outcomes(workspace, source) if one.delivery in numbers}
     known = [counts.get(number) for number in numbers]
@@ -75,12 +76,12 @@ def count_delivery_rows(workspace: Workspace, source: Source, deliveries: Iterab
 
 
 def feeding_sources(workspace: Workspace, source: Source) -> tuple[Source, ...]:
-    """The sources whose records are in a source's bronze table."""
+    """Returns the sources whose records are in a source's bronze table."""
     return workspace.graph.feeding(source.name)
 
 
 def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterable[int] | None = None) -> list[int]:
-    """The deliveries that count now and have rows: of the files of the given deliveries, or of all files."""
+    """Returns the deliveries that count now and have rows: those of the given deliveries' files, or of all files."""
     numbers = None if of_files_with is None else set(of_files_with)
     found: set[int] = set()
     for one in feeding_sources(workspace, source):
