@@ -1,1 +1,1 @@
-"""How each kind of table is kept up to date, as a triggered stream of names."""
+"""Keeps each kind of table up to date, as a triggered stream of names."""

@@ -1,11 +1,11 @@
-"""Which columns of its inputs each column of a table comes from, by Spark's analysed plan of the declared transform. No data is read.
+"""Finds the input columns that each column of a table comes from, by Spark's analysed plan of the declared transform. Reads no data.
 
-The plan is walked from the inputs up. Each column that a node gives is known by Spark's identity for it, with the inputs' columns that its
-value comes from (identity, transformation, aggregation). Beside that, each node may choose, match or group rows by columns (filter, join,
-group by): these count for every column above it, and are kept once for the table. A node that Sluice does not know, such as a function over
-whole groups of rows in Python, counts as one of which each column may come from all that it is given.
+The plan is walked from the inputs up. Each column of a node is known by Spark's identity for it, with the input columns that its value
+comes from (identity, transformation, aggregation). A node may also choose, match or group rows by columns (filter, join, group by). These
+count for every column above it and are kept once for the table. If Sluice does not know a node, such as a Python function over whole groups
+of rows, each of its columns may come from everything that it is given.
 
-A frame of a table's own personal columns is treated before it is stored; such a column says so.
+Personal columns are treated before they are stored; such a column says so.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 Leaves = Mapping[str, "DataFrame"]
 _SUBQUERY_VALUES = ("ScalarSubquery", "LateralSubquery")
 _Sources = dict[tuple[str, str], str]
-"""By table and column, in which way it counts."""
+"""By table and column, how the column counts."""
 
 
 def trace_table_columns(
     session: SparkSession, declared: Dataset[Any] | View[Any], inputs: Mapping[str, StructType], mark: str
 ) -> TableOrigins:
-    """The columns that a table stores, each with its origins. inputs: by name, their columns. mark: kept with what is found.
+    """Returns the columns that a table stores, each with its origins. inputs: their columns by name. mark: is kept with the result.
 
     Reads no data and starts no Spark job. Raises what the transform raises.
     """
@@ -79,26 +79,26 @@ def trace_table_columns(
 
 
 def preview_table_rows(table: Table[Any], leaves: Leaves) -> DataFrame:
-    """A frame of the table's rows as they are stored."""
-    # Without what only spells a number otherwise, as the one -0.0: the column is its input's all the same.
+    """Returns a frame of the table's rows as they are stored."""
+    # Without the step that only writes -0.0 as 0.0: the column still comes from its input unchanged.
     rows = made.carry_provenance(table(leaves[table.reads[0]]), table.name)
     return made.prepare_rows_for_storage(None, table, verdicts.add_verdict_column(rows, ())).drop(*verdicts.VERDICT)
 
 
 def preview_stream_rows(stream: Windowed[Any], leaves: Leaves) -> DataFrame:
-    """The same of a stream. Its plan over tables has the columns of the one over streams."""
+    """Returns a frame of a stream's rows. Its plan over tables has the same columns as the one over streams."""
     given = (with_input_watermark(stream, name, _without_provenance(leaves[name])) for name in stream.reads)
     return apply_treatments(None, stream(*given), stream.treatments, f"Stream '{stream.name}'")
 
 
 def preview_view_rows(view: MaterializedView[Any], leaves: Leaves) -> DataFrame:
-    """The same of a materialised view."""
+    """Returns a frame of a materialised view's rows."""
     rows = view(*(_without_provenance(leaves[name]) for name in view.reads))
     return apply_treatments(None, rows, view.treatments, f"View '{view.name}'")
 
 
 def preview_computed_rows(view: View[Any], leaves: Leaves) -> DataFrame:
-    """What a computed view gives to whoever reads it."""
+    """Returns what a reader of a computed view gets."""
     return view(*(_without_provenance(leaves[name]) for name in view.reads))
 
 
@@ -112,7 +112,7 @@ def _sort_origins(sources: _Sources) -> tuple[Origin, ...]:
 
 @dataclass
 class _PlanWalk:
-    """One walk through a plan. names: the inputs, by the id of their rows. columns: by identity, where each comes from, as far as it went."""
+    """One walk through a plan. names: the inputs by the id of their rows. columns: by identity, the origins found so far."""
 
     names: Mapping[int, str]
     columns: dict[int, _Sources] = field(default_factory=dict)
@@ -122,7 +122,7 @@ class _PlanWalk:
         self._patterns = plans.spark_jvm().org.apache.spark.sql.catalyst.trees.TreePattern
 
     def trace_node(self, plan: Any) -> None:
-        """Take in a node and all that is below it."""
+        """Takes in a node and everything below it."""
         children = plans.plan_children(plan)
         for child in children:
             self.trace_node(child)
@@ -135,7 +135,7 @@ class _PlanWalk:
         self._take_unknown_output(plan, children)
 
     def define_columns(self, named: Iterable[Any]) -> None:
-        """Take in named expressions, which a node gives as its columns."""
+        """Takes in named expressions, which a node returns as its columns."""
         for one in named:
             number = plans.expression_id(one)
             if one.nodeName() != "AttributeReference":
@@ -144,12 +144,12 @@ class _PlanWalk:
                 self.columns.setdefault(number, {})
 
     def choose_rows_by(self, way: str, expressions: Iterable[Any]) -> None:
-        """Take in what decides which rows there are."""
+        """Takes in expressions that decide which rows there are."""
         for one in expressions:
             self.rows_by |= {(table, column, way) for table, column in self.find_sources(one)}
 
     def find_sources(self, expression: Any) -> _Sources:
-        """The inputs' columns that an expression is made of."""
+        """Returns the input columns that an expression is made of."""
         found: _Sources = {}
         way = self._find_way(expression)
         for attribute in plans.scala_to_list(expression.references().toSeq()):
@@ -169,7 +169,7 @@ class _PlanWalk:
         return AGGREGATION if expression.containsPattern(self._patterns.AGGREGATE_EXPRESSION()) else TRANSFORMATION
 
     def _take_unknown_output(self, plan: Any, children: list[Any]) -> None:
-        """Of columns that nothing has told yet: those of an input come from it, all others from whatever the node is given."""
+        """Takes in columns that no rule has explained: those of an input come from it, all others from everything that the node is given."""
         unknown = [one for one in plans.plan_output(plan) if plans.expression_id(one) not in self.columns]
         if not unknown:
             return
@@ -183,7 +183,7 @@ class _PlanWalk:
 
 
 def _merge_sources(found: _Sources, more: _Sources, way: str) -> None:
-    """Add sources, of which an expression is made in some way."""
+    """Adds sources that an expression is made of in some way."""
     for source, before in more.items():
         found[source] = max(found.get(source, IDENTITY), before, way, key=DIRECT.index)
 
@@ -209,7 +209,7 @@ def _trace_aggregate(walk: _PlanWalk, plan: Any) -> None:
 def _trace_window(walk: _PlanWalk, plan: Any) -> None:
     walk.choose_rows_by(WINDOW, [*plans.scala_to_list(plan.partitionSpec()), *plans.scala_to_list(plan.orderSpec())])
     for one in plans.scala_to_list(plan.windowExpressions()):
-        # The function alone: what the window is over decides which rows it sees, and is told above.
+        # Only the function: the window's own columns decide which rows it sees, and are taken in above.
         sources = walk.find_sources(one.child().windowFunction())
         walk.columns[plans.expression_id(one)] = dict.fromkeys(sources, AGGREGATION)
 
@@ -233,7 +233,7 @@ def _trace_generate(walk: _PlanWalk, plan: Any) -> None:
 
 
 def _trace_by_position(walk: _PlanWalk, plan: Any) -> None:
-    """Of a union: each column comes from those of its place in all parts."""
+    """Takes in a union: each column comes from the columns at its position in all parts."""
     for number, one in enumerate(plans.plan_output(plan)):
         found: _Sources = {}
         for child in plans.plan_children(plan):
@@ -243,13 +243,13 @@ def _trace_by_position(walk: _PlanWalk, plan: Any) -> None:
 
 
 def _trace_set_difference(walk: _PlanWalk, plan: Any) -> None:
-    """Of INTERSECT and EXCEPT: values come from the left, and what is right decides which rows stay."""
+    """Takes in INTERSECT and EXCEPT: values come from the left side, and the right side decides which rows stay."""
     for child in plans.plan_children(plan):
         walk.choose_rows_by(FILTER, plans.plan_output(child))
 
 
 def _trace_expand(walk: _PlanWalk, plan: Any) -> None:
-    """Of ROLLUP, CUBE and GROUPING SETS: each column comes from those of its place in all projections."""
+    """Takes in ROLLUP, CUBE and GROUPING SETS: each column comes from the columns at its position in all projections."""
     projections = [plans.scala_to_list(one) for one in plans.scala_to_list(plan.projections())]
     for number, one in enumerate(plans.plan_output(plan)):
         found: _Sources = {}
@@ -276,4 +276,4 @@ _NODES: Mapping[str, Callable[[_PlanWalk, Any], None]] = {
     "Except": _trace_set_difference,
     "Expand": _trace_expand,
 }
-"""What a node says of its columns and rows. Any other passes columns on, or makes them of all that it is given."""
+"""What each kind of node says about its columns and rows. Any other passes columns on, or makes them from everything that it is given."""

@@ -1,6 +1,6 @@
-"""Spark's query plans, walked from Python, for all flows. No data is read. Only classic PySpark gives plans.
+"""Walks Spark's query plans from Python, for all flows. Reads no data. Only classic PySpark gives access to plans.
 
-Rows are made more than once, by a replay, a recompute, a comparison: plans say whether they come out the same.
+A replay, a recompute or a comparison makes rows a second time: plans say whether the rows come out the same.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DELAY = "spark.watermarkDelayMs"
-"""What Spark notes of a column that a watermark is of, and of the windows that are made of it."""
+"""The marks that Spark puts on a column with a watermark, and on the windows made from it."""
 
 _WINDOWS = ("spark.timeWindow", "spark.sessionWindow")
 _NAMED = ("AttributeReference", "GetStructField")
 
 
 def walk_plan_nodes(plan: Any) -> Iterator[Any]:
-    """A plan and all that is below it."""
+    """Yields a plan's node and all nodes below it."""
     yield plan
     for child in plan_children(plan):
         yield from walk_plan_nodes(child)
 
 
 def walk_plan_with_subqueries(plan: Any) -> Iterator[Any]:
-    """The same, and what its subqueries are made of."""
+    """Yields the same nodes and those of its subqueries."""
     for node in walk_plan_nodes(plan):
         yield node
         for subquery in scala_to_list(node.subqueries()):
@@ -36,17 +36,17 @@ def walk_plan_with_subqueries(plan: Any) -> Iterator[Any]:
 
 
 def plan_children(plan: Any) -> list[Any]:
-    """What a node is made of."""
+    """Returns a node's children."""
     return scala_to_list(plan.children())
 
 
 def scala_to_list(found: Any) -> list[Any]:
-    """A Scala sequence."""
+    """Returns a Scala sequence as a list."""
     return [found.apply(position) for position in range(found.size())]
 
 
 def list_to_scala(like: Any, items: list[Any]) -> Any:
-    """A Scala sequence of these. like: any other, since Python cannot begin one."""
+    """Returns the items as a Scala sequence. like: any Scala sequence, because Python cannot create one."""
     found = like.take(0)
     for item in items:
         found = found.appended(item)
@@ -54,69 +54,69 @@ def list_to_scala(like: Any, items: list[Any]) -> Any:
 
 
 def plan_output(plan: Any) -> list[Any]:
-    """The columns that a node gives."""
+    """Returns the columns of a node."""
     return scala_to_list(plan.output())
 
 
 def find_output_column(plan: Any, column: str) -> Any | None:
-    """The column of this name; None where the plan gives none."""
+    """Returns the column of this name, or None if the plan has none."""
     return next((one for one in plan_output(plan) if one.name() == column), None)
 
 
 def expression_id(attribute: Any) -> int:
-    """What tells a column from all others of that name."""
+    """Returns the id that distinguishes a column from all others of its name."""
     return int(attribute.exprId().id())
 
 
 def is_watermarked(expression: Any) -> bool:
-    """Whether Spark takes a key for the instant, or the window, that a watermark ends."""
+    """Whether Spark sees a key as the instant, or the window, that a watermark ends."""
     return expression.nodeName() in _NAMED and bool(expression.metadata().contains(DELAY))
 
 
 def is_window_column(expression: Any) -> bool:
-    """Whether a column is what `window` or `session_window` made. Any other STRUCT is none."""
+    """Whether `window` or `session_window` made a column. No other STRUCT is a window."""
     return expression.nodeName() == "AttributeReference" and any(expression.metadata().contains(mark) for mark in _WINDOWS)
 
 
 def analyzed_plan(frame: DataFrame) -> Any:
-    """The plan as it was written, columns resolved."""
+    """Returns the plan as it was written, with its columns resolved."""
     return frame._jdf.queryExecution().analyzed()
 
 
 def optimized_plan(frame: DataFrame) -> Any:
-    """The optimised plan, of a stream as well, for which a query execution refuses it."""
+    """Returns the optimised plan. Works for a stream, too, for which a query execution refuses to give it."""
     return optimize_plan(frame.sparkSession, analyzed_plan(frame))
 
 
 def optimize_plan(session: SparkSession, plan: Any) -> Any:
-    """What the optimiser makes of an analysed plan."""
+    """Optimises an analysed plan."""
     inner: Any = session._jsparkSession
     return inner.sessionState().optimizer().execute(plan)
 
 
 def select_plan_columns(session: SparkSession, plan: Any, wanted: Mapping[str, int]) -> DataFrame:
-    """Columns that a part of a plan over tables gives: their identities, by the names that they are to have."""
+    """Returns a frame of some columns of a part of a plan over tables. columns: their identities, by the names that they get."""
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
     rows = DataFrame(spark_jvm().org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan), session)
-    # By position: two of a plan's columns may have one name.
+    # Selected by position: two of a plan's columns may have the same name.
     position = {expression_id(one): number for number, one in enumerate(plan_output(plan))}
     numbered = rows.toDF(*(f"_{number}" for number in range(len(rows.columns))))
     return numbered.select(*(F.col(f"_{position[column]}").alias(name) for name, column in wanted.items()))
 
 
 def spark_jvm() -> Any:
-    """Spark's JVM."""
+    """Returns Spark's JVM."""
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context._jvm  # type: ignore[union-attr]
 
 
 def find_unrepeatable_call(expression: Any) -> str | None:
-    """What an expression of the JVM asks that is another thing each time, in words; None where nothing is.
+    """Describes the part of a JVM expression that gives another result each time. Returns None if there is no such part.
 
-    An aggregate that depends on the order of its rows, such as a list, is taken as it is: most are sorted afterwards.
+    An aggregate that depends on the order of its rows, such as a list, is accepted: most are sorted afterwards.
     """
     clock = CLOCK.search(str(expression.toString()))
     if clock:
@@ -125,7 +125,7 @@ def find_unrepeatable_call(expression: Any) -> str | None:
 
 
 def _is_random(expression: Any) -> bool:
-    """Whether chance is in it, beside aggregates that count as such only for their order."""
+    """Whether an expression is random. Aggregates that count as random only because of their order do not count."""
     if expression.deterministic():
         return False
     below = plan_children(expression)

@@ -1,1 +1,1 @@
-"""A table once more: as a clone, as a release, or itself as it was; never with those who were erased."""
+"""Copies of tables: clones, releases, and a table as it was. None of them ever holds erased people."""

@@ -1,4 +1,4 @@
-"""One table into a clone: a copy without personal columns, with stand-ins for those that tables are joined by; or a shallow clone."""
+"""Copies one table into a clone without personal columns, with stand-ins for those that tables are joined by; or makes a shallow clone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PSEUDONYM_KEYS = "sluice.pseudonymKeys"
 
 @dataclass(frozen=True)
 class CloneRequest:
-    """A version of a table, and where its clone goes. joining: personal columns of these names get stand-ins, others stay behind."""
+    """A version of a table, and where its clone goes. joining: personal columns of these names get stand-ins; others are left out."""
 
     source: str
     version: int
@@ -42,14 +42,14 @@ class CloneRequest:
 
 @dataclass(frozen=True)
 class ClonedColumns:
-    """What of a table's columns is not as it was."""
+    """Which of a table's columns differ in the clone."""
 
     left_out: list[str]
     stand_ins: list[str]
 
 
 def find_column_without_stand_in(path: str, names: Sequence[str]) -> str:
-    """Of these columns of a table, one of a type that there are no stand-ins of, with its type; "" where all are fine."""
+    """Returns the name and type of one of these columns whose type has no stand-ins, or "" if all have."""
     kinds = versions.read_version_columns(path)
     return next(
         (f"'{name}' ({kinds[name]})" for name in names if _logged_type_name(kinds.get(name, "")) not in pseudonyms.TYPES), ""
@@ -57,7 +57,7 @@ def find_column_without_stand_in(path: str, names: Sequence[str]) -> str:
 
 
 def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes, report: FlowReport) -> ClonedColumns:
-    """Copy a table's rows without those of erased people. key: of the stand-ins, the same for all tables of a clone."""
+    """Copies a table's rows without those of erased people. key: makes the stand-ins; the same for all tables of a clone."""
     session = workspace.session
     evaluation.choose_evaluation_settings(session, [asked.source])
     rows = session.read.format("delta").option("versionAsOf", asked.version).load(asked.source)
@@ -79,7 +79,7 @@ def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes,
 
 
 def create_shallow_clone(workspace: Workspace, asked: CloneRequest, report: FlowReport) -> ClonedColumns:
-    """Let a table of its own reference the files of another as they are, with everything in them."""
+    """Makes a new table that references the files of another as they are, with everything in them."""
     workspace.session.sql(
         f"CREATE TABLE delta.`{asked.target}` SHALLOW CLONE delta.`{asked.source}` VERSION AS OF {asked.version}"
     )
@@ -91,8 +91,8 @@ def create_shallow_clone(workspace: Workspace, asked: CloneRequest, report: Flow
 
 
 def _plan_cloned_columns(schema: StructType, asked: CloneRequest) -> ClonedColumns:
-    """What becomes of the personal columns."""
-    # To Spark, upper and lower case are one.
+    """Decides what becomes of the personal columns."""
+    # Spark does not distinguish upper and lower case.
     private, joining = ({name.lower() for name in of} for of in (asked.private, asked.joining))
     personal = [field for field in schema if field.name.lower() in private]
     kept_ones = [f.name for f in personal if f.name.lower() in joining and f.dataType.typeName() in pseudonyms.TYPES]
@@ -100,7 +100,7 @@ def _plan_cloned_columns(schema: StructType, asked: CloneRequest) -> ClonedColum
 
 
 def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: StructType, made: ClonedColumns) -> None:
-    """A table as the source is: its properties, comments, constraints and partitions, but for those of what is not as it was."""
+    """Creates a table with the source's properties, comments, constraints and partitions, except those of columns that differ."""
     properties = log.read_table_properties(asked.source)
     lost = {*made.left_out, *made.stand_ins}
     checks = {name for name, text in properties.items() if name.startswith(CONSTRAINT) and _is_column_mentioned(text, lost)}
@@ -127,7 +127,7 @@ def _is_column_mentioned(condition: str, columns: set[str]) -> bool:
 
 
 def _check_distinct_stand_ins(rows: DataFrame, final: DataFrame, names: Sequence[str]) -> None:
-    """Raises SluiceError where two values of an INT got one stand-in; wider types have room for all."""
+    """Raises SluiceError if two values of an INT got one stand-in. Wider types have room for all."""
     small = [name for name in names if rows.schema[name].dataType.typeName() == "integer"]
     if not small:
         return
@@ -151,6 +151,6 @@ def _describe_cloned_columns(made: ClonedColumns) -> str:
 
 
 def _logged_type_name(text: str) -> str:
-    """A type as the log calls it: PrimitiveType("long") is long."""
+    """Returns a type's name as in the log: PrimitiveType("long") is long."""
     found = re.fullmatch(r'PrimitiveType\("(\w+)"\)', text)
     return found.group(1) if found else text

@@ -1,7 +1,7 @@
-"""One table into a release: without what is personal, with a pseudonym of the release's own for whom its rows are about.
+"""Writes one table into a release: without personal columns, with the release's own pseudonym for the person that a row is about.
 
-A pseudonym is made of the one that the suppression list knows a person by. So an erasure finds the person's rows in every release, and nobody's
-identifier has to be kept for it; and two releases cannot be joined by person.
+The pseudonym is made from the one under which the suppression list knows a person. So an erasure finds the person's rows in every release
+without keeping anybody's identifier, and two releases cannot be joined by person.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KNOWN, _MADE = "_known_by", "_pseudonym"
 
 @dataclass(frozen=True)
 class ReleasedColumns:
-    """What becomes of a table's columns. pseudonyms: by column the domain of its identifiers. left_out: those that are not released."""
+    """What becomes of a table's columns. pseudonyms: by column, the domain of its identifiers. left_out: columns that are not released."""
 
     pseudonyms: dict[str, str]
     shown: tuple[str, ...]
@@ -40,7 +40,7 @@ class ReleasedColumns:
 
 
 def plan_released_columns(graph: Graph, dataset: Dataset[Any], names: list[str]) -> ReleasedColumns:
-    """What would become of a table with these columns. Raises UsageError where it cannot be released."""
+    """Returns what would become of a table with these columns. Raises UsageError if it cannot be released."""
     owner, whose = f"'{graph.pipeline.name}.{dataset.name}'", subjects.find_table_subjects(graph, dataset, names)
     small = dataset.at_least
     if dataset.restricted or dataset.serves:
@@ -58,7 +58,7 @@ def plan_released_columns(graph: Graph, dataset: Dataset[Any], names: list[str])
 
 
 def release_table(workspace: Workspace, dataset: Dataset[Any], into: Release) -> dict[str, Any]:
-    """Write a table's rows of now, but those of erased people. Returns what the release says of it."""
+    """Writes a table's current rows without those of erased people. Returns what the release says about the table."""
     path = workspace.path(dataset.name)
     version = log.latest_table_version(path)
     rows = restoration.drop_rows_of_erased(workspace, dataset, table_frames.read_table(workspace.session, path, version))
@@ -80,9 +80,10 @@ def release_table(workspace: Workspace, dataset: Dataset[Any], into: Release) ->
 
 
 def erase_from_release(workspace: Workspace, of: Release, table: str, written: Collection[tuple[str, str]] = ()) -> int:
-    """Take everybody who is on the suppression list out of a table of a release. Returns how many rows went.
+    """Removes everybody on the suppression list from a table of a release. Returns how many rows were removed.
 
-    written: pseudonyms, by domain, of identifiers as they are written: a release of before their form was declared is made of these.
+    written: by domain, pseudonyms of identifiers in the form in which they were delivered: releases from before their form was declared use
+    these.
     """
     path = str(of.folder / table)
     rows = table_frames.read_table(workspace.session, path)
@@ -115,13 +116,13 @@ def _with_release_pseudonym(workspace: Workspace, rows: DataFrame, identifier: C
 
 
 def _replace_by_release_pseudonym(workspace: Workspace, known: DataFrame, into: Release) -> DataFrame:
-    """The frame with the release's own pseudonym in the place of that of the suppression list."""
+    """Replaces the suppression list's pseudonym by the release's own."""
     key = secrets.read_suppression_key(workspace.settings, workspace.suppression)
     return add_pseudonym_column(known, key, into.domain, F.col(_KNOWN), _MADE).drop(_KNOWN)
 
 
 def _read_suppressed_pseudonyms(workspace: Workspace, domain: str, of: Release) -> DataFrame:
-    """Who is on the list now, as the release calls them. Of an identifier that changed hands all rows go: a copy may lack the time."""
+    """Returns the release's pseudonyms of everybody on the list now. If an identifier changed hands, all its rows go: a copy may lack the time."""
     path = workspace.suppression
     if suppression_list.is_suppression_list_empty(workspace):
         return tables.make_inline_frame(workspace.session, [], f"{_MADE} STRING")

@@ -1,7 +1,7 @@
-"""A table as it was at an earlier version, without those who were erased since: what differs is merged, in one commit.
+"""Restores a table to an earlier version without people who were erased since: the difference is merged in one commit.
 
-Delta's own RESTORE would bring the files of then back, with everybody in them, for whoever reads before they are taken out again. And
-its change feed is that of files. A merge of differences tells flows below exactly what differs, so that they follow.
+Delta's own RESTORE would bring back the old files with everybody in them, for whoever reads before they are removed again. Its change feed
+also speaks of whole files. A merge of differences tells the flows below exactly what differs, so that they follow.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: int, report: FlowReport) -> None:
-    """Let the table hold what it held at a version. The version must be readable and of the same columns.
+    """Makes the table hold what it held at a version. The version must be readable and have the same columns.
 
-    Raises SluiceError where a constraint that it has now does not let the rows of then in.
+    Raises SluiceError if a constraint of today refuses the old rows.
     """
     session, path = workspace.session, workspace.path(dataset.name)
     workspace.note(f"restore_{dataset.name}")
@@ -43,7 +43,7 @@ def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: 
         if differing.isEmpty():
             report.notes.append(f"it is as it was at version {version}")
             return
-        # The mark first: a table that lacks it would pass for one that holds all that was taken.
+        # The mark comes first: without it, the table would seem to hold everything that its flow has taken.
         versions.mark_restored_table(session, path, version, datetime.now(UTC))
         changes = apply_merge_operations(
             session, path, differing, dataset.keys, targets.choose_bounding_columns(dataset, now.schema)
@@ -53,7 +53,7 @@ def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: 
 
 
 def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted: DataFrame, version: int) -> None:
-    """The table itself would refuse the rows too, with a message that shows one."""
+    """Checks the constraints beforehand: the table itself would refuse the rows too, but with a message that shows one."""
     path = workspace.path(dataset.name)
     found = {
         name.removeprefix(CONSTRAINT): text
@@ -79,9 +79,9 @@ def _quoted_names(names: list[str]) -> list[str]:
 
 
 def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, then: datetime | None = None) -> DataFrame:
-    """The rows without those of anybody who is on the suppression list, in the same columns. then: of when they are, where not of now.
+    """Returns the rows without those of anybody on the suppression list, in the same columns. then: when they are from, if not from now.
 
-    Where the table keeps the facts of whoever is erased, these rows are as they are now: without the person.
+    If the table keeps the facts of erased people, these rows are as they are now: without the person.
     """
     if suppression_list.is_suppression_list_empty(workspace):
         return rows
@@ -95,7 +95,7 @@ def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataF
 
 
 def _read_anonymised_facts(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, kept: DataFrame) -> DataFrame:
-    """The rows of now that are nobody's any more, of keys of which a row was left out. Of then they might tell more than is declared."""
+    """Returns today's anonymised rows for keys of which a row was left out. The old rows might tell more than is declared."""
     now = table_frames.read_table(workspace.session, workspace.path(dataset.name))
     if not set(rows.columns) <= set(now.columns):
         return kept.limit(0)
@@ -105,7 +105,7 @@ def _read_anonymised_facts(workspace: Workspace, dataset: Dataset[Any], rows: Da
 
 
 def find_unreachable_erasures(workspace: Workspace, dataset: Dataset[Any], columns: list[str]) -> dict[str, set[str]]:
-    """Of the domains in which somebody was erased and that no column of the table tells of, the requests."""
+    """Returns the requests in domains in which somebody was erased, but which no column of the table belongs to."""
     unknown = subjects.find_table_subjects(workspace.graph, dataset, columns).unknown
     if not unknown or suppression_list.is_suppression_list_empty(workspace):
         return {}

@@ -1,1 +1,1 @@
-"""What was set aside and is judged again, and what a killed attempt of that left behind."""
+"""Rows that were set aside and are judged again, and what a killed attempt to do so left behind."""

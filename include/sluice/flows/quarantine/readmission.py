@@ -1,10 +1,10 @@
-"""Readmission: what is in quarantine is judged again by today's declaration, or discarded.
+"""Readmission: entries of a quarantine are judged again by today's declaration, or discarded.
 
-Of a source, records that fit now go to bronze under the delivery and row that they had, and silver hears of it by a new outcome; of a
-file that was refused whole, all of it is taken again. Of a silver table, the keys of the rows are folded again. Each entry leaves
-quarantine once: what is to leave is in a journal first, and a killed run is brought to its end by whoever comes next.
+Records of a source that fit now go to bronze under the delivery and row that they had, and a new outcome tells silver. A file that was
+refused whole is taken again as a whole. For a silver table, the keys of the rows are folded again. Each entry leaves quarantine once: what
+is to leave is first written to a journal, and the next run finishes what a killed one began.
 
-Records and files are staged as files again, below the lake and only for as long as the reader that refused them reads.
+Records and files are staged as files again, below the lake, only while the reader that refused them reads them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None, report: FlowReport) -> None:
-    """Judge entries of a table's quarantine again; None: all of them. Raises UsageError where there is none of that name."""
+    """Judges entries of a table's quarantine again; None means all. Raises UsageError if there is no entry of that name."""
     found = _find_quarantined_entries(workspace, name, entries)
     declared = workspace.graph[name]
     load_kind_function(declared.kind, "replay_quarantined")(workspace, declared, found, report)
@@ -55,22 +55,22 @@ def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequenc
 
 
 def refold_quarantined_rows(workspace: Workspace, table: Table[Any], found: DataFrame, report: FlowReport) -> None:
-    """Fold the keys of a table's rows in quarantine again."""
-    # By value: a frame over quarantine would be empty as soon as the fold has emptied it.
+    """Folds again the keys of a table's rows in quarantine."""
+    # Read into memory: a frame over quarantine would be empty as soon as the fold has emptied it.
     origin = sorted({(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()})
     rows = tables.make_inline_frame(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
     refold.refold_rows(workspace, table, rows, report)
 
 
 def refuse_replay_of_topic(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
-    """Raise UsageError: another reading would say the same."""
+    """Raises UsageError, because reading a topic's records again would give the same result."""
     raise UsageError(
         f"'{source.name}' reads topics: what is quarantined of them is bytes that no declaration changes. Discard it."
     )
 
 
 def replay_refused_deliveries(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
-    """Take records and whole files of a source again."""
+    """Takes records and whole files of a source again."""
     append.create_bronze_tables(workspace, source)
     _replay_records(workspace, source, found.where(F.col("_row").isNotNull()), report)
     _replay_whole_files(workspace, source, found.where(F.col("_row").isNull()), report)
@@ -79,7 +79,7 @@ def replay_refused_deliveries(workspace: Workspace, source: Source, found: DataF
 def discard_quarantined_entries(
     workspace: Workspace, name: str, entries: Sequence[Entry], reason: str, report: FlowReport
 ) -> None:
-    """Take entries out for good. reason: who and why; it goes into the ledger. Raises UsageError where there is none of that name."""
+    """Removes entries for good. reason: who and why; it goes into the ledger. Raises UsageError if there is no entry of that name."""
     declared = workspace.graph[name]
     if not isinstance(declared, Source):
         raise UsageError(
@@ -118,7 +118,7 @@ def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence
 
 
 def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
-    """Take whole files again: from the landing folder where they are as they were, else from their bytes in quarantine."""
+    """Takes whole files again: from the landing folder if they are unchanged, otherwise from their bytes in quarantine."""
     numbers = {row._delivery for row in found.select("_delivery").collect()}
     rows = read_current_deliveries(workspace.deliveries) if numbers else []
     place = intake.source_landing_folder(workspace, source)
@@ -128,7 +128,7 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
             delivery = intake.delivery_from_row(row, place)
             if not is_delivery_unchanged(delivery) and (content := _read_quarantined_bytes(found, delivery)) is not None:
                 delivery = stage_file(delivery, content, folder)
-            # What is refused again for the same reason, or is gone with its bytes, is left as it is.
+            # A file that is refused again for the same reason, or whose bytes are gone, is left as it is.
             again = [
                 item
                 for item in examine_deliveries(source, [delivery])
@@ -165,7 +165,7 @@ def _replay_records(workspace: Workspace, source: Source, found: DataFrame, repo
 def _admit_fitting_records(
     workspace: Workspace, source: Source, staged: StagedFiles, parsed: DataFrame, report: FlowReport
 ) -> None:
-    """Put the records into bronze that fit now. parsed: what reading the staged files gave."""
+    """Puts the records that fit now into bronze. parsed: the result of reading the staged files."""
     kept, _ = intake.drop_erased_and_old_records(workspace, source, parsed)
     fine = F.col("_problem").isNull()
     judged = kept.select(*PROVENANCE, fine.alias("fine"), F.col("_rescued_data").isNotNull().alias("rescued")).collect()
@@ -198,7 +198,7 @@ def _admit_fitting_records(
 
 
 def _find_identifiable_records(staged: StagedFiles, parsed: list[tuple[int, int]]) -> set[tuple[int, int]]:
-    """The records of files that gave as many records as were put into them: only then is it known which is which."""
+    """Returns the records of files that gave as many records as were put into them: only then is it known which is which."""
     given = settlement.count_by_delivery(number for number, _ in parsed)
     put = settlement.count_by_delivery(number for number, _ in staged.places)
     return {place for place in staged.places if given.get(place[0]) == put[place[0]]}
@@ -207,7 +207,7 @@ def _find_identifiable_records(staged: StagedFiles, parsed: list[tuple[int, int]
 def _append_readmitted_records(
     workspace: Workspace, source: Source, staged: StagedFiles, kept: DataFrame, places: list[tuple[int, int]]
 ) -> None:
-    """Append records to bronze under the delivery, file and row that they had."""
+    """Appends records to bronze under the delivery, file and row that they had."""
     named = [(*place, record.delivery, record.file, record.row) for place in places for record in (staged.places[place],)]
     ddl = "_delivery BIGINT, _row BIGINT, delivery BIGINT, file STRING, row BIGINT"
     joined = kept.join(F.broadcast(tables.make_inline_frame(workspace.session, named, ddl)), list(PROVENANCE))
@@ -220,7 +220,7 @@ def _append_readmitted_records(
 
 @dataclass(frozen=True)
 class QuarantinedRecord:
-    """A record in quarantine. file: that it came in, as in the ledger; text: as delivered; header: of its CSV file, as delivered."""
+    """A record in quarantine. file: the one that it came in, as in the ledger. text, header: the record and its CSV file's header as delivered."""
 
     delivery: int
     row: int
@@ -231,7 +231,7 @@ class QuarantinedRecord:
 
 @dataclass
 class StagedFiles:
-    """Files of records. places: by number of the file and of the record in it, which record it is."""
+    """Files of records. places: the record by the number of its file and its number in the file."""
 
     examined: list[ExaminedDelivery] = field(default_factory=list)
     places: dict[tuple[int, int], QuarantinedRecord] = field(default_factory=dict)
@@ -239,7 +239,7 @@ class StagedFiles:
 
 @contextmanager
 def open_staging_folder(workspace: Workspace) -> Iterator[Path]:
-    """A folder that is empty, and gone afterwards. What a killed run left in it goes too: it is personal data at a second place."""
+    """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data in a second place."""
     path = Path(workspace.places.bookkeeping("staging"))
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True, mode=0o700)
@@ -250,9 +250,9 @@ def open_staging_folder(workspace: Workspace) -> Iterator[Path]:
 
 
 def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: Path) -> StagedFiles:
-    """Write records to files. JSON lines of a delivery are one file, a line each; of other formats each record is a file of its own.
+    """Writes records to files. The JSON lines of a delivery become one file; in other formats each record is a file of its own.
 
-    So no record can swallow the next one. A record that the source's encoding has no characters for is left out.
+    So no record can swallow the next one. A record that cannot be written in the source's encoding is left out.
     """
     staged, dialect = StagedFiles(), source.row_dialect
     for file, together in _group_records_into_files(source, records):
@@ -272,7 +272,7 @@ def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: P
 
 
 def stage_file(delivery: Delivery, content: bytes, place: Path) -> Delivery:
-    """A delivery whose file is gone or changed, with its bytes from quarantine instead."""
+    """Stages a delivery whose file is gone or changed, with its bytes from quarantine."""
     path = place / str(delivery.number) / Path(delivery.file).name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -283,7 +283,7 @@ def stage_file(delivery: Delivery, content: bytes, place: Path) -> Delivery:
 
 
 def quarantine_entry_of_record(record: QuarantinedRecord) -> Entry:
-    """The record as it is named in quarantine."""
+    """Returns the entry that names the record in quarantine."""
     return record.delivery, record.row
 
 

@@ -1,11 +1,10 @@
-"""Bringing what was killed to its end, before anything else is done.
+"""Finishes what a killed run began, before anything else is done.
 
-Of a readmission: what left quarantine is out of it, and the ledger says where it went. Of an erasure: files that it had begun to rewrite
-are in their places, and the ledger knows them.
+For a readmission: the entries that leave are out of quarantine, and the ledger says where they went. For an erasure: the files that it
+began to rewrite are in their places, and the ledger knows them.
 
-The journal of a readmission: what leaves quarantine, written before anything does, so that a killed one is brought to its end.
-
-Numbers of deliveries and rows only, and the words of whoever discards; nothing of a record.
+The journal of a readmission lists what leaves quarantine and is written before anything leaves. It holds only numbers of deliveries and
+rows, and the reason for a discard; nothing of a record.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Row = dict[str, Any]
 
 
 def finish_interrupted_journals(workspace: Workspace) -> None:
-    """Bring killed readmissions and rewritings to their end. A readmission that did not come to write bronze did nothing: it is forgotten."""
+    """Finishes killed readmissions and rewritings. A readmission that died before it wrote bronze has done nothing, so it is forgotten."""
     rewriting.finish_rewriting_journals(rewriting_journal_folder(workspace), workspace.deliveries, workspace.run)
     for path, leaving in read_unfinished_readmissions(workspace):
         declared = workspace.graph.sources.get(leaving.source)
@@ -43,12 +42,12 @@ def finish_interrupted_journals(workspace: Workspace) -> None:
 
 
 def rewriting_journal_folder(workspace: Workspace) -> Path:
-    """The folder of the journals of files that are rewritten."""
+    """Returns the folder of the journals of files that are being rewritten."""
     return Path(workspace.places.bookkeeping("rewriting"))
 
 
 def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
-    """Take what leaves out of quarantine and give its deliveries a new outcome. Safe to repeat."""
+    """Removes the leaving entries from quarantine and gives their deliveries a new outcome. Safe to repeat."""
     path = write_readmission_journal(workspace, leaving)
     note_readmitted_deliveries(workspace, leaving)
     quarantine.remove_quarantine_entries(workspace.session, workspace.quarantine(leaving.source), leaving.entries)
@@ -64,14 +63,14 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
 
 
 def note_readmitted_deliveries(workspace: Workspace, leaving: LeavingEntries) -> None:
-    """Mark the commits that follow, in bronze and in quarantine, with the deliveries whose records leave."""
+    """Marks the next commits, in bronze and in quarantine, with the deliveries whose records leave."""
     workspace.note(
         workspace.graph.flow_name(workspace.graph[leaving.source]), sorted({delivery for delivery, _ in leaving.entries})
     )
 
 
 def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set[Entry]:
-    """Which of these rows bronze has."""
+    """Returns which of these rows bronze has."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     numbers = sorted({delivery for delivery, _ in entries})
     wanted = tables.make_inline_frame(workspace.session, list(entries), "_delivery BIGINT, _row BIGINT")
@@ -80,18 +79,18 @@ def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[E
 
 
 def read_last_outcomes(workspace: Workspace, deliveries: set[int]) -> dict[int, Row]:
-    """By delivery, its last outcome."""
+    """Returns the last outcome of each delivery."""
     rows: list[Row] = [row for row in ledger.read_delivery_ledger_rows(workspace.outcomes) if row["delivery"] in deliveries]
     return {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows)}
 
 
 def count_by_delivery(deliveries: Iterable[int]) -> dict[int, int]:
-    """How often each delivery comes."""
+    """Counts the rows of each delivery."""
     return dict(Counter(deliveries))
 
 
 def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
-    """The delivery's next outcome: the same records, elsewhere."""
+    """Returns the delivery's next outcome: the same records in other places."""
     number = before["delivery"]
     moved, suppressed, discarded = (
         sum(delivery == number for delivery, _ in entries) for entries in (leaving.moved, leaving.suppressed, leaving.discarded)
@@ -114,9 +113,10 @@ def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
 
 @dataclass(frozen=True)
 class LeavingEntries:
-    """What leaves a source's quarantine in one run. moved: to bronze; suppressed: of erased people; discarded: by somebody.
+    """What leaves a source's quarantine in one run.
 
-    rescued: how many records of what is moved have something in _rescued_data, by delivery. reason: of a discard.
+    moved: records that go to bronze. suppressed: records of erased people. discarded: records that somebody discarded. rescued: by delivery,
+    how many moved records have something in _rescued_data. reason: why records were discarded.
     """
 
     run: str
@@ -129,12 +129,12 @@ class LeavingEntries:
 
     @property
     def entries(self) -> list[Entry]:
-        """All of it."""
+        """All leaving entries."""
         return [*self.moved, *self.suppressed, *self.discarded]
 
 
 def write_readmission_journal(workspace: Workspace, leaving: LeavingEntries) -> Path:
-    """Keep it until it is done. Returns its file."""
+    """Writes the journal, which is kept until the readmission is done. Returns its file."""
     folder = _readmission_journal_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{leaving.run}-{leaving.source}.json"
@@ -142,7 +142,7 @@ def write_readmission_journal(workspace: Workspace, leaving: LeavingEntries) -> 
 
 
 def read_unfinished_readmissions(workspace: Workspace) -> Iterator[tuple[Path, LeavingEntries]]:
-    """What killed runs have left, oldest first."""
+    """Returns the journals that killed runs left, oldest first."""
     for path in sorted(_readmission_journal_folder(workspace).glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
         yield (
             path,

@@ -1,7 +1,7 @@
-"""Which rows of a batch come to the first operator with state: the transform's own filters leave out others, which are not late.
+"""Which rows of a batch reach the first operator with state. The transform's own filters leave out others, and those are not late.
 
-The transform is run again over the batch as tables, and its plan is cut below that operator. What tells the rows apart is not shown to the
-transform, which may count its columns; it is carried through the plan afterwards.
+The transform is run again over the batch as tables, and its plan is cut below that operator. The number that identifies a row is hidden
+from the transform, which may count its columns; it is carried through the plan afterwards.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ END = "_end"
 
 
 def find_arriving_rows(workspace: Workspace, stream: AnyStream, name: str, added: DataFrame) -> DataFrame | None:
-    """By ROW, the rows of an input that arrive: once, or once for each of their windows with its end as END, where they are grouped by windows.
+    """Returns, by ROW, the rows of an input that arrive. If they are grouped by windows, a row comes once for each window, with its end as END.
 
-    END is NULL where the instant is NULL, and so in no window. None where it cannot be told which arrive.
+    END is NULL if the instant is NULL and so in no window. Returns None if it cannot be told which rows arrive.
     """
     try:
         return _trace_arriving_rows(workspace, stream, name, added)
     except Exception:
-        # Of the transform, whatever it raises: the stream itself has gone through it, and nothing is to fail for its accounts.
+        # Whatever the transform raises: the stream itself has run it without an error, and counting must not make the run fail.
         return None
 
 
@@ -53,25 +53,25 @@ def _trace_arriving_rows(workspace: Workspace, stream: AnyStream, name: str, add
     carried, row = _carry_row_number(plan if window is None else _remove_window_filter(plan), set(starts))
     wanted = {ROW: row} | ({"_window": plans.expression_id(window)} if window else {})
     rows = plans.select_plan_columns(workspace.session, carried, wanted).where(F.col(ROW).isNotNull())
-    # A session whose gap is nothing is no window.
+    # A session without a gap is not a window.
     return rows.select(ROW, F.expr("IF(_window.end > _window.start, _window.end, NULL)").alias(END)) if window else rows
 
 
 def _empty_input(workspace: Workspace, name: str) -> DataFrame:
-    """The columns of another input: no row of it counts here, nor has one a number."""
+    """Returns another input without rows: its rows do not count here, and have no numbers."""
     return inputs.read_stream_input(workspace, name).limit(0).withColumn(ROW, F.lit(None).cast("bigint"))
 
 
 def _is_stateful_node(node: Any, starts: set[int]) -> bool:
-    """Whether an operator over tables is one with state in the stream: a join is where both of its sides are inputs."""
+    """Whether an operator over tables has state in the stream. A join has if both of its sides are inputs."""
     sides = plans.plan_children(node)
     return all(any(starts & _output_ids(below) for below in plans.walk_plan_nodes(side)) for side in sides)
 
 
 def _remove_window_filter(plan: Any) -> Any:
-    """The plan without the filter by which Spark leaves out rows that are in no window, when it has made them.
+    """Returns the plan without the filter that Spark puts after making windows, which leaves out rows that are in no window.
 
-    Where windows begin at other distances than their length is a multiple of, it also leaves out windows that a row is not in.
+    If the windows' length is not a multiple of the distance between their starts, the filter also leaves out windows that a row is not in.
     """
     below = plans.plan_children(plan)
     if plan.nodeName() == "Filter" and _is_null_window_filter(plan.condition()):
@@ -86,14 +86,14 @@ def _remove_window_filter(plan: Any) -> Any:
 
 
 def _is_null_window_filter(condition: Any) -> bool:
-    """Whether rows are left out whose instant is NULL; of sessions also those whose end is not after their beginning."""
+    """Whether a filter leaves out rows whose instant is NULL, and for sessions those whose end is not after their start."""
     if condition.nodeName() == "And" and _condition_side_names(condition) == ["IsNotNull", "GreaterThan"]:
         return _is_null_window_filter(condition.left()) and _window_field_names(condition.right()) == ["end", "start"]
     return bool(condition.nodeName() == "IsNotNull" and condition.child().dataType().typeName() == "timestamp")
 
 
 def _is_window_membership_filter(condition: Any) -> bool:
-    """Whether it asks, as Spark does of what it has made, if an instant lies in a window."""
+    """Whether a condition asks if an instant lies in a window, as Spark does after making windows."""
     if condition.nodeName() != "And" or _condition_side_names(condition) != ["GreaterThanOrEqual", "LessThan"]:
         return False
     return [_window_field_names(condition.left())[1:], _window_field_names(condition.right())[1:]] == [["start"], ["end"]]
@@ -104,15 +104,15 @@ def _condition_side_names(condition: Any) -> list[str]:
 
 
 def _window_field_names(comparison: Any) -> list[str]:
-    """What is compared, by the names of a window's fields; nothing of what is none."""
+    """Returns the names of the window's fields that are compared. Empty for anything else."""
     sides = (comparison.left(), comparison.right())
     return [one.childSchema().apply(one.ordinal()).name() if one.nodeName() == "GetStructField" else "" for one in sides]
 
 
 def _carry_row_number(plan: Any, starts: set[int]) -> tuple[Any, int]:
-    """The plan with the number of each row, and which of its columns that is.
+    """Returns the plan with the number of each row, and the column that holds it.
 
-    Raises LookupError where something stands between that cannot carry it.
+    Raises LookupError if an operator between cannot carry it.
     """
     here = starts & _output_ids(plan)
     if here:
@@ -132,7 +132,7 @@ def _carry_row_number(plan: Any, starts: set[int]) -> tuple[Any, int]:
 
 
 def _rebuild_with_row_number(plan: Any, below: list[Any], number: Any) -> Any:
-    """A node over other children, with one more of their columns."""
+    """Returns a node over other children, with one more of their columns."""
     logical: Any = plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical
     if plan.nodeName() == "Project":
         return logical.Project(plan.projectList().appended(number), below[0])
@@ -143,7 +143,7 @@ def _rebuild_with_row_number(plan: Any, below: list[Any], number: Any) -> Any:
 
 
 def _carry_through_union(union: Any, carried: list[tuple[Any, int]]) -> tuple[Any, int]:
-    """A union goes by positions: in each of its parts the number comes last."""
+    """Carries the number through a union. A union matches columns by position, so the number comes last in each part."""
     logical: Any = plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical
     parts = []
     for before, (part, row) in zip(plans.plan_children(union), carried, strict=True):

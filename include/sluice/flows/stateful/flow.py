@@ -1,8 +1,8 @@
-"""The stateful flow: its inputs as streams, the transform once, a batch a run, and what it leaves out kept beside it.
+"""The stateful flow: its inputs as streams, the transform over them, one batch per run, and the left-out rows kept beside its table.
 
-A batch gets into the table appended once, or as the difference to what is there. This is the only place that says how Spark keeps the
-state. Spark tidies it up in the background of a query that runs on; a triggered run of a minute ends before. So it is done at each commit:
-old versions go, and what was deleted of a version is gone from its files, which hold keys of people maybe.
+A batch is appended to the table once, or merged as the difference to what is there. Only this module says how Spark keeps the state.
+Spark tidies state up in the background of a query that keeps running, but a triggered run of a minute ends before that. So it is done at
+each commit: old versions go, and deleted entries are gone from the files, which may hold keys of people.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 AnyStream = Windowed[Any]
 _STORE = "spark.sql.streaming.stateStore"
 _SETTINGS = {
-    # Recorded in the checkpoint at its first batch; a query that goes on from it must not ask for another.
+    # The checkpoint records this at its first batch; a query that resumes from it must not ask for another value.
     f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-    # Maintenance with the task's end instead of once a minute.
+    # Maintenance at the end of a task instead of once a minute.
     f"{_STORE}.unloadOnCommit": "true",
     f"{_STORE}.rocksdb.compactOnCommit": "true",
-    # The last two versions: that of a batch which is retried, and its own.
+    # The last two versions: the one that a retried batch starts from, and its own.
     "spark.sql.streaming.minBatchesToRetain": "2",
 }
 _FILE = "state.json"
@@ -52,7 +52,7 @@ _FILE = "state.json"
 
 @dataclass(frozen=True)
 class StreamRun:
-    """One run of a stream. shape: what its table is replaced with, where a refresh gives it other columns."""
+    """One run of a stream. shape: what replaces its table if a refresh gives it other columns."""
 
     stream: AnyStream
     checkpoint: Checkpoint
@@ -63,7 +63,7 @@ class StreamRun:
 
 @dataclass(frozen=True)
 class StreamBatch:
-    """A batch of a stream: its rows, which are kept, their size, and its number. over: the stream starts over with it."""
+    """A batch of a stream: its persisted rows, their size, and its number. over: whether the stream starts over with it."""
 
     rows: DataFrame
     size: RowsSize
@@ -72,7 +72,7 @@ class StreamBatch:
 
 
 def write_stream_batch(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> None:
-    """Write a batch's rows. The first batch of a stream that starts over takes the place of all that is there."""
+    """Writes a batch's rows. The first batch of a stream that starts over replaces all rows of the table."""
     if this.stream.output == "append":
         _append_stream_rows(workspace, this, batch)
     else:
@@ -91,7 +91,7 @@ def _append_stream_rows(workspace: Workspace, this: StreamRun, batch: StreamBatc
 
 
 def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame, report: FlowReport, whole: bool) -> None:
-    """whole: the rows are all that the table should have; else what it has of other keys stays."""
+    """Merges a batch's rows. whole: the rows are all that the table should have; otherwise rows of other keys stay."""
     path = workspace.path(stream.name)
     target = table_frames.read_table(workspace.session, path)
     old = target if whole else _select_rows_of_keys(target, rows, stream.keys)
@@ -109,9 +109,9 @@ def _select_rows_of_keys(target: DataFrame, rows: DataFrame, keys: tuple[str, ..
 
 
 def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowReport, anew: str | None = None) -> None:
-    """Take what is new. anew: a reason to start over, with the state.
+    """Takes what is new. anew: a reason to start over, with fresh state.
 
-    Raises SluiceError where the stream cannot go on, and DeclarationError where Spark does not run it or it would lose rows unseen.
+    Raises SluiceError if the stream cannot resume, and DeclarationError if Spark would not run it or it would lose rows unnoticed.
     """
     if workspace.mode == "replay":
         report.notes.append("a stream with state takes a row once: a replay does not reach it")
@@ -145,13 +145,13 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
 
 
 def _checkpoint_place(workspace: Workspace, stream: AnyStream) -> tuple[str, str]:
-    """The folder of the flow's checkpoints, and the flow's name."""
+    """Returns the folder of the flow's checkpoints, and the flow's name."""
     flow = workspace.graph.flow_name(stream)
     return workspace.checkpoints(flow), flow
 
 
 def _check_start_over(workspace: Workspace, stream: AnyStream) -> str | None:
-    """Why the stream starts over though nobody asked, None: it goes on. Raises SluiceError where it can do neither."""
+    """Returns why the stream starts over though nobody asked, or None if it resumes. Raises SluiceError if it can do neither."""
     folder, flow = _checkpoint_place(workspace, stream)
     ids, mark = inputs.input_table_ids(workspace, stream), continuity.stream_fingerprint(stream)
     why = continuity.find_stream_break(folder, flow, ids, mark, workspace.path(stream.name), workspace.path)
@@ -162,7 +162,7 @@ def _check_start_over(workspace: Workspace, stream: AnyStream) -> str | None:
 
 
 def _examine_transform(workspace: Workspace, stream: AnyStream) -> tuple[Lateness, Any]:
-    """What the plan of the transform tells, and the columns that are stored."""
+    """Returns what the transform's plan tells about late rows, and the stored columns."""
     given = inputs.stream_inputs(workspace, stream, "")
     result = stream(*given)
     operators.check_stream_transform(stream, result)
@@ -180,7 +180,7 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
         inside.note(checkpoint.flow, inputs=pins.ends_of(number))
         evaluation.choose_evaluation_settings(inside.session, map(inside.path, (stream.name, *stream.reads)))
         stored = treatments.apply_treatments(inside.settings, rows, stream.treatments, f"Stream '{stream.name}'")
-        # All of it is computed before anything else is looked at: a batch that is not taken to its end loses its state.
+        # The whole batch is computed before anything else: a batch that is not read to its end loses its state.
         with persist_frame(stored) as final:
             over = checkpoint.rebased is not None and number == 0
             _take_batch(inside, this, StreamBatch(final, measure_rows(final), number, over))
@@ -196,7 +196,7 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
 
 
 def _take_batch(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> None:
-    """One batch: late rows first, the table last; a repeated attempt writes nothing twice."""
+    """Takes one batch: late rows first, the table last. A repeated attempt writes nothing twice."""
     if batch.over and this.stream.may_be_late:
         late.empty_late_table(workspace, this.stream, this.checkpoint, batch.number)
     late.keep_late_rows(workspace, this.stream, this.lateness, this.checkpoint, batch.number, this.report)
@@ -210,9 +210,9 @@ def _take_batch(workspace: Workspace, this: StreamRun, batch: StreamBatch) -> No
 
 
 def preview_stream_schema(session: SparkSession, stream: Windowed[Any], schemas: Mapping[str, StructType]) -> StructType:
-    """The columns of a stream's table. schemas: those of its inputs as they are stored.
+    """Returns the columns of a stream's table. schemas: those of its inputs as they are stored.
 
-    Raises DeclarationError where Spark would not run it, where rows would be lost unseen, and where the declaration names other columns.
+    Raises DeclarationError if Spark would not run it, if rows would be lost unnoticed, or if the declaration names other columns.
     """
     seen = {name: StructType([one for one in schemas[name] if one.name not in PROVENANCE]) for name in stream.reads}
     result = stream(
@@ -225,13 +225,13 @@ def preview_stream_schema(session: SparkSession, stream: Windowed[Any], schemas:
 
 
 def configure_state_store(session: SparkSession) -> None:
-    """Let the queries that this session starts keep their state so."""
+    """Makes the queries that this session starts keep their state in this way."""
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
 
 
 def report_state_size(checkpoint: Checkpoint, progress: dict[str, Any] | None, report: FlowReport) -> None:
-    """Tell how much state there is: rows by the query's last progress, bytes on disk. A run without any batch finds what it was."""
+    """Reports how much state there is: rows by the query's last progress, and bytes on disk. A run without a batch reports what there was."""
     file = Path(checkpoint.path).parent / _FILE
     if progress is not None:
         rows = sum(int(one["numRowsTotal"]) for one in progress["stateOperators"])

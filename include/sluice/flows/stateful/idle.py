@@ -1,7 +1,7 @@
-"""Closing the windows of a stream whose inputs are quiet: the watermark moves with newer rows only, so somebody has to move it.
+"""Closes the windows of a stream whose inputs are quiet. Only newer rows move the watermark, so something else has to move it.
 
 A heartbeat is an instant in a small table that the stream reads beside its inputs. It moves the watermark and is then left out. The table
-is part of the checkpoint, so that what was closed stays closed; rows that come afterwards are late, and kept as such.
+is part of the checkpoint, so closed windows stay closed; rows that come afterwards are late and kept as such.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def create_heartbeat_table(workspace: Workspace, stream: AnyStream) -> None:
-    """Make the table of heartbeats unless it is there."""
+    """Creates the table of heartbeats if it does not exist."""
     shape = TableShape(
         schema=tables.parse_ddl_schema(_COLUMNS),
         comment=f"Up to which instants {stream.name} was closed while its inputs were quiet.",
@@ -46,9 +46,9 @@ def create_heartbeat_table(workspace: Workspace, stream: AnyStream) -> None:
 def close_idle_windows(
     workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, now: datetime | None = None
 ) -> str | None:
-    """Move the watermark to the end of the last open window, if nothing came for long enough. Returns what is to be told, if it did.
+    """Moves the watermark to the end of the last open window if nothing came for long enough. Returns a note for the report if it did.
 
-    The stream is to be run again then.
+    The stream must then be run again.
     """
     due = find_idle_time(stream, workspace.path)
     if due is None or (now or datetime.now(UTC)) < due:
@@ -66,7 +66,7 @@ def close_idle_windows(
 
 
 def find_idle_time(stream: AnyStream, locate: Callable[[str], str]) -> datetime | None:
-    """When the inputs will have had nothing new for long enough; None where open windows wait for new rows. locate: gives a table's path."""
+    """Returns when the inputs will have been quiet for long enough. None if open windows wait for new rows. locate: gives a table's path."""
     there = [locate(name) for name in stream.reads if log.is_delta_table(locate(name))]
     if stream.closes_when_idle is None or not there:
         return None
@@ -74,7 +74,7 @@ def find_idle_time(stream: AnyStream, locate: Callable[[str], str]) -> datetime 
 
 
 def _last_data_time(path: str) -> datetime:
-    """When rows last came into a table, as far as its log tells."""
+    """Returns when rows last came into a table, as far as its log tells."""
     for commit in log.read_commit_history(path):
         if str(commit["operation"]).startswith(("WRITE", "MERGE", "RESTORE")) and commit["at"] is not None:
             at: datetime = commit["at"]
@@ -83,14 +83,14 @@ def _last_data_time(path: str) -> datetime:
 
 
 def _is_already_closed(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, marks: str) -> bool:
-    """Whether the windows of exactly these rows have been closed before."""
+    """Whether the windows of exactly these rows were closed before."""
     beats = table_frames.read_table(workspace.session, inputs.heartbeat_table_path(workspace, stream))
     ours = (F.col("checkpoint") == checkpoint.identity) & (F.col("inputs") == marks)
     return not beats.where(ours).isEmpty()
 
 
 def _find_last_window_end(workspace: Workspace, stream: AnyStream) -> datetime | None:
-    """When the last window of the inputs' rows ends, in whole milliseconds; without windows, the latest instant of them all."""
+    """Returns when the last window of the inputs' rows ends, in whole milliseconds. Without windows, their latest instant."""
     frames = [inputs.mark_watermark_column(stream, name, inputs.read_stream_input(workspace, name)) for name in stream.reads]
     found = [
         _latest_instant(partial(one.ends, workspace.session), "_end")
@@ -108,7 +108,7 @@ def _find_last_window_end(workspace: Workspace, stream: AnyStream) -> datetime |
 
 
 def _latest_instant(rows: Callable[[], DataFrame], column: str) -> datetime | None:
-    """The latest instant; None where there is no row, or the plan is one of streams only."""
+    """Returns the latest instant. None if there is no row, or if the plan has only streams."""
     try:
         row: Any = rows().agg(F.max(F.expr(column))).first()
     except PySparkException:

@@ -1,6 +1,6 @@
-"""What a stateful flow takes of its inputs: rows that were added, as streams, and the same rows of one batch again, as tables.
+"""What a stateful flow takes of its inputs: added rows as streams, and the same rows of one batch again as tables.
 
-Both go through the same steps, so that what is said of a batch's rows is said of the rows that Spark had.
+Both go through the same steps, so that what is counted for a batch's rows holds for the rows that Spark had.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONG_AGO = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRet
 
 @dataclass(frozen=True)
 class BatchInput:
-    """Rows of one input of a batch. added: those that the stream had, with a number each; unfollowed, suppressed: how many it had not."""
+    """One input's rows of a batch. added: those that the stream had, each with a number. unfollowed, suppressed: how many it did not have."""
 
     added: DataFrame
     unfollowed: int
@@ -43,12 +43,12 @@ class BatchInput:
 
 
 def stream_inputs(workspace: Workspace, stream: AnyStream, checkpoint: str) -> list[DataFrame]:
-    """The inputs as streams with their watermarks, in the order in which they are declared. checkpoint: its identity."""
+    """Returns the inputs as streams with their watermarks, in the declared order. checkpoint: its identity."""
     return [_stream_input(workspace, stream, name, checkpoint) for name in stream.reads]
 
 
 def with_input_watermark(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
-    """The rows with the input's watermark, if it has one. Raises DeclarationError where its column is not an instant."""
+    """Returns the rows with the input's watermark, if it has one. Raises DeclarationError if its column is not an instant."""
     watermark = stream.watermarks.get(name)
     if watermark is None:
         return rows
@@ -57,7 +57,7 @@ def with_input_watermark(stream: AnyStream, name: str, rows: DataFrame) -> DataF
 
 
 def mark_watermark_column(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
-    """The rows of a table as `with_input_watermark` gives those of a stream: Spark knows the watermark's column again. Without their numbers."""
+    """Marks the watermark's column in a table's rows, as `with_input_watermark` does in a stream's. The rows' numbers are left out."""
     watermark = stream.watermarks.get(name)
     columns = {one: F.col(f"`{one}`") for one in rows.columns if one != ROW}
     if watermark is not None:
@@ -66,7 +66,7 @@ def mark_watermark_column(stream: AnyStream, name: str, rows: DataFrame) -> Data
 
 
 def check_watermark_column(stream: AnyStream, name: str, schema: StructType) -> None:
-    """Raises DeclarationError where the column that a watermark names is not there, or is no TIMESTAMP."""
+    """Raises DeclarationError if the column that a watermark names does not exist or is not a TIMESTAMP."""
     time = stream.watermarks[name].time
     if time not in schema.names:
         raise DeclarationError(
@@ -81,12 +81,12 @@ def check_watermark_column(stream: AnyStream, name: str, schema: StructType) -> 
 
 
 def drop_technical_columns(frame: DataFrame) -> DataFrame:
-    """The columns that a transform gets: those that a view gets."""
+    """Drops technical columns: a transform gets the columns that a view gets."""
     return frame.drop(*_FEED, *PROVENANCE)
 
 
 def read_batch_input(workspace: Workspace, name: str, of: VersionRange) -> BatchInput:
-    """The rows of an input that a batch had, read again, in the same order of steps as in the stream."""
+    """Reads again the rows of an input that a batch had, in the same order of steps as in the stream."""
     path, session = workspace.path(name), workspace.session
     if of.first is None:
         added = session.read.format("delta").option("versionAsOf", of.last).load(path)
@@ -103,7 +103,7 @@ def read_batch_input(workspace: Workspace, name: str, of: VersionRange) -> Batch
 
 
 def _stream_input(workspace: Workspace, stream: AnyStream, name: str, checkpoint: str) -> DataFrame:
-    # All that is there is one batch: within a batch no row is late.
+    # Everything there is forms one batch: within a batch no row is late.
     feed = streams.stream_table(workspace.session, workspace.path(name), streams.ALL_FILES, feed=True)
     rows = drop_technical_columns(_drop_erased_people(workspace, name, feed.where("_change_type = 'insert'")))
     if name in stream.watermarks:
@@ -114,30 +114,30 @@ def _stream_input(workspace: Workspace, stream: AnyStream, name: str, checkpoint
 
 
 def _with_heartbeat_watermark(workspace: Workspace, stream: AnyStream, name: str, rows: DataFrame, checkpoint: str) -> DataFrame:
-    """The rows, with a watermark that the heartbeats of an idle stream move, too."""
+    """Returns the rows with a watermark that the heartbeats of an idle stream move, too."""
     watermark = stream.watermarks[name]
     heartbeats = streams.stream_table(workspace.session, heartbeat_table_path(workspace, stream), streams.USUAL_FILES)
     ours = heartbeats.where(F.col("checkpoint") == checkpoint)
     beats = ours.select(F.expr(f"instant + INTERVAL {watermark.delay}").alias(watermark.time), F.lit(True).alias(_BEAT))
     both = rows.withColumn(_BEAT, F.lit(False)).unionByName(beats, allowMissingColumns=True)
-    # The condition names the instant, too: the optimiser would put any other in front of the watermark, which then never saw a beat.
+    # The condition also names the instant. The optimiser would move any other below the watermark, which then never saw a heartbeat.
     seen = both.withWatermark(watermark.time, watermark.delay).where(f"NOT {_BEAT} OR `{watermark.time}` IS NULL")
     return seen.drop(_BEAT)
 
 
 def heartbeat_table_path(workspace: Workspace, stream: AnyStream) -> str:
-    """Where the instants lie up to which an idle stream was closed."""
+    """Returns the path of the table of instants up to which an idle stream was closed."""
     return workspace.streamed_tables(stream)[HEARTBEATS]
 
 
 def input_table_ids(workspace: Workspace, stream: AnyStream) -> Mapping[str, str]:
-    """The ids of the tables that a stream reads, by name."""
+    """Returns the ids of the tables that a stream reads, by name."""
     streamed = workspace.streamed_tables(stream)
     return {name: log.read_table_id(path) for name, path in streamed.items()}
 
 
 def _drop_erased_people(workspace: Workspace, name: str, rows: DataFrame) -> DataFrame:
-    """The rows without those of people who were erased; the same frame where there is nobody to leave out."""
+    """Returns the rows without those of erased people; the same frame if there is nobody to leave out."""
     declared = workspace.graph[name]
     domain = workspace.graph.domain(declared)
     told = subjects.build_subject_expression(workspace.graph, declared, rows.columns)
@@ -150,14 +150,14 @@ def _drop_erased_people(workspace: Workspace, name: str, rows: DataFrame) -> Dat
 
 
 def make_empty_stream(session: SparkSession, schema: StructType) -> DataFrame:
-    """A stream of these columns, for its plan alone."""
-    # Not literals, which the optimiser would fold into the conditions that are to be looked at.
+    """Returns a stream of these columns, made only for its plan."""
+    # No literals: the optimiser would fold them into the conditions that are to be looked at.
     rows = session.readStream.format("rate").load()
     return rows.select(F.from_json(F.col("value").cast("string"), schema).alias("row")).select("row.*")
 
 
 def read_stream_input(workspace: Workspace, name: str) -> DataFrame:
-    """An input as it is now, as a transform sees it."""
+    """Returns an input as it is now, with the columns that a transform sees."""
     return drop_technical_columns(
         _drop_erased_people(workspace, name, table_frames.read_table(workspace.session, workspace.path(name)))
     )

@@ -1,4 +1,4 @@
-"""Rows that came too late: counted, and kept beside the table that they are not in, with the watermark that shut them out."""
+"""Rows that came too late: counted, and kept beside the table that they are missing from, with the watermark that shut them out."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 AnyStream = Windowed[Any]
 COLUMNS = "_input STRING, _watermark TIMESTAMP, _missed STRING, _run STRING"
-"""_watermark: what shut the row out; NULL: no window has it, as its instant is NULL, or its session has no length. _missed: "all", or "some"
-of its windows; "unknown" of rows not after the watermark of which the transform's plan does not tell what becomes of them."""
+"""_watermark: what shut the row out, or NULL if no window has it: its instant is NULL, or its session has no length. _missed: "all" or "some"
+of its windows; "unknown" for a row that is not after the watermark if the transform's plan does not tell what becomes of it."""
 
 _END, _FIRST_END = "_last_end", "_first_end"
 _CLOSED = "_closed"
-"""Whether the watermark shut a row out; else nothing has it."""
+"""Whether the watermark shut a row out. If not, no window has it."""
 
 
 @dataclass(frozen=True)
 class Lateness:
-    """What is known of a stream's plan: by input the rule by which rows are late, and the columns that its transform gets."""
+    """What is known from a stream's plan: by input, the rule by which rows are late; and the columns that its transform gets."""
 
     rules: Mapping[str, Rule]
     schemas: Mapping[str, StructType]
 
 
 def create_late_table(workspace: Workspace, stream: AnyStream, lateness: Lateness, anew: bool) -> None:
-    """Make the table of late rows unless it is there, or give it the columns that it lacks. anew: one that does not fit is replaced."""
+    """Creates the table of late rows if it does not exist, or adds the columns that it lacks. anew: replaces one that does not fit."""
     path, schema = workspace.late(stream.name), _late_table_schema(workspace, stream, lateness)
     shape = TableShape(
         schema=schema,
@@ -67,7 +67,7 @@ def create_late_table(workspace: Workspace, stream: AnyStream, lateness: Latenes
 def keep_late_rows(
     workspace: Workspace, stream: AnyStream, lateness: Lateness, checkpoint: Checkpoint, number: int, report: FlowReport
 ) -> None:
-    """Keep the late rows of a batch, and count what it took of its inputs."""
+    """Keeps the late rows of a batch, and counts what it took of its inputs."""
     watermark = batches.read_lateness_watermark(checkpoint, number)
     found = []
     for name, of in batches.read_batch_version_ranges(checkpoint, number, inputs.input_table_ids(workspace, stream)).items():
@@ -92,9 +92,9 @@ def keep_late_rows(
 
 
 def empty_late_table(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, number: int) -> None:
-    """Forget the late rows of a stream that starts over with this batch: they are among the rows that it takes now.
+    """Forgets the late rows of a stream that starts over with this batch: it takes them again now.
 
-    Not those of the batch itself, which an attempt before this one may have kept; Delta would not take them again.
+    The batch's own late rows stay. An earlier attempt may have kept them, and Delta would not take them again.
     """
     path = workspace.late(stream.name)
     if log.last_committed_transaction(path, _late_transaction(stream, checkpoint, number).application) >= number:
@@ -111,7 +111,7 @@ def _late_transaction(stream: AnyStream, checkpoint: Checkpoint, number: int) ->
 def _find_late_rows(
     workspace: Workspace, stream: AnyStream, rule: Rule | None, name: str, added: DataFrame, watermark: int
 ) -> DataFrame | None:
-    """The rows that an operator left out, with `_missed`, computed; None where there can be none."""
+    """Computes the rows that an operator left out, with `_missed`. None if there can be none."""
     if rule is None or (rule == "time" and not watermark):
         return None
     time = F.col(f"`{stream.watermarks[name].time}`")
@@ -119,12 +119,12 @@ def _find_late_rows(
     try:
         return _select_missed_rows(rule, time, added, arrived, watermark).localCheckpoint()
     except Exception:
-        # A function of the transform may get a row here that the stream filters before it, and raise.
+        # A function of the transform may get a row here that the stream filters out before it, and may raise.
         return _select_missed_rows(rule, time, added, None, watermark).localCheckpoint()
 
 
 def _select_missed_rows(rule: Rule, time: Column, added: DataFrame, arrived: DataFrame | None, watermark: int) -> DataFrame:
-    """Of the rows of a batch those that the operator left out; arrived: see `arriving.find_arriving_rows`."""
+    """Selects the rows of a batch that the operator left out. arrived: see `arriving.find_arriving_rows`."""
     instant = F.timestamp_millis(F.lit(watermark))
     if arrived is None or (END in arrived.columns) != (rule != "time"):
         unknown = F.when(time <= instant, "unknown") if watermark and rule != "timeless" else F.lit(None)
@@ -151,7 +151,7 @@ def _prepare_late_rows(
     report: FlowReport,
     watermark: int,
 ) -> DataFrame | None:
-    """Late rows as they are stored, personal columns treated as in the target; None where there are none."""
+    """Returns late rows as they are stored, personal columns treated as in the target. None if there are none."""
     time = F.col(f"`{stream.watermarks[name].time}`")
     closed = F.when(F.col(_CLOSED), F.timestamp_millis(F.lit(watermark)))
     told: Any = late.agg(
@@ -183,7 +183,7 @@ def _describe_late_rows(stream: AnyStream, name: str, told: Mapping[str, Any], w
 
 
 def _late_table_schema(workspace: Workspace, stream: AnyStream, lateness: Lateness) -> StructType:
-    """The columns of all inputs; one that two inputs have by different types is a text. Then those that say why a row is there."""
+    """Returns the columns of all inputs, then those that say why a row is there. A column whose type differs between inputs is a text."""
     fields: dict[str, StructField] = {}
     for name in stream.watermarks:
         for one in lateness.schemas[name]:
@@ -196,7 +196,7 @@ def _late_table_schema(workspace: Workspace, stream: AnyStream, lateness: Latene
 
 
 def _treated_column_types(workspace: Workspace, stream: AnyStream, fields: Mapping[str, StructField]) -> dict[str, Any]:
-    """The types of personal columns as the target's treatments make them."""
+    """Returns the types that the target's treatments give to personal columns."""
     ours = {column: how for column, how in stream.treatments.items() if column in fields}
     if not ours:
         return {}

@@ -1,6 +1,6 @@
 """What Spark makes of a stream's transform: which operators keep state, by which rule they leave late rows out, and what is refused.
 
-Refused is what Spark does not run as a stream, what would lose rows in silence, and what keeps state for ever.
+A transform is refused if Spark does not run it as a stream, if it would lose rows in silence, or if it keeps state for ever.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _INNER = ("Inner", "Cross", "LeftSemi")
 _STATE_OF_ONES_OWN = "WithState"
 AnyStream = Windowed[Any]
 Rule = Literal["time", "window", "timeless"]
-"""By what an operator leaves a row out: the row's own instant is not after the watermark; or all windows of the row have ended by then, or
-it has none since its instant is NULL; or that alone."""
+"""The rules by which an operator leaves a row out: the row's own instant is not after the watermark; or all of its windows have ended by
+then, or it has none because its instant is NULL; or only the last."""
 AGGREGATE, JOIN = "Aggregate", "Join"
 _WITH_STATE = (AGGREGATE, JOIN, "Deduplicate", "DeduplicateWithinWatermark")
 
 
 def check_stream_transform(stream: AnyStream, result: DataFrame) -> None:
-    """Raises DeclarationError where the transform cannot be run as a stream, loses rows in silence, or keeps state for ever."""
+    """Raises DeclarationError if the transform cannot be run as a stream, loses rows in silence, or keeps state for ever."""
     owner = f"Stream '{stream.name}'"
     if not result.isStreaming:
         raise DeclarationError(f"{owner}: its transform does not give a stream; it must be made of the inputs that it is given.")
@@ -90,13 +90,13 @@ def _check_stream_join(owner: str, join: Any) -> None:
 
 
 def _is_join_bounded(join: Any) -> bool:
-    """Whether Spark finds, of both sides, an instant from which on a row cannot have a partner any more."""
+    """Whether Spark finds, for both sides, an instant from which on a row cannot have a partner any more."""
     jvm = plans.spark_jvm()
     helper = jvm.org.apache.spark.sql.catalyst.analysis.StreamingJoinHelper
     if helper.isWatermarkInJoinKeys(join):
         return True
     left, right = join.left().outputSet(), join.right().outputSet()
-    now = jvm.scala.Option.apply(1_000_000_000_000)  # beyond 32 bits: a Long for the JVM
+    now = jvm.scala.Option.apply(1_000_000_000_000)  # beyond 32 bits, so a Long in the JVM
     return all(
         helper.getStateValueWatermark(mine, other, join.condition(), now).isDefined()
         for mine, other in ((left, right), (right, left))
@@ -116,19 +116,19 @@ def _is_deduplicated_by_watermark(node: Any) -> bool:
 
 @dataclass(frozen=True)
 class WindowAggregation:
-    """What an aggregation by windows aggregates: a plan, and its column that is the window."""
+    """What an aggregation by windows aggregates: a plan, and the column that holds the window."""
 
     plan: Any
     column: Any
 
     def ends(self, session: SparkSession) -> DataFrame:
-        """When they end, as `_end`; of a plan over tables. A row comes once for each of its windows."""
+        """Returns the ends of the windows as `_end`, for a plan over tables. A row comes once for each of its windows."""
         window = plans.select_plan_columns(session, self.plan, {"_window": plans.expression_id(self.column)})
         return window.selectExpr("_window.end AS _end")
 
 
 def find_lateness_rules(stream: AnyStream, result: DataFrame, inputs: list[DataFrame]) -> dict[str, Rule]:
-    """By input with a watermark, the rule of the first operator with state that its rows come to; inputs without one lose no row."""
+    """Returns, for each input with a watermark, the rule of the first operator with state that its rows reach. Other inputs lose no rows."""
     found: dict[str, Rule] = {}
     for name, frame in zip(stream.reads, inputs, strict=True):
         watermark = stream.watermarks.get(name)
@@ -145,7 +145,7 @@ def find_lateness_rules(stream: AnyStream, result: DataFrame, inputs: list[DataF
 def _lateness_rule(stream: AnyStream, first: Any) -> Rule | None:
     if first.nodeName() != AGGREGATE:
         return "time"
-    if stream.output == "complete":  # what is late is taken then; what is in no window is not
+    if stream.output == "complete":  # then late rows are taken, but not those in no window
         return "timeless" if grouping_window(first) else None
     key = watermarked_key(first)
     if key is None:
@@ -154,18 +154,18 @@ def _lateness_rule(stream: AnyStream, first: Any) -> Rule | None:
 
 
 def watermarked_key(aggregate: Any) -> Any | None:
-    """What the watermark ends of that which is grouped by: an instant or a window; None: nothing is ever ended, nor left out."""
+    """Returns the grouping key that the watermark ends: an instant or a window. None: nothing ever ends, and nothing is left out."""
     return next((one for one in plans.scala_to_list(aggregate.groupingExpressions()) if plans.is_watermarked(one)), None)
 
 
 def grouping_window(aggregate: Any) -> Any | None:
-    """The window that is grouped by: the one that the watermark ends, if one does."""
+    """Returns the window that rows are grouped by: the one that the watermark ends, if there is one."""
     keys = [one for one in plans.scala_to_list(aggregate.groupingExpressions()) if plans.is_window_column(one)]
     return next(iter(sorted(keys, key=plans.is_watermarked, reverse=True)), None)
 
 
 def find_window_aggregations(result: DataFrame) -> list[WindowAggregation]:
-    """Every aggregation by windows, those that come first first, with the plan of what it aggregates."""
+    """Returns every aggregation by windows with the plan of what it aggregates, in the order in which rows reach them."""
     found = []
     for node in plans.walk_plan_nodes(plans.analyzed_plan(result)):
         column = grouping_window(node) if node.nodeName() == AGGREGATE else None
@@ -177,7 +177,7 @@ def find_window_aggregations(result: DataFrame) -> list[WindowAggregation]:
 def find_first_stateful_operator(
     plan: Any, is_input: Callable[[Any], bool], keeps_state: Callable[[Any], bool]
 ) -> tuple[Any, int] | None:
-    """The first operator with state above an input, and which of its children the input is below; None where there is none."""
+    """Returns the first operator with state above an input, and below which of its children the input is. None if there is none."""
     below: list[tuple[Any, int]] = []
 
     def walk(node: Any, above: list[tuple[Any, int]]) -> None:
@@ -197,7 +197,7 @@ def is_stream_join(join: Any) -> bool:
 
 
 def _find_operator_above_watermark(plan: Any, column: int) -> Any | None:
-    """The first operator with state above the watermark of this column."""
+    """Returns the first operator with state above the watermark of this column."""
 
     def is_input(node: Any) -> bool:
         return node.nodeName() == "EventTimeWatermark" and plans.expression_id(node.eventTime()) == column

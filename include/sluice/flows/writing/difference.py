@@ -1,7 +1,7 @@
-"""Bringing a table to what it should be, touching only what differs: no difference, no commit.
+"""Brings a table to what it should be and touches only what differs: no difference, no commit.
 
-The difference is made first and then merged. A MERGE that does the comparing rewrites every file with a match, equal or not. The
-merge's condition holds bounds of columns with statistics only, so that few files are read and no personal value gets into the history.
+The difference is computed first and then merged. A MERGE that compares by itself rewrites every file with a match, equal or not. The
+merge's condition holds only bounds of columns with statistics, so that few files are read and no personal value gets into the history.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CONFLICT = "X"
 
 
 def null_safe_equality(left: Sequence[Column], right: Sequence[Column]) -> Column:
-    """Whether two rows of columns are equal, NULLs being equal to each other."""
+    """Returns the condition that two lists of columns are equal; NULLs equal each other."""
     return functools.reduce(lambda a, b: a & b, (x.eqNullSafe(y) for x, y in zip(left, right, strict=True)))
 
 
 def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """New and old rows of a key beside each other: structs `new` and `old`, NULL where there is none."""
+    """Returns the new and the old row of each key side by side: the structs `new` and `old`, NULL if there is none."""
     given = _select_table_columns(new, old.schema)
     left = new.select(F.struct(*given).alias("new"))
     right = old.select(F.struct(*_quoted_columns(old.columns)).alias("old"))
@@ -48,10 +48,10 @@ def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> Dat
 
 
 def _select_table_columns(new: DataFrame, table: StructType) -> list[Column]:
-    """A table's columns, in its order, of rows that were made for it.
+    """Selects a table's columns, in its order, from rows that were made for it.
 
-    A column that came later stands last in the table, and where the transform has it in its result. One that the transform gives no more
-    is NULL in new rows, until the table is made anew.
+    A column that came later is last in the table, wherever it is in the transform's result. A column that the transform no longer gives is
+    NULL in new rows until the table is made anew.
     """
     return [
         (F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType)).alias(one.name) for one in table
@@ -59,16 +59,16 @@ def _select_table_columns(new: DataFrame, table: StructType) -> list[Column]:
 
 
 def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | None:
-    """Append the rows, one a key, to a table that has none: there is nothing to compare them with.
+    """Appends the rows, one per key, to a table without rows: there is nothing to compare them with.
 
-    number: of the rows, or of those that they are chosen from. None where the table has rows, or where these are so few that a merge is cheap.
+    number: how many rows there are, or how many they are chosen from. Returns None if the table has rows, or if a merge of so few is cheap.
     """
     state = log.read_table_state(path)
     if number <= small_writes.MOST_ROWS or state is None or state.files:
         return None
     table = table_frames.read_table(rows.sparkSession, path)
     given = rows.select(*_select_table_columns(rows, table.schema))
-    partitions = log.read_partition_columns(path)  # as a MERGE does: else each task writes a file for each of them
+    partitions = log.read_partition_columns(path)  # as a MERGE does; otherwise each task writes a file for each of them
     commits.append_rows(given.repartition(*_quoted_columns(partitions)) if partitions else given, path, None)
     done = log.read_table_state(path)
     if done is None or done.rows is None:
@@ -77,7 +77,7 @@ def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | N
 
 
 def plan_merge_operations(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """What to do to rows `old` so that they are the rows `new`, one a key: the columns of `old`, with an operation for each that differs."""
+    """Returns what turns the rows `old` into the rows `new`, one per key: the columns of `old`, with an operation for each that differs."""
     both = join_old_and_new(new, old, keys)
     equal = null_safe_equality([F.col(f"new.`{name}`") for name in old.columns], [F.col(f"old.`{name}`") for name in old.columns])
     operation = F.when(F.col("old").isNull(), INSERT).when(F.col("new").isNull(), DELETE).when(~equal, UPDATE)
@@ -96,12 +96,13 @@ def apply_merge_operations(
     at_most: RowsSize | None = None,
     on_few: Callable[[pa.Table], None] | None = None,
 ) -> MergeCounts:
-    """Apply rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
+    """Applies rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
-    Raises Repeated where a key comes twice, and SluiceError with the text `conflict` where an operation is X. unique: a key cannot come twice,
-    as of `winners`, whatever was declared, or where all rows that were made were counted before. Here only those that differ are.
-    at_most: the size of the operations where it is known: few are counted here, and Spark makes one pass over them instead of two.
-    on_few: takes the operations once they are committed, where they were few.
+    unique: whether a key cannot come twice, because the rows are winners or because all rows that were made were counted before (here only
+    those that differ are seen). at_most: the size of the operations, if known: few are counted here, and Spark makes one pass over them
+    instead of two. on_few: is given the operations once they are committed, if they are few.
+
+    Raises RepeatedPrimaryKeys if a key comes twice, and SluiceError with the text `conflict` if an operation is X.
     """
     known = at_most if unique and at_most is not None and at_most.bytes is not None else None
     if known is not None and small_writes.is_merged_by_delta_rs(path, keys, known.rows, known.bytes or 0):
@@ -118,7 +119,7 @@ def apply_merge_operations(
         few = small_writes.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes)
         rows = kept_operations.toArrow() if few else None
         if rows is not None and small_writes.are_dates_within_reach(rows):
-            # The mark last of all: reading it fails where the JVM is gone, and nothing is to be written then.
+            # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
             done = small_writes.merge_few_rows(path, rows, keys, found.integers, commit_marks.read_session_mark(session))
             if on_few is not None:
                 on_few(rows)
@@ -130,7 +131,7 @@ def apply_merge_operations(
 def _merge_few_operations(
     session: SparkSession, path: str, rows: pa.Table, keys: Sequence[str], bounding: BoundingColumns, conflict: str
 ) -> MergeCounts:
-    """Apply operations that are here, through delta-rs. Each key comes once. Raises SluiceError as `apply_merge_operations`."""
+    """Applies operations that are in memory through delta-rs. Each key comes once. Raises SluiceError as `apply_merge_operations` does."""
     counted = Counter(rows[OPERATION].to_pylist())
     _refuse_conflicts(counted[CONFLICT], conflict)
     if not rows.num_rows:
@@ -167,7 +168,7 @@ def _merge_through_spark(
 
 @contextmanager
 def persist_frame(frame: DataFrame) -> Iterator[DataFrame]:
-    """The frame computed once: what is counted is then what is written."""
+    """Computes the frame once and keeps it, so that what is counted is what is written."""
     persisted = frame.persist()
     try:
         yield persisted
@@ -177,9 +178,9 @@ def persist_frame(frame: DataFrame) -> Iterator[DataFrame]:
 
 @dataclass(frozen=True)
 class OperationSummary:
-    """How many operations of each kind there are, and how many bytes their rows take; the ranges that their keys are in.
+    """How many operations of each kind there are, how many bytes their rows take, and the ranges that their keys lie in.
 
-    integers: by key of whole numbers, the least and the greatest.
+    integers: for each key of whole numbers, the least and the greatest.
     """
 
     inserts: int
@@ -191,14 +192,14 @@ class OperationSummary:
 
     @property
     def rows(self) -> int:
-        """How many operations there are."""
+        """The number of operations."""
         return self.inserts + self.updates + self.deletes
 
 
 def _summarize_operations(
     operations: DataFrame, keys: Sequence[str], bounding: BoundingColumns, conflict: str, unique: bool
 ) -> OperationSummary:
-    """One pass over the operations. Raises what `apply_merge_operations` does."""
+    """Summarises the operations in one pass. Raises what `apply_merge_operations` raises."""
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
     distinct = F.count("*").alias(DISTINCT) if unique else distinct_key_count(keys)
     asked = [*kinds, F.count("*").alias("rows"), distinct, sum_row_bytes(operations).alias("bytes"), *bounding.aggregates()]
@@ -211,16 +212,16 @@ def _summarize_operations(
 
 
 def distinct_key_count(keys: Sequence[str]) -> Column:
-    """An aggregate, named DISTINCT: how many keys there are, NULLs being equal to each other."""
+    """Returns an aggregate, named DISTINCT, of how many keys there are; NULLs equal each other."""
     return F.count_distinct(F.struct(*_quoted_columns(keys))).alias(DISTINCT)
 
 
 class RepeatedPrimaryKeys(SluiceError):
-    """Rows that have a key that another row has, too."""
+    """Two rows have the same key."""
 
 
 def refuse_repeated_keys(rows: int, distinct: int, keys: Sequence[str]) -> None:
-    """Raises Repeated where so many rows have fewer keys."""
+    """Raises RepeatedPrimaryKeys if there are fewer keys than rows."""
     if rows != distinct:
         raise RepeatedPrimaryKeys(
             f"{rows - distinct} rows have a key ({', '.join(keys)}) that another row has too. "

@@ -1,7 +1,7 @@
-"""What is declared of a table's rows, enforced before they are written: its `schema=` and its expectations.
+"""Enforces what is declared about a table's rows before they are written: its `schema=` and its expectations.
 
-What the transform gives must be what `schema=` says, and the table itself refuses what slips by. Verdicts are counted, and the flow fails
-where a rule must not fail.
+The transform must return the columns that `schema=` lists, and the table itself refuses what slips through. Verdicts are counted, and the
+flow fails if a rule fails that must not.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def check_declared_schema(dataset: Dataset[Any], given: StructType) -> None:
-    """Raises DeclarationError, with all that differs, where the transform gives other columns than `schema=` says.
+    """Raises DeclarationError, with all differences, if the transform returns other columns than `schema=` lists.
 
-    given: what the transform gives, before treatments. Sluice's own columns, with an underscore, do not count.
+    given: what the transform returns, before treatments. Sluice's own columns, which begin with an underscore, do not count.
     """
     text = _parse_schema_text(dataset)
     if text is None:
@@ -41,10 +41,10 @@ def check_declared_schema(dataset: Dataset[Any], given: StructType) -> None:
 
 
 def enforceable_schema(dataset: Dataset[Any], stored: StructType) -> tuple[StructType, dict[str, str]]:
-    """The columns of a table with NOT NULL and comments, and the CHECKs by name: what of its `schema=` the stored rows can be held to.
+    """Returns the part of a `schema=` that stored rows can be held to: columns with NOT NULL and comments, and the CHECKs by name.
 
-    stored: the columns of the rows as they are stored. A treated column holds something else than its condition speaks of, and the rows
-    of a change log are of another shape: of those the expectations speak alone.
+    stored: the columns of the rows as they are stored. A treated column does not hold the value that its condition is about, and the rows of a
+    change log have another shape. For those, only the expectations are enforced.
     """
     text = _parse_schema_text(dataset)
     if text is None:
@@ -60,13 +60,13 @@ def enforceable_schema(dataset: Dataset[Any], stored: StructType) -> tuple[Struc
 
 
 def declared_schema_columns(dataset: Dataset[Any]) -> StructType | None:
-    """The columns that a `schema=` names. None where there is none."""
+    """Returns the columns that a `schema=` names, or None if there is none."""
     text = _parse_schema_text(dataset)
     return _parse_schema_columns(dataset, text) if text else None
 
 
 def constraint_refusal_text(pipeline: str, dataset: Dataset[Any], bad: Mapping[str, int]) -> str:
-    """Why a table that is there does not get the constraints of its `schema=`, and the remedy. bad: by constraint, how many rows."""
+    """Returns why an existing table does not get the constraints of its `schema=`, with the remedy. bad: how many rows violate each constraint."""
     name = max(bad, key=lambda one: bad[one])
     then = " and sets such rows aside" if dataset.kind.sets_rows_aside else ""
     return (
@@ -108,10 +108,10 @@ def _is_provenance_column(name: str) -> bool:
 
 
 def count_verdicts(dataset: Dataset[Any], rows: DataFrame, report: FlowReport) -> int:
-    """Count rows with a verdict into the report. Returns how many are to be quarantined.
+    """Counts rows with a verdict into the report. Returns how many are to be quarantined.
 
-    Raises SluiceError where a row does not meet an `expect_or_fail`, or more rows fail a rule than its `at_most` allows. The report
-    then has the counts of the rules, which say why, and none of the rows: nothing of them is written.
+    Raises SluiceError if a row does not meet an `expect_or_fail`, or if more rows fail a rule than its `at_most` allows. The report then has
+    the counts of the rules, which say why, and no counts of rows, because none is written.
     """
     return count_verdicts_with_aggregates(dataset, rows, report, ())[0]
 
@@ -119,7 +119,7 @@ def count_verdicts(dataset: Dataset[Any], rows: DataFrame, report: FlowReport) -
 def count_verdicts_with_aggregates(
     dataset: Dataset[Any], rows: DataFrame, report: FlowReport, asked: Sequence[Column]
 ) -> tuple[int, dict[str, Any]]:
-    """The same; with what else was asked of the rows, named aggregates, in the same pass."""
+    """Does the same, and computes further named aggregates of the rows in the same pass."""
     aggregates = [column.alias(name) for name, column in verdicts.verdict_count_aggregates(dataset.expectations).items()]
     row = rows.agg(*aggregates, *asked).first()
     counted: dict[str, Any] = row.asDict() if row else {}

@@ -1,9 +1,9 @@
-"""Ranges that the values of a frame are in, as SQL: conditions on a table that let Delta leave out every file that cannot match.
+"""Ranges that the values of a frame lie in, as SQL: conditions on a table that let Delta skip every file that cannot match.
 
-Of dates and instants the days are listed, few neighbouring ranges of them: one wide range from the first to the last would let a few
-late rows read all that lies between. Values stand in plans and in a table's history, so only columns that are not personal have ranges.
+For dates and instants the days are listed as a few ranges: with one wide range from the first to the last, a few late rows would make
+everything between be read. Values stand in plans and in a table's history, so personal columns have no ranges.
 
-A range of an instant truncated to an hour, a day or a window gives a range of the column; Delta itself does this for `to_date` only.
+A range of an instant truncated to an hour, a day or a window gives a range of the column. Delta itself does this only for `to_date`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Ranges = tuple[tuple[str, str], ...]
-"""Literals, low and high, both inclusive, in order; none: no value is in range."""
+"""Literals, low and high, both inclusive, in order. Empty if no value is in range."""
 Limits = Mapping[str, Ranges]
-"""By column, what its values are in. A column that is missing may have any value."""
+"""The ranges by column. A missing column may have any value."""
 
 MOST = 30
-"""How many ranges a column has at most: the closest are made one."""
+"""How many ranges a column has at most. The closest are joined."""
 _MOST_TEXTS = 1_000
 _EPOCH = date(1970, 1, 1)
 _FIRST, _LAST = (date.min - _EPOCH).days, (date.max - _EPOCH).days
@@ -53,7 +53,7 @@ _SECONDS = {
     "yy": 366 * _DAY,
 }
 _CUT = re.compile(r"date_trunc\('(?P<unit>\w+)', (?P<column>`?\w+`?)\)")
-# As Spark writes the start of a tumbling window, or its end.
+# This is how Spark writes the start or the end of a tumbling window.
 _START = (
     r"\(\(unix_micros\((?P<column>`?\w+`?)\) - CASE WHEN \(\(\(unix_micros\((?P=column)\) - (?P<offset>-?\d+)L\) % (?P<size>\d+)L\)"
     r" < 0L\) THEN \(\(\(unix_micros\((?P=column)\) - (?P=offset)L\) % (?P=size)L\) \+ (?P=size)L\)"
@@ -66,19 +66,19 @@ _WINDOW = re.compile(
 
 @dataclass(frozen=True)
 class BoundingColumns:
-    """The columns that files are left out by. listed: those whose integers or texts are few enough to list, as of partitions."""
+    """The columns by which files are skipped. listed: those whose integers or texts are few enough to list, such as partition columns."""
 
     schema: StructType
     columns: Sequence[str]
     listed: Collection[str] = ()
 
     def aggregates(self, where: Column | None = None) -> list[Column]:
-        """What to ask of a frame in one pass. where: which of its rows count."""
+        """Returns the aggregates to compute over a frame in one pass. where: which of its rows count."""
         found = []
         for position, name in enumerate(self.columns):
             column = F.col(f"`{name}`") if where is None else F.when(where, F.col(f"`{name}`"))
             absent = column.isNull() if where is None else where & F.col(f"`{name}`").isNull()
-            # As text: Python has no date after 9999, and no need to know a zone.
+            # As text: Python has no date after 9999, and a text needs no zone.
             found += [
                 F.min(column).cast("string").alias(f"_low_{position}"),
                 F.max(column).cast("string").alias(f"_high_{position}"),
@@ -90,7 +90,7 @@ class BoundingColumns:
         return found
 
     def limits(self, found: Mapping[str, Any]) -> Limits:
-        """From the answer. A column with a NULL has none; of no row at all, nothing is in range."""
+        """Returns the limits from the computed aggregates. A column with a NULL has none. Without any row, nothing is in range."""
         limits: dict[str, Ranges] = {}
         for position, name in enumerate(self.columns):
             low, high = found[f"_low_{position}"], found[f"_high_{position}"]
@@ -106,7 +106,7 @@ class BoundingColumns:
         return limits
 
     def integer_ends(self, found: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-        """From the answer, by column of whole numbers without NULL, the least and the greatest."""
+        """Returns, from the computed aggregates, the least and the greatest value of each column of whole numbers without NULL."""
         return {
             name: (int(found[f"_low_{position}"]), int(found[f"_high_{position}"]))
             for position, name in enumerate(self.columns)
@@ -114,11 +114,11 @@ class BoundingColumns:
         }
 
     def ranges_of_rows(self, rows: pa.Table) -> Limits:
-        """The ranges of rows that are here, of the columns of whole numbers."""
+        """Returns the ranges of the columns of whole numbers, for rows that are in memory."""
         return {name: ((str(low), str(high)),) for name, (low, high) in self.integer_ends_of_rows(rows).items()}
 
     def integer_ends_of_rows(self, rows: pa.Table) -> dict[str, tuple[int, int]]:
-        """The same of rows that are here."""
+        """Returns the least and the greatest value of each column of whole numbers, for rows that are in memory."""
         plain = [name for name in self.columns if self._kind(name) in _INTEGERS and rows.num_rows and not rows[name].null_count]
         ends = {name: pc.min_max(rows[name]).as_py() for name in plain}
         return {name: (found["min"], found["max"]) for name, found in ends.items()}
@@ -131,7 +131,7 @@ class BoundingColumns:
 
 
 def compute_value_ranges(frame: DataFrame, bounding: BoundingColumns) -> Limits:
-    """By column, ranges that every value of the frame is in."""
+    """Returns, by column, ranges that hold every value of the frame."""
     if not bounding.columns:
         return {}
     row = frame.agg(*bounding.aggregates()).first()
@@ -139,7 +139,7 @@ def compute_value_ranges(frame: DataFrame, bounding: BoundingColumns) -> Limits:
 
 
 def range_condition_sql(expression: str, ranges: Ranges) -> str:
-    """The condition that an expression is in one of the ranges, in words that Delta skips files by."""
+    """Returns the condition that an expression is in one of the ranges, in a form by which Delta skips files."""
     parts = [
         f"{expression} = {low}" if low == high else f"({expression} >= {low} AND {expression} <= {high})" for low, high in ranges
     ]
@@ -147,14 +147,14 @@ def range_condition_sql(expression: str, ranges: Ranges) -> str:
 
 
 def limits_condition(limits: Limits, expressions: Mapping[str, str] | None = None) -> Column:
-    """The condition that columns, or the expressions given for them, are in their ranges. True where there is none."""
+    """Returns the condition that columns, or the expressions given for them, are in their ranges. True if there are none."""
     named = expressions if expressions is not None else {name: f"`{name}`" for name in limits}
     conditions = [F.expr(range_condition_sql(f"({named[name]})", ranges)) for name, ranges in limits.items() if name in named]
     return functools.reduce(lambda a, b: a & b, conditions, F.lit(True))
 
 
 def group_into_ranges(values: Sequence[int], most: int = MOST) -> list[tuple[int, int]]:
-    """Sorted integers as ranges that hold them all: neighbours together, and where these are too many, those with the smallest gaps."""
+    """Groups sorted integers into ranges: neighbours together and, if these are too many, those with the smallest gaps between them."""
     gaps = [(after - before, position) for position, (before, after) in enumerate(itertools.pairwise(values), 1)]
     widest = sorted((gap for gap in gaps if gap[0] > 1), reverse=True)[: most - 1]
     borders = [0, *sorted(position for _, position in widest), len(values)]
@@ -179,7 +179,7 @@ def _quote_text_literal(text: str) -> str:
 
 
 def truncation_range_condition(limits: Limits, expressions: Mapping[str, str]) -> Column:
-    """The condition that instants are close enough to the ranges for their truncated values to be in them."""
+    """Returns the condition that instants are close enough to the ranges for their truncated values to lie in them."""
     found = [F.lit(True)]
     for name, ranges in limits.items():
         cut = parse_truncation(expressions[name]) if name in expressions else None
@@ -193,7 +193,7 @@ def truncation_range_condition(limits: Limits, expressions: Mapping[str, str]) -
 
 
 def parse_truncation(expression: str) -> tuple[str, int] | None:
-    """The column that an expression truncates, and the seconds by which the two can differ at most; None for any other expression."""
+    """Returns the column that an expression truncates, and by how many seconds the two differ at most. None for any other expression."""
     cut, window = _CUT.fullmatch(expression), _WINDOW.fullmatch(expression)
     if cut is not None:
         seconds = _SECONDS.get(cut["unit"].lower())

@@ -1,8 +1,9 @@
-"""The table that a flow writes: made ahead with the columns of its transform, widened when the transform gives more.
+"""Prepares the table that a flow writes: creates it with the columns of its transform, and adds columns that the transform returns later.
 
-Which columns Spark can compare: what differs is what is written, so a column that has no `<=>` can be in no table that is merged into.
+It also checks that Spark can compare every column: only differences are written, so a column without `<=>` cannot be merged.
 
-What must hold before a row with personal data is written: the right root, closed to others, and the key of the rows that are there.
+And it checks what must hold before a row with personal data is written: the right root, closed to others, and the pseudonym key of the
+rows that are there.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REFRESH = "refresh"
-"""The reason to make a table anew that a person gives; it may change the schema."""
+"""The reason to make a table anew if a person asks for it. It may change the schema."""
 
 _FINGERPRINT = "sluice.fingerprint"
 _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
@@ -41,10 +42,10 @@ _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
 def prepare_target_table(
     workspace: Workspace, dataset: Dataset[Any], wanted: StructType, provenance: Sequence[str] = (), anew: str | None = None
 ) -> TableShape | None:
-    """Make or widen a table, and its quarantine. anew: it is made from scratch, and may get another schema.
+    """Creates or widens a table and its quarantine. anew: why the table is made from scratch; it may then get another schema.
 
-    Returns the shape to replace it with where its present columns do not fit, which only a refresh may do. Raises DeclarationError or
-    SluiceError where declared and real do not fit.
+    Returns the shape that must replace the table if its present columns do not fit, which only a refresh may do. Raises DeclarationError or
+    SluiceError if the declaration and the table do not fit together.
     """
     check_declared_columns(dataset, wanted)
     check_personal_data_protection(workspace, dataset, anew == REFRESH)
@@ -75,20 +76,20 @@ def prepare_target_table(
 
 
 def _reset_flow_of_missing_table(workspace: Workspace, dataset: Dataset[Any]) -> None:
-    """Let the flow of a table that is not there start anew: what its checkpoint says was taken went with the table."""
+    """Makes the flow of a missing table start anew: what its checkpoint says it has taken is gone with the table."""
     if not log.is_delta_table(workspace.path(dataset.name)):
         flow = workspace.graph.flow_name(dataset)
-        # Before the table is made: an empty one that a killed run leaves behind must not pass for all that there was.
+        # Done before the table is created: an empty one that a killed run leaves behind must not seem complete.
         checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, checkpoints.GONE)
 
 
 def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: TableShape, anew: str | None) -> TableShape | None:
-    """Give a table that is there the columns, constraints and comments that it lacks, or say that it is to be replaced."""
+    """Gives an existing table the columns, constraints and comments that it lacks, or returns the shape that must replace it."""
     session, path = workspace.session, workspace.path(dataset.name)
     _refuse_column_type_changes(session, path, shape.schema, dataset.name)
     needed = tables.find_pending_changes(session, path, shape)
     bad = tables.count_table_violations(session, path, shape, needed.added)
-    # Rows that are all made again need not have met what is declared now.
+    # If all rows are made again, the old ones need not meet what is declared now.
     if bad and (anew == REFRESH or (dataset.name in workspace.graph.views and has_transform_changed(workspace, dataset))):
         return shape
     if bad:
@@ -100,19 +101,19 @@ def _align_existing_table(workspace: Workspace, dataset: Dataset[Any], shape: Ta
 
 @measure_step(WRITING)
 def replace_target_table(rows: DataFrame, path: str, shape: TableShape) -> int:
-    """Replace the table by these rows in one commit. Returns how many they are."""
+    """Replaces the table by these rows in one commit. Returns how many there are."""
     tables.replace_table(rows, path, shape)
     state = log.read_table_state(path)
     return state.rows if state and state.rows is not None else table_frames.read_table(rows.sparkSession, path).count()
 
 
 def has_transform_changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
-    """Whether the transform is another than the one that made all rows of the table."""
+    """Whether the transform differs from the one that made all rows of the table."""
     return tables.read_table_property(workspace.path(dataset.name), _FINGERPRINT) != compute_declaration_fingerprint(dataset)
 
 
 def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) -> None:
-    """Note on the table that all its rows are by today's transform."""
+    """Records on the table that today's transform made all of its rows."""
     wanted = {_FINGERPRINT: compute_declaration_fingerprint(dataset), **pseudonym_key_properties(workspace, dataset)}
     path = workspace.path(dataset.name)
     if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
@@ -122,7 +123,7 @@ def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) ->
 
 
 def choose_bounding_columns(dataset: Dataset[Any], schema: StructType, columns: Sequence[str] | None = None) -> BoundingColumns:
-    """Columns, by default the keys, by which files can be left out: of a plain type or partitions, and not personal.
+    """Chooses the columns, by default among the keys, by which files can be skipped: of a plain type or partitions, and not personal.
 
     Ranges of their values get into conditions, and so into plans and the table's history.
     """
@@ -132,7 +133,7 @@ def choose_bounding_columns(dataset: Dataset[Any], schema: StructType, columns: 
 
 
 def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
-    """Raises DeclarationError where the declaration names a column that the transform does not give, or where one cannot be stored."""
+    """Raises DeclarationError if the declaration names a column that the transform does not return, or if a column cannot be stored."""
     names = stored.names
     for field, columns in dataset.named_columns.items():
         for column in columns:
@@ -146,7 +147,7 @@ def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:
 
 
 def _has_misfit_columns(session: SparkSession, path: str, shape: TableShape) -> bool:
-    """Whether the table has other columns than the shape, or other partitions; columns that are only missing can be added."""
+    """Whether the table has other columns or partitions than the shape. Columns that are only missing can be added."""
     present = {field.name: field.dataType for field in table_frames.read_table(session, path).schema}
     wanted = {field.name: field.dataType for field in shape.schema}
     return any(wanted.get(name) != kind for name, kind in present.items()) or log.read_partition_columns(path) != list(
@@ -185,9 +186,9 @@ _INSTEAD = {
 
 
 def check_comparable_columns(dataset: Dataset[Any], schema: StructType) -> None:
-    """Raises DeclarationError for a column of a table or view that cannot be compared, whole or in a part of it."""
+    """Raises DeclarationError if a column of a table or view, or a part of it, cannot be compared."""
     if not isinstance(dataset, Table | MaterializedView):
-        return  # a stream appends, and merges by keys what its state gives
+        return  # a stream appends, or merges the rows of its state by keys
     for field in schema:
         kind = _find_incomparable_type(field.dataType)
         if kind:
@@ -212,7 +213,7 @@ _KEYS = "sluice.pseudonymKeys"
 
 
 def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], anew: bool) -> None:
-    """Raises UsageError or SluiceError where a row must not be written. anew: all rows are made again, so the key may be another."""
+    """Raises UsageError or SluiceError if rows must not be written. anew: whether all rows are made again, so that the key may differ."""
     path = workspace.path(dataset.name)
     if workspace.elsewhere is None:
         restricted.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
@@ -228,6 +229,6 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
 
 
 def pseudonym_key_properties(workspace: Workspace, dataset: Dataset[Any]) -> Mapping[str, str]:
-    """Table properties that tell which keys its pseudonyms are made with, and tell nothing else of them."""
+    """Returns table properties that identify the keys of its pseudonyms, without telling anything else about the keys."""
     keys = treatments.treatment_key_marks(workspace.settings, dataset)
     return {_KEYS: keys} if keys else {}
