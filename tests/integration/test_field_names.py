@@ -148,22 +148,22 @@ def test_a_delivery_that_cannot_be_written_is_set_aside_alone_and_its_source_goe
     lake.land("orders/6", BAD)
     lake.land("orders/7", good(7))
 
-    def full(rows: DataFrame, path: str, transaction: Any) -> None:
+    def full(rows: DataFrame, path: str, *more: Any) -> None:
         if "m" not in rows.columns:
             raise OSError(errno.ENOSPC, "No space left on device")
-        writing(rows, path, transaction)
+        writing(rows, path, *more)
 
-    def stopped(rows: DataFrame, path: str, transaction: Any) -> None:
+    def stopped(rows: DataFrame, path: str, *more: Any) -> None:
         raise StopRequested("stopped on request")
 
-    def lost(rows: DataFrame, path: str, transaction: Any) -> None:
+    def lost(rows: DataFrame, path: str, *more: Any) -> None:
         shutil.move(path, f"{path}.away")
         try:
-            writing(spark.read.format("delta").load(path), path, transaction)
+            writing(spark.read.format("delta").load(path), path, *more)
         finally:
             shutil.move(f"{path}.away", path)
 
-    def failing(rows: DataFrame, path: str, transaction: Any) -> None:
+    def failing(rows: DataFrame, path: str, *more: Any) -> None:
         raise ValueError("a mistake of Sluice's own")
 
     for fault, raised in ((full, OSError), (stopped, StopRequested), (lost, Exception), (failing, ValueError)):

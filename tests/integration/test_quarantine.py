@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
-from sluice.declare import F, Pipeline, Source, expect_or_quarantine, table
+from sluice.declare import Pipeline, Source, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import lifetimes, receiving
 from sluice.errors import UsageError
@@ -365,25 +365,6 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     receiving.receive_erasure_request(lake.settings, lake.graph, ["ann"], "who")
     lake.run("propagate_deletions")
     assert {row[0] for row in lake.rows("order_quarantine", "_subject")} == {"cat"}
-
-
-@pytest.mark.slow
-def test_a_quarantine_of_before_gets_its_columns_and_its_rows_are_found_by_what_they_have(
-    shop: Shop, spark: SparkSession
-) -> None:
-    """Before, `record` was what the transform had made."""
-    lake = shop(SOLD, _sold(NAMED))
-    lake.land("orders/1.jsonl", '{"id": 1, "who": "ann"}\n')
-    lake.run()
-    path = lake.workspace().quarantine("order")
-    old = spark.read.format("delta").load(path).withColumn("record", F.col("made")).drop("made", "rules_version")
-    old.localCheckpoint().write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(path)
-    lake = shop(SOLD, _sold(KNOWN))
-    lake.run()
-    assert lake.rows("order_quarantine", "made") == [(None,), (None,)], "until it is judged again"
-    replay(lake, "order")
-    assert lake.rows("order", "number", "copy") == [(1, "a"), (1, "b")]
-    assert lake.rows("order_quarantine") == []
 
 
 @pytest.mark.crash

@@ -6,14 +6,15 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaProtocolError, TableNotFoundError
 
+from sluice.delta_log import LOG, list_log_versions, open_checked_table
 from sluice.delta_log import is_delta_table as is_delta_table  # said by this name, too
-from sluice.delta_log import open_checked_table
 from sluice.table_properties import RETENTION
 
 _READER_VERSIONS = frozenset({1, 3})
@@ -149,7 +150,7 @@ def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, A
     """
     table = open_checked_table(path)
     found = []
-    for entry in table.history(limit):
+    for entry in _read_commit_infos(path, table, limit):
         note = entry.get("userMetadata")
         found.append({
             "version": entry.get("version"),
@@ -161,6 +162,24 @@ def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, A
             "note": _parse_commit_note(note),
         })
     return found
+
+
+def _read_commit_infos(path: str, table: DeltaTable, limit: int | None) -> list[dict[str, Any]]:
+    """Returns what each commit says about itself, newest first, with its version.
+
+    delta-rs refuses the whole history if a commit has a number that it does not expect: a shallow clone by Spark has -1 as the version read.
+    """
+    try:
+        return table.history(limit)
+    except DeltaProtocolError:
+        commits, _ = list_log_versions(Path(path) / LOG)
+        newest = sorted((version for version in commits if version <= table.version()), reverse=True)[:limit]
+        return [{**_read_commit_info(commits[version]), "version": version} for version in newest]
+
+
+def _read_commit_info(commit: Path) -> dict[str, Any]:
+    actions = (json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip())
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,31 @@
+"""The history of a table is read whoever wrote it, also where delta-rs refuses a number in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaProtocolError
+
+from sluice.lake.log import read_commit_history, summarize_new_versions
+
+
+def test_a_shallow_clone_of_spark_has_a_history(tmp_path: Path) -> None:
+    """Its first commit says that it read version -1."""
+    for mode in ("error", "append"):
+        write_deltalake(tmp_path, pa.table({"id": [1, 2]}), mode=mode)
+    before = read_commit_history(str(tmp_path))
+    first = tmp_path / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in first.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["readVersion"] = -1
+    first.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    with pytest.raises(DeltaProtocolError):
+        DeltaTable(tmp_path).history()
+    assert read_commit_history(str(tmp_path)) == before
+    assert [commit["version"] for commit in read_commit_history(str(tmp_path), 1)] == [1]
+    assert summarize_new_versions(str(tmp_path), None).files_added == 2
