@@ -1,1 +1,1 @@
-"""The tables of a lake as Sluice keeps them: where they are, how they are made, how commits are marked, what their logs say."""
+"""A lake's tables as Sluice keeps them: where they lie, how they are created, how commits are marked, what their logs say."""

@@ -1,6 +1,6 @@
 """Every action in a table's log, in whichever file: commits, compacted commits, checksums with their list of files, checkpoints, leftovers.
 
-Read without a JVM, and without an engine that replays the log: what no reader asks for any more is on the disk all the same.
+Reads without a JVM and without an engine that replays the log: actions that no reader needs any more are still on the disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ENDS = ("minValues", "maxValues")
 class LogAction:
     """An action in a file of the log. kind: its name in the log (add, remove, metaData, commitInfo, ...). said: its content.
 
-    ends: of an add, the names of the columns whose lowest or highest value it has.
+    ends: for an add, the names of the columns whose lowest or highest value it holds.
     """
 
     file: str
@@ -33,7 +33,7 @@ class LogAction:
 
 
 def read_log_actions(path: str) -> Iterator[LogAction]:
-    """The actions of a table's log, file by file in the order of names. Raises ValueError, naming the file, for an unreadable one."""
+    """Yields the actions of a table's log, file by file in the order of names. Raises ValueError, which names the file, if one is unreadable."""
     for file in _list_log_files(Path(path) / LOG):
         try:
             yield from _read_checkpoint_actions(file) if file.suffix == ".parquet" else _read_json_actions(file)
@@ -42,13 +42,13 @@ def read_log_actions(path: str) -> Iterator[LogAction]:
 
 
 def find_delta_tables(root: Path) -> Iterator[Path]:
-    """The tables below a folder, declared or not: every folder that has a log."""
+    """Yields the tables below a folder, declared or not: every folder that has a log."""
     if root.is_dir():
         yield from sorted(log.parent for log in root.rglob(LOG) if log.is_dir())
 
 
 def _list_log_files(log: Path) -> list[Path]:
-    """The files of a log, without Hadoop's checksums, which hold only numbers, and the pointer to the last checkpoint."""
+    """Lists the files of a log, without Hadoop's checksums, which hold only numbers, and without the pointer to the last checkpoint."""
     found = [file for file in (*log.glob("*"), *log.glob("_sidecars/*")) if file.is_file()]
     return sorted(file for file in found if not (file.name.startswith(".") and file.suffix == ".crc") and file.name[0] != "_")
 
@@ -56,7 +56,7 @@ def _list_log_files(log: Path) -> list[Path]:
 def _read_json_actions(file: Path) -> Iterator[LogAction]:
     for line in file.read_text(encoding="utf-8").splitlines():
         said = json.loads(line) if line.strip() else {}
-        if file.suffix == ".crc":  # one object: the table as of a version, with all of its files where they are few
+        if file.suffix == ".crc":  # one object: the table as of a version, with all of its files if they are few
             said = {"metaData": said.get("metadata"), "files": said.get("allFiles")}
         for kind, of_kind in said.items():
             for one in of_kind or [] if kind == "files" else [of_kind]:
@@ -81,13 +81,13 @@ _MAPS = ("partitionValues", "configuration", "tags")
 
 
 def _drop_parsed_statistics(rows: Any) -> Any:
-    """Leaves out statistics that are stored as values: only whether there are any matters here, and their types are the table's."""
+    """Leaves out statistics that are stored as values: only their presence matters here, and they have the table's own types."""
     kept = [field.name for field in rows.type if not field.name.endswith("_parsed")]
     return pa.StructArray.from_arrays([pc.struct_field(rows, name) for name in kept], names=kept) if len(rows) else rows
 
 
 def _columns_with_parsed_statistics(rows: Any) -> frozenset[str]:
-    """The columns that have statistics stored as values."""
+    """Returns the columns that have statistics stored as values."""
     names = [field.name for field in rows.type]
     if "stats_parsed" not in names:
         return frozenset()
@@ -101,6 +101,6 @@ def _columns_with_parsed_statistics(rows: Any) -> frozenset[str]:
 
 
 def _columns_with_text_statistics(stats: Any) -> frozenset[str]:
-    """The columns whose lowest or highest value is in a file's statistics, a text."""
+    """Returns the columns whose lowest or highest value is in a file's statistics, which are a JSON text."""
     said = json.loads(stats) if isinstance(stats, str) and stats else {}
     return frozenset(name for end in _ENDS for name, value in (said.get(end) or {}).items() if value is not None)

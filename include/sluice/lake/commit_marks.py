@@ -1,4 +1,4 @@
-"""The mark that every commit of Sluice carries, and which deliveries a table's versions come from, by these marks. Loads no Spark.
+"""The mark that every commit of Sluice carries, and, by these marks, the deliveries that a table's versions come from. Loads no Spark.
 
 A view's mark names the versions of its inputs, which are followed to their deliveries.
 """
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_RANGES = 200
-"""So many ranges a commit's mark holds at most."""
+"""How many ranges a commit's mark holds at most."""
 Ranges = tuple[tuple[int, int], ...]
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 @dataclass(frozen=True)
 class DeliveryOrigin:
-    """ranges: first and last number of deliveries. exact: every number in them is meant. earlier: and others, of which no commit is left."""
+    """ranges: first and last number of deliveries. exact: whether every number in them is meant. earlier: there are others, whose commits are gone."""
 
     ranges: Ranges = ()
     exact: bool = True
     earlier: bool = False
 
     def __str__(self) -> str:
-        """Such as: 1 to 3, 7."""
+        """Returns a text such as "1 to 3, 7"."""
         listed = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in self.ranges)
         parts = ["" if self.exact else "within ", listed, " and earlier ones" if self.earlier and listed else ""]
         return "".join(parts) or ("earlier ones" if self.earlier else "")
 
 
 def merge_into_ranges(deliveries: Iterable[int]) -> Ranges:
-    """The numbers as ranges. Where there are too many ranges, those with the smallest gaps between them are merged."""
+    """Returns the numbers as ranges. If there are too many, those with the smallest gaps between them are joined."""
     return _join_ranges(((number, number) for number in deliveries), MOST_RANGES)
 
 
 def find_version_origins(path: str, path_of: Callable[[str], str | None]) -> dict[int, DeliveryOrigin]:
-    """By version of a table, the deliveries that its commit brought, for the commits that are still in the log.
+    """Returns, by version of a table, the deliveries that its commit brought, for the commits that are still in the log.
 
-    path_of: gives where a table lies, by its name; None for one that is not there.
+    path_of: returns the path of a table by its name, or None if it does not exist.
     """
     return _find_cached_origins(path, path_of, {})
 
@@ -54,7 +54,7 @@ def _find_cached_origins(
     path: str, path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
 ) -> dict[int, DeliveryOrigin]:
     if path not in known:
-        known[path] = {}  # a table that were made of itself would bring nothing
+        known[path] = {}  # a table that reads itself would bring nothing
         found: dict[int, DeliveryOrigin] = {}
         before: Mapping[str, int] = {}
         for commit in sorted(log.read_commit_history(path), key=lambda one: int(one["version"])):
@@ -75,7 +75,7 @@ def _origin_of_commit_note(note: Mapping[str, Any]) -> DeliveryOrigin:
     told = note.get("deliveries")
     if not told:
         return DeliveryOrigin()
-    # Commits of before know the first and the last.
+    # Older commits know only the first and the last.
     spans = told["ranges"] if "ranges" in told else [(told["first"], told["last"])]
     ranges = _join_ranges((int(first), int(last)) for first, last in spans)
     return DeliveryOrigin(ranges, sum(last - first + 1 for first, last in ranges) == told["count"])
@@ -84,7 +84,7 @@ def _origin_of_commit_note(note: Mapping[str, Any]) -> DeliveryOrigin:
 def _origin_of_view_inputs(
     spans: Mapping[str, tuple[int, int]], path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
 ) -> DeliveryOrigin:
-    """What brought the inputs from one version to a later one. spans: by input, the version known before, -1 for none, and the one now."""
+    """Returns what brought the inputs from one version to a later one. spans: by input, the version before (-1 for none) and the one now."""
     parts: list[DeliveryOrigin] = []
     for name, (before, now) in spans.items():
         path = path_of(name)
@@ -113,9 +113,9 @@ def _join_ranges(spans: Iterable[tuple[int, int]], most: int | None = None) -> R
 
 
 class CommitMark(TypedDict, total=False):
-    """What a commit says of itself: ids and counts only. deliveries: how many, as ranges. inputs: by name, the versions a view is made of.
+    """What a commit says about itself: ids and counts only.
 
-    lifted: the request of erasure that was withdrawn.
+    deliveries: their count and ranges. inputs: by name, the versions that a view is made from. lifted: the erasure request that was withdrawn.
     """
 
     run: str
@@ -127,18 +127,18 @@ class CommitMark(TypedDict, total=False):
 
 
 MARK_FIELDS = frozenset({"sluice", *CommitMark.__annotations__})
-"""All that the mark of a commit may say."""
+"""Everything that the mark of a commit may say."""
 
 
 def format_commit_mark(**said: Unpack[CommitMark]) -> str:
-    """A commit's mark as it stands in the log, in `userMetadata`."""
+    """Returns a commit's mark as it stands in the log, in `userMetadata`."""
     return json.dumps({"sluice": 1, **said})
 
 
 def mark_session_commits(
     session: SparkSession, run: str, mode: str, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None
 ) -> None:
-    """Mark all further commits of this session. `find_version_origins` reads deliveries and inputs."""
+    """Marks all further commits of this session. `find_version_origins` reads deliveries and inputs."""
     marked: CommitMark = {"run": run, "mode": mode, "flow": flow}
     if deliveries:
         marked["deliveries"] = {"count": len(set(deliveries)), "ranges": merge_into_ranges(deliveries)}
@@ -148,5 +148,5 @@ def mark_session_commits(
 
 
 def read_session_mark(session: SparkSession) -> str | None:
-    """The mark of this session's commits, for a commit that Spark does not make. Fails where the session's JVM is gone."""
+    """Returns the mark of this session's commits, for a commit that Spark does not make. Fails if the session's JVM is gone."""
     return session.conf.get(_NOTE, None)

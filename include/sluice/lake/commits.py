@@ -1,4 +1,4 @@
-"""Appending and replacing rows so that an attempt can be repeated. Only this module sets the options of such a commit."""
+"""Appends and replaces rows so that an attempt can be repeated. Only this module sets the options of such a commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @measure_step(COMPUTING)
 def _collect_rows(frame: DataFrame) -> pa.Table:
-    """The rows, which Spark makes only now."""
+    """Collects the rows, which Spark computes only now."""
     return frame.toArrow()
 
 
@@ -25,7 +25,7 @@ def _collect_rows(frame: DataFrame) -> pa.Table:
 class Transaction:
     """Names an append, so that a repeated attempt commits nothing: a flow on a checkpoint, its target and its batch.
 
-    Only appends carry it. A MERGE must not: such ids survive RESTORE and a reset of the checkpoint, and would then skip work in silence.
+    Only appends carry it. A MERGE must not: these ids survive RESTORE and a reset of the checkpoint, and would then skip work in silence.
     """
 
     flow: str
@@ -41,9 +41,9 @@ class Transaction:
 
 @measure_step(WRITING)
 def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, size: RowsSize | None = None) -> None:
-    """Append rows; new columns are added to the table. With a transaction they are appended once, however often this is tried.
+    """Appends rows and adds new columns to the table. With a transaction the rows are appended once, however often this is tried.
 
-    size: of the rows, where it is known: few go through delta-rs.
+    size: the size of the rows, if known: few rows go through delta-rs.
     """
     if size is not None and small_writes.is_appended_by_delta_rs(path, frame.schema, size):
         rows, once = _collect_rows(frame), (transaction.application, transaction.batch) if transaction else None
@@ -58,15 +58,15 @@ def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, si
 
 @measure_step(WRITING)
 def overwrite_rows(frame: DataFrame, path: str) -> None:
-    """Make the table hold these rows and no others, in one commit. The table keeps its properties and its identity."""
+    """Makes the table hold exactly these rows, in one commit. The table keeps its properties and its identity."""
     frame.write.format("delta").mode("overwrite").save(path)
 
 
 @measure_step(WRITING)
 def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int], size: RowsSize | None = None) -> None:
-    """Replace what the table has of these deliveries by the frame's rows: the same for a retry, a replay and a rebase.
+    """Replaces the table's rows of these deliveries by the frame's rows: the same for a retry, a replay and a rebase.
 
-    size: as of `append_rows`. Where no file can hold a row of these deliveries, the rows are appended.
+    size: as in `append_rows`. If no file can hold a row of these deliveries, the rows are appended.
     """
     if size is not None and not log.find_values_in_file_ranges(path, "_delivery", deliveries):
         append_rows(frame, path, None, size)

@@ -1,4 +1,4 @@
-"""Flushing to the disk: Spark, delta-rs and Python leave it to the operating system when their files get there."""
+"""Flushes files to the disk: Spark, delta-rs and Python leave it to the operating system when their files get there."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sluice.settings import Settings
 
 
 def flush_run_output(settings: Settings) -> None:
-    """Flush all that a run may have written, so that what is called done survives a loss of power. Raises OSError."""
+    """Flushes everything that a run may have written, so that what is reported as done survives a power failure. Raises OSError."""
     places = (Path(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
     flush_file_systems(place for place in places if place.is_dir())
 
 
 def flush_file_systems(folders: Iterable[Path]) -> None:
-    """Flush the file systems of these folders, each once. Raises OSError where that fails."""
+    """Flushes the file systems of these folders, each once. Raises OSError if that fails."""
     one_of_each = {folder.stat().st_dev: folder for folder in folders}
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if syncfs is None:  # only Linux can do it for one file system
+    if syncfs is None:  # only Linux can flush one file system
         os.sync()
         return
     for folder in one_of_each.values():

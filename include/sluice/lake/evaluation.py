@@ -1,8 +1,8 @@
-"""How Spark evaluates a batch. A small one is planned once, interpreted, and run in one task: anything else takes longer than its work.
+"""Chooses how Spark evaluates a batch. A small one is planned once, interpreted, and run in one task: anything else takes longer than its work.
 
-A triggered job is a process of a minute, in which every query is new. Of gym's silver, eleven small tables, a third of the time went into
-generating Java and compiling it. Compiled code is several times faster per row, so large batches get it. Adaptive execution plans a query
-again after every shuffle, each of which is then a Spark job: without it a small run has half the jobs.
+A triggered job is a process of a minute, in which every query is new. In gym's silver, with eleven small tables, generating and compiling
+Java took a third of the time. Compiled code is several times faster per row, so large batches get it. Adaptive execution plans a query
+again after every shuffle, and each shuffle is then a Spark job: without it a small run has half the jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL = 15_000
-"""How many rows a batch may bear on, with those of the tables that it reads and writes, to be interpreted."""
+"""A batch is interpreted if it involves at most this many rows, including those of the tables that it reads and writes."""
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _OF_FEW = {"spark.sql.adaptive.enabled": "false", _PARTITIONS: "1"}
@@ -25,9 +25,9 @@ _OF_FEW = {"spark.sql.adaptive.enabled": "false", _PARTITIONS: "1"}
 def choose_evaluation_settings(
     session: SparkSession, tables: Iterable[str], rows: int | None = 0, *, keeps_state: bool = False
 ) -> None:
-    """Choose the settings for the session's next queries. tables: paths read and written. rows: rows read besides; None: unknown.
+    """Chooses the settings for the session's next queries. tables: the paths read and written. rows: further rows read; None: unknown.
 
-    keeps_state: the query has state, which stays in as many partitions as its first run has.
+    keeps_state: whether the query has state, which stays in as many partitions as its first run had.
     """
     known = [rows, *(state.rows if (state := log.read_table_state(path)) else 0 for path in tables)]
     small = None not in known and sum(count for count in known if count) <= SMALL
@@ -40,7 +40,7 @@ def choose_evaluation_settings(
 
 
 def _read_configured_value(session: SparkSession, name: str) -> str:
-    """What the session had before anything was chosen for it; sessions made from it know it too."""
+    """Returns a setting as it was before anything was chosen for the session. Sessions made from it know it, too."""
     kept = f"sluice.configured.{name}"
     value = session.conf.get(kept, None)
     if value is None:

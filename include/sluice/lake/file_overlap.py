@@ -1,11 +1,11 @@
-"""How the files of a table overlap along columns, by the least and greatest values in its log: which of them are worth writing anew together.
+"""How the files of a table overlap along columns, by the least and greatest values in its log, and which are worth rewriting together.
 
-It knows lists of files and nothing else. Of three measures the decision is made:
+This module knows lists of files and nothing else. Three measures decide:
 
-* **depth**: how many files can hold a value. Files are written anew where it falls to less than half by that, and these files alone;
-* **small files**: 50 of about the same size, also where they do not overlap. Source: Delta's auto compaction, Fabric's fast optimise;
-* **the budget**: each byte that is there has been written anew once by upkeep, on average, and never more. A file that upkeep wrote says by
-  its name how often its bytes have been.
+* **depth**: how many files can hold a value. Files are rewritten if that brings the depth below half, and only these files;
+* **small files**: 50 of about the same size, even if they do not overlap. Source: Delta's auto compaction, Fabric's fast optimise;
+* **the budget**: upkeep has rewritten each byte that is there at most once, on average. The name of a file that upkeep wrote says how often
+its bytes have been rewritten.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import numpy.typing as npt
 from sluice.printable import format_size
 
 WORTH_OPENING = 16 * 1024 * 1024
-"""A file of so many bytes is as good as a larger one, where no order of rows is declared: reading it takes longer than opening it."""
+"""If no order of rows is declared, a file of this many bytes is as good as a larger one: reading it takes longer than opening it."""
 MANY_SMALL_FILES = 50
 FEWEST_OVERLAPPING = 8
-"""Fewer files over one another are left: to open them costs less than to write them."""
+"""Fewer overlapping files are left alone: opening them costs less than rewriting them."""
 SAME_SIZE = 4
-"""A file of at most so many times the mean of those that are smaller is of about their size."""
+"""A file counts as about the same size if it has at most this many times the mean of the smaller ones."""
 _MOST_POINTS = 2_000
-"""At so many values at most it is counted how many files can hold them."""
+"""The number of files that can hold a value is counted at this many values at most."""
 _MOST_GROUPS = 20
 _TIMES_REWRITTEN = re.compile(r"rewritten-(\d+)\.(\d\d)-")
 
 
 @dataclass(frozen=True)
 class FileExtent:
-    """A file: its size in bytes, its rows (None: not counted), and by column its least and greatest value; None where nobody knows them."""
+    """A file: its size in bytes, its rows (None: not counted), and by column its least and greatest value (None: unknown)."""
 
     path: str
     size: int
@@ -46,44 +46,44 @@ class FileExtent:
 
     @property
     def times_rewritten(self) -> float:
-        """How often upkeep has written its bytes anew, on average."""
+        """How often upkeep has rewritten its bytes, on average."""
         found = _TIMES_REWRITTEN.match(self.path.rpartition("/")[2])
         return float(f"{found[1]}.{found[2]}") if found else 0.0
 
 
 @dataclass(frozen=True)
 class FileGroup:
-    """Files that are to be written anew together, and why."""
+    """Files that are to be rewritten together, and why."""
 
     files: Sequence[FileExtent]
     why: str
 
     @property
     def size(self) -> int:
-        """Their bytes."""
+        """The bytes of the files."""
         return sum(one.size for one in self.files)
 
     @property
     def times_rewritten(self) -> float:
-        """How often the bytes have been written anew when this is done; rounded up, so that nothing is forgotten."""
+        """How often the bytes will have been rewritten afterwards; rounded up, so that nothing is forgotten."""
         before = sum(one.size * one.times_rewritten for one in self.files) / max(self.size, 1)
         return 1 + math.ceil(before * 100) / 100
 
     def name_rewritten_file(self, name: str) -> str:
-        """What a file is called that is written of these. name: as its writer called it."""
+        """Returns the name for a file that is made from these. name: the one that its writer gave it."""
         return f"rewritten-{self.times_rewritten:.2f}-{name}"
 
 
 def count_budget(files: Sequence[FileExtent]) -> float:
-    """How many bytes may be written anew: as many as there are, less those that have been."""
+    """Returns how many bytes may be rewritten: as many as there are, less those that have been."""
     return sum(one.size * (1 - one.times_rewritten) for one in files)
 
 
 def choose_file_groups(files: Sequence[FileExtent], ordered: bool, budget: float) -> tuple[list[FileGroup], str]:
-    """The groups of files of one partition that are worth writing anew, each for itself, and what was found, with its numbers.
+    """Returns the groups of files of one partition that are worth rewriting, each group by itself, and what was found, with its numbers.
 
-    ordered: whether the files' ends are of the declared columns; else each file can hold any value, and one of 16 MiB is good.
-    budget: so many bytes at most.
+    ordered: whether the files' ends are those of the declared columns. If not, each file can hold any value, and one of 16 MiB is good.
+    budget: how many bytes may be rewritten at most.
     """
     left, found = list(files), ""
     groups: list[FileGroup] = []
@@ -119,9 +119,9 @@ def _choose_group(files: Sequence[FileExtent], ordered: bool, budget: float) -> 
 
 
 def _select_by_size(over: Sequence[FileExtent], depth: int, budget: float = float("inf")) -> list[FileExtent]:
-    """The smallest of files that lie over one another, as many as are of about one size; none where that is not worth it.
+    """Returns the smallest of overlapping files, as many as have about one size. None of them if that is not worth it.
 
-    depth: how many files there are over one another in all, with those that are not to be chosen.
+    depth: how many files overlap in all, including those that are not to be chosen.
     """
     chosen: list[FileExtent] = []
     total = 0
@@ -129,7 +129,7 @@ def _select_by_size(over: Sequence[FileExtent], depth: int, budget: float = floa
         if chosen and one.size > SAME_SIZE * total / len(chosen):
             if len(chosen) >= FEWEST_OVERLAPPING:
                 break
-            chosen, total = [], 0  # a few that are smaller do not keep the many from being joined
+            chosen, total = [], 0  # a few smaller ones do not keep the many from being joined
         if total + one.size > budget:
             break
         chosen.append(one)
@@ -138,23 +138,23 @@ def _select_by_size(over: Sequence[FileExtent], depth: int, budget: float = floa
 
 
 def find_small_files_of_one_size(files: Sequence[FileExtent]) -> list[FileExtent]:
-    """The smallest files that are of about the same size, of which there are many; none where there are no such."""
+    """Returns the smallest files of about the same size, if there are many of them."""
     found: list[FileExtent] = []
     total = 0
     for one in sorted((one for one in files if one.size < WORTH_OPENING), key=lambda one: one.size):
         if found and one.size > SAME_SIZE * total / len(found):
             if len(found) >= MANY_SMALL_FILES:
                 break
-            found, total = [], 0  # a few that are smaller do not keep the many from being joined
+            found, total = [], 0  # a few smaller ones do not keep the many from being joined
         found.append(one)
         total += one.size
     return found if len(found) >= MANY_SMALL_FILES else []
 
 
 def find_deepest_files(files: Sequence[FileExtent]) -> list[FileExtent]:
-    """The files that can hold that value of which most files can: of several columns, that set of values.
+    """Returns the files that can hold the value (with several columns, the set of values) that most files can hold.
 
-    A value at which one file ends and another begins is the other's. A file whose ends are not known can hold all.
+    A value at which one file ends and another begins belongs to the other. A file whose ends are unknown can hold every value.
     """
     if not files or not files[0].ends:
         return list(files)
@@ -171,16 +171,16 @@ def find_deepest_files(files: Sequence[FileExtent]) -> list[FileExtent]:
 
 @dataclass(frozen=True)
 class QuestionCost:
-    """How many files and bytes a question of one value of a column must open, on average, by the log's least and greatest values."""
+    """How many files and bytes a query for one value of a column must open, on average, by the log's least and greatest values."""
 
     files: float
     bytes: float
 
 
 def measure_point_questions(files: Sequence[FileExtent], columns: Sequence[str]) -> Mapping[str, QuestionCost | None]:
-    """What a question of one value costs, by column. files: with the ends of these columns. None: the log says nothing of the column.
+    """Returns, by column, what a query for one value costs. files: with the ends of these columns. None: the log says nothing about the column.
 
-    Asked is once in the middle of each file, by how many rows it has: a file of more rows is asked more often.
+    One value in the middle of each file is asked for. A file with more rows counts more.
     """
     found: dict[str, QuestionCost | None] = {}
     for place, column in enumerate(columns):
@@ -192,7 +192,7 @@ def measure_point_questions(files: Sequence[FileExtent], columns: Sequence[str])
         low, high = (side[:, 0] for side in _rank_ends(known))
         weights = np.array([known[number].rows or 1 for number in asked], dtype=float)
         sizes = np.array([one.size for one in known], dtype=float)
-        # Between two values that are ends of files no file begins or ends: ranks are as good as values.
+        # No file begins or ends between two values that are ends of files, so ranks are as good as values.
         middles = (low[asked] + high[asked]) // 2
         opened = (low[None, :] <= middles[:, None]) & (middles[:, None] <= high[None, :])
         share = weights / weights.sum()
@@ -201,7 +201,7 @@ def measure_point_questions(files: Sequence[FileExtent], columns: Sequence[str])
 
 
 def describe_question_costs(column: str, before: QuestionCost | None, after: QuestionCost | None = None) -> str:
-    """Such as "a question by time opens 26.0 > 2.1 files, 12.0 MB > 1.4 MB". after: None where nothing was written anew."""
+    """Returns a text such as "a question by time opens 26.0 > 2.1 files, 12.0 MB > 1.4 MB". after: None if nothing was rewritten."""
     if before is None:
         return f"a question by {column} opens all files: the log has no statistics of it"
     costs = [before, after] if after is not None else [before]
@@ -210,7 +210,7 @@ def describe_question_costs(column: str, before: QuestionCost | None, after: Que
 
 
 def _rank_ends(files: Sequence[FileExtent]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The ends of each file and column as whole numbers that are in the same order as the values."""
+    """Returns the ends of each file and column as whole numbers in the same order as the values."""
     sides = (
         np.empty((len(files), len(files[0].ends)), dtype=np.int64),
         np.empty((len(files), len(files[0].ends)), dtype=np.int64),

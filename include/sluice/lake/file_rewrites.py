@@ -1,9 +1,9 @@
-"""Some files of a table written anew, and no other: what neither OPTIMIZE of Delta on Spark nor that of delta-rs can be asked for.
+"""Rewrites some files of a table and no others, which neither Delta on Spark's OPTIMIZE nor that of delta-rs can do.
 
-The files are linked into a table of their own, which OPTIMIZE lays out as a whole; what it wrote is then committed to the table itself, as an
+The files are linked into a staged table, which OPTIMIZE lays out as a whole. What it wrote is then committed to the table itself as an
 OPTIMIZE (Delta's PROTOCOL.md, Add File and Remove File: `dataChange` is false). So no row is written by code of ours, readers see no change,
-and a commit that somebody else made meanwhile ends this one. A killed rewrite leaves a folder that each VACUUM stage sweeps.
-To be called under the pipeline's lease.
+and a commit that somebody else makes meanwhile stops this one. A killed rewrite leaves a folder that each VACUUM stage sweeps.
+Call it under the pipeline's lease.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from sluice.lake.log import DataFile, list_file_values
 from sluice.lake.written_alike import is_written_alike
 
 _STAGING = ".spark-staging-layout-"
-"""How the folder begins in which files are laid out: as folders of Spark's do that are swept when their writer was killed."""
+"""How the name of the staged table's folder begins: like Spark's own folders, which are swept if their writer was killed."""
 _PLAIN_PATH = re.compile(r"[\w=.,/-]+")
-"""A path that the log and the file system write alike."""
+"""A path that is written in the same way in the log and in the file system."""
 _LEAST_ROOM = 2
-"""So many times its size a group of files must have as free space."""
+"""A rewrite needs this many times the size of its files as free space."""
 
 LayOut = Callable[[str], None]
-"""Lays out all files of the table at a path, in one commit: OPTIMIZE, of whichever engine."""
+"""Lays out all files of the table at a path in one commit: OPTIMIZE by either engine."""
 
 
 def is_rewritten_by_files(path: str, zorder: Sequence[str]) -> bool:
-    """Whether some files of a table can be written anew, and no other: only where everything that its log can say is known. Raises DamagedLog."""
+    """Whether some files of a table can be rewritten without the others: only if everything that its log says is known. Raises DamagedLog."""
     if "://" in path:
         return False
     table = open_checked_table(path)
@@ -52,10 +52,10 @@ def is_rewritten_by_files(path: str, zorder: Sequence[str]) -> bool:
 def rewrite_file_group(
     path: str, group: FileGroup, files: Mapping[str, DataFile], zorder: Sequence[str], note: str | None, lay_out: LayOut
 ) -> tuple[int, int]:
-    """Write the files of a group anew, in one commit. Returns how many files there were, and are. `is_rewritten_by_files` has said yes.
+    """Rewrites the files of a group in one commit. Returns how many files there were and how many there are now.
 
-    files: by path, what the log says of them. note: the mark of the commit. lay_out: by which engine.
-    Raises SluiceError where somebody else writes meanwhile, or a row would be missing; the table is then as it was.
+    `is_rewritten_by_files` must have said yes. files: by path, what the log says about them. note: the mark of the commit. lay_out: the OPTIMIZE
+    of either engine. Raises SluiceError if somebody else writes meanwhile, or if a row would be missing; the table is then as it was.
     """
     table = open_table_to_change(path)
     taken = [files[one.path] for one in group.files]
@@ -76,7 +76,7 @@ def rewrite_file_group(
 
 
 def _make_staged_table(staging: Path, table: DeltaTable, home: Path, taken: Sequence[DataFile]) -> None:
-    """A table of these files alone, which are the same on the disk: hard links, or copies where there are none."""
+    """Makes a table of these files alone: by hard links, or by copies if links are not possible."""
     if shutil.disk_usage(home).free < _LEAST_ROOM * sum(one.size for one in taken):
         raise SluiceError(f"There is too little free space to write files of the table {home} anew. Nothing was changed.")
     log_folder = staging / LOG
@@ -112,7 +112,7 @@ def _make_staged_table(staging: Path, table: DeltaTable, home: Path, taken: Sequ
             "modificationTime": 0,
             "dataChange": True,
         }
-        # By how many rows there are it is decided which engine lays them out.
+        # The number of rows decides which engine lays them out.
         counted = {} if one.rows is None else {"stats": json.dumps({"numRecords": one.rows})}
         actions.append({"add": added | counted})
     (log_folder / f"{0:020d}.json").write_text(_join_actions(actions))
@@ -126,12 +126,12 @@ def _link_file(file: Path, target: Path) -> None:
 
 
 def _write_partition_values(one: DataFile) -> dict[str, str | None]:
-    """As Delta's log has them: dates and whole numbers are the only ones that come here."""
+    """Writes partition values as Delta's log does. Only dates and whole numbers come here."""
     return {name: None if value is None else str(value) for name, value in one.partition.items()}
 
 
 def _read_staged_commit(staging: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What the commit that laid out the staged table says of itself, and the files that it added."""
+    """Returns what the commit that laid out the staged table says about itself, and the files that it added."""
     said: dict[str, Any] = {}
     added = []
     with suppress(FileNotFoundError):  # there was nothing to lay out
@@ -153,7 +153,7 @@ def _refuse_missing_rows(path: str, taken: Sequence[DataFile], added: Sequence[M
 
 
 def _take_written_file(staging: Path, home: Path, group: FileGroup, action: Mapping[str, Any]) -> dict[str, Any]:
-    """Move a file into the table, on the disk. Returns the action that adds it."""
+    """Moves a file into the table, flushed to the disk. Returns the action that adds it."""
     file = staging / unquote(action["path"])
     below = file.relative_to(staging).with_name(group.name_rewritten_file(file.name))
     (home / below).parent.mkdir(parents=True, exist_ok=True)

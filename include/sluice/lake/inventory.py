@@ -1,7 +1,7 @@
 """Which files of a table no version within its retention needs: by its log alone, without a JVM and without walking the table's folder.
 
-Read are the commits since the last VACUUM, backwards: what each removed, and the files of the change feed that it wrote. What an aborted
-write left is in no commit. So every four weeks the folder is walked all the same: a VACUUM in full, which Delta on Spark does.
+It reads the commits since the last VACUUM backwards: what each removed, and the files of the change feed that it wrote. What an aborted
+write left is in no commit, so every four weeks the folder is walked: a full VACUUM, which Delta on Spark does.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
 START, END = "VACUUM START", "VACUUM END"
 
 WALKED_EVERY = timedelta(days=28)
-"""Less than a log stays (30 days): as long as a commit tells of the last walk, none is due before its time."""
+"""Shorter than the time that a log is kept (30 days): while a commit tells of the last walk, no other is due too early."""
 WALKED_INSTEAD = timedelta(days=7)
-"""So often the folder is walked where the log does not tell of all files, and `WALKED_AT_ONCE` where they may not stay."""
+"""How often the folder is walked if the log does not know all files; `WALKED_AT_ONCE` applies if they may not stay."""
 WALKED_AT_ONCE = timedelta(days=1)
 WORTH_SHARE = 0.1
-"""VACUUM is worth its two commits where so much of the bytes of a table can go."""
+"""VACUUM is worth its two commits if this share of a table's bytes can go."""
 WORTH_WAIT = timedelta(days=7)
-"""And in any case where a file could have gone so long ago."""
+"""VACUUM is due in any case if a file could have gone this long ago."""
 
 _CLOCKS_DIFFER = timedelta(hours=1)
-"""By so much the clocks of two writers may differ."""
+"""How much the clocks of two writers may differ."""
 _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:|(.*/)?\.\.(/|\Z)")
-"""How the path of a file looks that lies in another table, as those of a shallow clone do, or leads out of this one."""
+"""Matches the path of a file that lies in another table, as those of a shallow clone do, or that leads out of this one."""
 _TELLS_NOTHING = '{"add":'
 _ENGINE_OF_SPARK = "Apache-Spark"
 
 
 @dataclass(frozen=True)
 class RemovedFile:
-    """A file that left a table, or that held changes. path: as the log has it. bytes: 0 where the log does not say. at: UTC."""
+    """A file that left a table, or that held changes. path: as in the log. bytes: 0 if the log does not say. at: UTC."""
 
     path: str
     bytes: int
@@ -53,11 +53,11 @@ class RemovedFile:
 
 @dataclass(frozen=True)
 class FileInventory:
-    """What the log says of files that are no part of the table any more, and were not vacuumed. The oldest first.
+    """What the log says about files that are no longer part of the table and are not vacuumed yet, oldest first.
 
-    expired: those that outlived the retention; waiting: the others. table_bytes: of the latest version. walked_at: when the folder was
-    walked last, or the table was made; None where the log does not say. changed_since_walk: whether anything was committed since.
-    unknown: why the log does not tell of all files; None: it does.
+    expired: those that outlived the retention. waiting: the others. table_bytes: the size of the latest version. walked_at: when the folder was
+    last walked, or the table was created; None if the log does not say. changed_since_walk: whether anything was committed since. unknown: why
+    the log does not know all files; None if it does.
     """
 
     expired: Sequence[RemovedFile]
@@ -70,15 +70,15 @@ class FileInventory:
 
     @property
     def expired_bytes(self) -> int:
-        """Of the files that may go."""
+        """The bytes of the files that may go."""
         return sum(file.bytes for file in self.expired)
 
 
 @dataclass(frozen=True)
 class VacuumDecision:
-    """Whether files of a table are to be removed now, and why, or why not. in_full: the folder is walked. due: when the clock alone says yes.
+    """Whether files of a table are to be removed now, and why or why not.
 
-    due is None where it never will.
+    in_full: whether the folder is walked. due: when the passing of time alone makes the decision yes; None if it never does.
     """
 
     needed: bool
@@ -89,9 +89,9 @@ class VacuumDecision:
 
 
 def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
-    """Whether a table is to be vacuumed at `now` (UTC). at_once: as soon as one file may go, since people are in the table.
+    """Decides whether a table is to be vacuumed at `now` (UTC). at_once: as soon as one file may go, because the table holds people.
 
-    Raises DamagedLog, and TableNotFoundError where there is no table.
+    Raises DamagedLog, and TableNotFoundError if there is no table.
     """
     found = read_file_inventory(path, now)
     due = _find_due_time(found, now, at_once)
@@ -122,7 +122,7 @@ def _describe_waiting_files(found: FileInventory) -> str:
 
 
 def _find_walk_time(found: FileInventory, now: datetime, at_once: bool) -> datetime | None:
-    """When the folder is to be walked; None: there is no need as long as nothing is committed."""
+    """Returns when the folder is to be walked. None: there is no need as long as nothing is committed."""
     if not found.changed_since_walk:
         return None
     every = WALKED_EVERY if not found.unknown else WALKED_AT_ONCE if at_once else WALKED_INSTEAD
@@ -130,7 +130,7 @@ def _find_walk_time(found: FileInventory, now: datetime, at_once: bool) -> datet
 
 
 def _find_due_time(found: FileInventory, now: datetime, at_once: bool) -> datetime | None:
-    """When a decision becomes yes by the clock alone."""
+    """Returns when the passing of time alone makes the decision yes."""
     walk = _find_walk_time(found, now, at_once)
     times = [walk] if walk else []
     gone, every = 0, [] if found.unknown else [*found.expired, *found.waiting]
@@ -149,7 +149,7 @@ def _format_day(at: datetime | None) -> str:
 
 
 def read_file_inventory(path: str, now: datetime) -> FileInventory:
-    """What the log says of files that the table does not need any more, at `now` (UTC). Errors as of `decide_vacuum`."""
+    """Returns what the log says about files that the table does not need any more, at `now` (UTC). Errors are those of `decide_vacuum`."""
     table = open_checked_table(path)
     keep = parse_interval_length(str(table.metadata().configuration.get(RETENTION) or "interval 7 days"))
     reading = _LogReading({form for name in list_file_values(table, "path") for form in _list_spellings(name)})
@@ -173,7 +173,7 @@ def read_file_inventory(path: str, now: datetime) -> FileInventory:
 
 @dataclass
 class _LogReading:
-    """What is known so far, of a log that is read backwards. current: the files of the latest version. until: all removed before are gone."""
+    """What is known so far while a log is read backwards. current: the files of the latest version. until: files removed before this are gone."""
 
     current: set[str]
     removed: dict[str, RemovedFile] = field(default_factory=dict)
@@ -184,7 +184,7 @@ class _LogReading:
     _ended: datetime | None = None
 
     def read_commits(self, folder: Path, table: DeltaTable) -> None:
-        """Read until an earlier VACUUM has removed all that was removed before; the whole log where there was none."""
+        """Reads back to a VACUUM that removed everything older, or the whole log if there was none."""
         commits, _ = list_log_versions(folder)
         at = datetime.now(UTC)
         for version in sorted((version for version in commits if version <= table.version()), reverse=True):
@@ -198,7 +198,7 @@ class _LogReading:
         if min(commits, default=0) > 0:
             self.unknown = self.unknown or "its log does not go back far enough"
         elif self.walked_at is None:
-            self.walked_at = at  # when the table was made, nothing had been left
+            self.walked_at = at  # when the table was created, nothing had been left behind
 
     def _note_vacuum(self, info: Mapping[str, Any], at: datetime) -> None:
         operation, said = str(info.get("operation")), info.get("operationParameters") or {}
@@ -209,7 +209,7 @@ class _LogReading:
         elif operation == END and REMOVED_UNTIL in info:
             self.until = _instant_of(info[REMOVED_UNTIL])
             self.walked_at = _instant_of(info[WALKED_AT]) if WALKED_AT in info else None
-            # By inventory: what was committed between the walk and this is not read any more.
+            # A VACUUM by inventory: commits between the walk and this one are not read any more.
             self.changed = self.changed or info.get("engineInfo") == SLUICE
         elif operation == END and str(info.get("engineInfo")).startswith(_ENGINE_OF_SPARK):
             self._ended = at if said.get("status") == "COMPLETED" else None
@@ -217,7 +217,7 @@ class _LogReading:
             self.until, self.walked_at = at - timedelta(milliseconds=int(said.get("defaultRetentionMillis") or 0)), at
 
     def _note_file(self, kind: str, action: Mapping[str, Any], at: datetime) -> None:
-        """A file that was removed twice counts from the last time on, and one that came back not at all."""
+        """Notes a file. One that was removed twice counts from the last time, and one that came back does not count."""
         path = str(action["path"])
         if self.unknown:
             return
@@ -231,7 +231,7 @@ class _LogReading:
 
 
 def _read_commit(file: Path) -> tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]:
-    """What a commit says of itself, and the files that it removed or that hold its changes."""
+    """Returns what a commit says about itself, and the files that it removed or that hold its changes."""
     info: Mapping[str, Any] = {}
     files: list[tuple[str, Mapping[str, Any]]] = []
     for line in file.read_text(encoding="utf-8").splitlines():
@@ -249,7 +249,7 @@ def _instant_of(milliseconds: object) -> datetime:
 
 
 def list_possible_places(root: Path, name: str) -> list[Path]:
-    """Where a file of the log may lie below a table's folder: names of partitions are escaped in the log, once or twice."""
+    """Returns where a file of the log may lie below a table's folder: names of partitions are escaped once or twice in the log."""
     return [root / spelling for spelling in _list_spellings(name)]
 
 

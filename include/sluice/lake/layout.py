@@ -1,14 +1,14 @@
-"""Whether a table's files are worth writing anew: decided from its log alone, without a JVM, and said with its numbers.
+"""Decides from a table's log alone, without a JVM, whether its files are worth rewriting, and says so with numbers.
 
-For each partition, or for the whole of a table without partitions. Where some files can be written anew and no other
-(`file_rewrites`), by the first rule that asks for it, and within the budget (`file_overlap`):
+It decides for each partition, or for a whole table without partitions. If some files can be rewritten without the others
+(`file_rewrites`), the first rule that asks for it decides, within the budget (`file_overlap`):
 
-* of the files that lie over one another (where no order is declared: that are small), as many bytes came as the last rewrite left: these;
-* so many files lie over one another that the depth falls to less than half: these;
-* 50 small files of about one size: these.
+* as many bytes came as the last rewrite left, in overlapping files (without a declared order: in small files): these files;
+* so many files overlap that the depth falls below half: these files;
+* 50 small files of about one size: these files.
 
-Of a table that Spark alone may write, which lays out whole partitions, by bytes: all of a partition where as many came as were left, and
-where no order is declared 50 small files as well. A `cluster_by` table belongs here: what of it is to be written anew Delta knows.
+A table that only Spark may write is laid out by whole partitions, by bytes: all of a partition if as many bytes came as were left, and
+without a declared order 50 small files as well. A `cluster_by` table belongs here: Delta itself knows what to rewrite.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from sluice.lake.log import DataFile, PartitionFiles
 from sluice.printable import format_size
 
 LARGE_FILE = 512 * 1024 * 1024
-"""Half of the size that OPTIMIZE makes files of: what is as large is left as it is."""
+"""Half of OPTIMIZE's target file size: a file of this size is left as it is."""
 
 _FIRST_LOOK = 50
-"""So many commits are looked at first: what is asked for is nearly always among them."""
+"""How many commits are looked at first: the wanted one is nearly always among them."""
 
 _CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
 
 
 @dataclass(frozen=True)
 class JoinedSizes:
-    """Only files of fewer bytes than `below` are joined, to files of at most `into` bytes."""
+    """Only files smaller than `below` bytes are joined, into files of at most `into` bytes."""
 
     below: int
     into: int
@@ -51,9 +51,9 @@ class JoinedSizes:
 
 @dataclass(frozen=True)
 class LayoutDecision:
-    """Which files are to be written anew, or all files of which partitions, of how many, and why, or why not.
+    """Which files are to be rewritten, or all files of which partitions, out of how many, and why or why not.
 
-    groups: these files alone, each group for itself; none: all files of the partitions. join: of these, only small files are joined.
+    groups: only these files, each group by itself; if empty, all files of the partitions. join: only small files of them are joined.
     """
 
     partitions: Sequence[PartitionFiles]
@@ -64,12 +64,12 @@ class LayoutDecision:
 
     @property
     def needed(self) -> bool:
-        """Whether anything is to be written anew."""
+        """Whether anything is to be rewritten."""
         return bool(self.partitions)
 
 
 def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> LayoutDecision:
-    """Whether a table's files are to be written anew. zorder: the declared order. demanded: whatever has come since the last time."""
+    """Decides whether a table's files are to be rewritten. zorder: the declared order. demanded: rewrite whatever has come since the last time."""
     partitions = log.list_partition_file_sizes(path)
     if demanded:
         several = [one for one in partitions if zorder or len(one.file_sizes) > 1]
@@ -78,7 +78,7 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
         return LayoutDecision((), 0, "it has no file")
     if not _has_new_data(path):
         return LayoutDecision((), len(partitions), "no data came since the last rewrite")
-    from sluice.lake import file_rewrites  # it knows Spark's types, which a plan over tables without news need not load
+    from sluice.lake import file_rewrites  # it loads Spark's types, which a plan without news does not need
 
     if file_rewrites.is_rewritten_by_files(path, zorder):
         return decide_by_files(log.list_data_files(path, zorder), zorder)
@@ -86,7 +86,7 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
 
 
 def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str]) -> LayoutDecision:
-    """Which files of a table are to be written anew, where these alone can be. files: with their ends in the declared order."""
+    """Decides which files of a table are to be rewritten, if single files can be. files: with their ends in the declared order."""
     by_partition: dict[tuple[object, ...], list[DataFile]] = {}
     for one in files:
         by_partition.setdefault(tuple(one.partition.values()), []).append(one)
@@ -113,9 +113,9 @@ def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str]) -> LayoutD
 def choose_partition_groups(
     files: Sequence[FileExtent], ordered: bool, with_ends: bool, budget: float
 ) -> tuple[list[FileGroup], str]:
-    """The groups of files of one partition that are to be written anew, and what was found.
+    """Returns the groups of files of one partition that are to be rewritten, and what was found.
 
-    ordered: whether an order is declared. with_ends: whether the files' ends in it are known; else any file can hold any value.
+    ordered: whether an order is declared. with_ends: whether the files' ends in it are known; if not, any file can hold any value.
     """
     grown = find_deepest_files(files) if ordered else [one for one in files if one.size < WORTH_OPENING]
     sizes = [one.size for one in grown]
@@ -133,7 +133,7 @@ def _measure_extent(one: DataFile, columns: Sequence[str]) -> FileExtent:
 
 
 def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool) -> LayoutDecision:
-    """Which partitions of a table are to be written anew, where Spark lays them out as a whole. ordered: whether an order is declared."""
+    """Decides which partitions of a table are to be rewritten, if Spark lays out whole partitions. ordered: whether an order is declared."""
     good = LARGE_FILE if ordered else WORTH_OPENING
     grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes, good)]
     if grown:
@@ -150,21 +150,21 @@ def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool) ->
 def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = LARGE_FILE) -> bool:
     """Whether the bytes that came since the last rewrite have reached the size of what it left. good: the size of a file that may stay.
 
-    So each byte is rewritten a few times in a table's life, however often little is added. A rewrite leaves one file, or as many large
-    ones as there is data for; what else is there came since. A MERGE leaves such a file as well, when it copies what it does not change.
+    So each byte is rewritten only a few times in a table's life, however often little is added. A rewrite leaves one file, or several large
+    ones; all other files came since. A MERGE leaves a large file as well, when it copies rows that it does not change.
     """
     left, came = _split_by_rewrite(file_sizes, good)
     return len(file_sizes) > 1 and came >= left
 
 
 def measure_asked_questions(path: str, columns: Sequence[str]) -> Mapping[str, QuestionCost | None]:
-    """What a question of one value of each of these columns that the table has must open, as it is now, by its log. None: it says nothing."""
+    """Returns what a query for one value of each of these columns must open now, by the log. None: the log says nothing about the column."""
     there = [column for column in columns if column in log.read_column_names(path)]
     return measure_point_questions([_measure_extent(one, there) for one in log.list_data_files(path, there)], there)
 
 
 def _find_groups_of_small_files(partitions: Sequence[PartitionFiles]) -> Mapping[int, list[int]]:
-    """By place of a partition, the sizes of those of its files that are to be joined."""
+    """Returns, by the partition's place in the list, the sizes of its files that are to be joined."""
     found = {
         place: find_small_files_of_one_size([FileExtent("", size) for size in one.file_sizes])
         for place, one in enumerate(partitions)
@@ -173,7 +173,7 @@ def _find_groups_of_small_files(partitions: Sequence[PartitionFiles]) -> Mapping
 
 
 def _split_by_rewrite(file_sizes: Sequence[int], good: int) -> tuple[int, int]:
-    """The bytes that the last rewrite left, and those that came since."""
+    """Returns the bytes that the last rewrite left, and those that came since."""
     left = max(sum(size for size in file_sizes if size >= good), *file_sizes, 0)
     return left, sum(file_sizes) - left
 
@@ -192,7 +192,7 @@ def _describe_growth(one: PartitionFiles, good: int) -> str:
 
 
 def _has_new_data(path: str) -> bool:
-    """Whether data came since the last OPTIMIZE, or since the table was made."""
+    """Whether data came since the last OPTIMIZE, or since the table was created."""
     if log.latest_table_version(path) is None:
         return False
     for most in (_FIRST_LOOK, None):

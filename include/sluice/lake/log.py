@@ -1,4 +1,4 @@
-"""What a table's log says, read without a JVM."""
+"""Reads what a table's log says, without a JVM."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError, TableNotFoundError
 
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
-from sluice.delta_log import is_delta_table as is_delta_table  # said by this name, too
+from sluice.delta_log import is_delta_table as is_delta_table  # also imported from here
 from sluice.table_properties import RETENTION
 
 _READER_VERSIONS = frozenset({1, 3})
 _READER_FEATURES = frozenset({"timestampNtz"})
 _COUNTS = ("num_records", "size_bytes")
 DELTA_RS, SPARK, SLUICE = "delta-rs", "Spark", "Sluice"
-"""Who makes commits; Sluice itself those of a VACUUM by inventory, which have no file."""
+"""Who makes commits. Sluice itself makes those of a VACUUM by inventory, which add no file."""
 _NAMES_OF_SPARK = {"num_added_rows": "num_output_rows"}
-"""Metrics that delta-rs calls otherwise, and not only in another spelling."""
+"""Metrics for which delta-rs has another name, not only another spelling."""
 
 
 @dataclass(frozen=True)
 class TableState:
-    """A table's latest state. rows is None where a file carries no statistics."""
+    """A table's latest state. rows is None if a file has no statistics."""
 
     version: int
     table_id: str
@@ -38,7 +38,7 @@ class TableState:
 
 
 def latest_table_version(path: str) -> int | None:
-    """The latest version, or None where there is no table."""
+    """Returns the latest version, or None if there is no table."""
     try:
         return open_checked_table(path).version()
     except TableNotFoundError:
@@ -46,18 +46,18 @@ def latest_table_version(path: str) -> int | None:
 
 
 def read_table_id(path: str) -> str:
-    """The identity that a table gets when it is created; a table made again has another."""
+    """Returns the identity that a table gets when it is created. A table that is created again has another."""
     return str(open_checked_table(path).metadata().id)
 
 
 def last_committed_transaction(path: str, application: str) -> int:
-    """The last transaction version that an application committed; -1 before its first."""
+    """Returns the last transaction version that an application committed, or -1 before its first."""
     found = open_checked_table(path).transaction_version(application)
     return -1 if found is None else found
 
 
 def read_table_state(path: str) -> TableState | None:
-    """The latest state, or None where there is no table."""
+    """Returns the latest state, or None if there is no table."""
     try:
         table = open_checked_table(path)
     except TableNotFoundError:
@@ -77,7 +77,7 @@ def read_table_state(path: str) -> TableState | None:
 
 
 def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) -> set[int]:
-    """Which of the values may be in the table: those that lie in the range of a file, by its statistics."""
+    """Returns the values that may be in the table: those that lie in the range of a file, by its statistics."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
     if not len(actions) or f"min.{column}" not in actions.schema.names:
         return set(values) if len(actions) else set()
@@ -87,9 +87,9 @@ def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) ->
 
 
 def count_rows_in_matching_files(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> int | None:
-    """How many rows are in files that can hold a row with each column in one of its ranges, both ends included.
+    """Returns how many rows are in files that can hold a row with each column in one of its ranges, both ends included.
 
-    By the files' statistics; None where a file's rows are not counted. A column without comparable statistics excludes no file.
+    Goes by the files' statistics. None if a file's rows are not counted. A column without comparable statistics excludes no file.
     """
     actions = open_checked_table(path).get_add_actions(flatten=True)
     if not len(actions):
@@ -117,7 +117,7 @@ def _overlaps_any_range(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) 
 
 
 def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
-    """Whether the log knows a column's highest value, and that value; None where the table has none."""
+    """Returns whether the log knows a column's highest value, and that value: None if the table has none."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
     names = actions.schema.names
     if not len(actions):
@@ -135,7 +135,7 @@ def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
 
 
 def table_change_mark(path: str) -> str | None:
-    """What changes with every commit and when the table is made again: its identity and version. None where there is no table."""
+    """Returns the table's identity and version, which change with every commit or new creation. None if there is no table."""
     try:
         table = open_checked_table(path)
     except TableNotFoundError:
@@ -144,7 +144,7 @@ def table_change_mark(path: str) -> str | None:
 
 
 def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, Any]]:
-    """Commits, newest first: version, at (UTC), writer, operation, parameters, metrics and the note of Sluice, if it made the commit.
+    """Returns the commits, newest first: version, at (UTC), writer, operation, parameters, metrics, and Sluice's note if it made the commit.
 
     writer: DELTA_RS, SPARK or SLUICE. Metrics have the names that Spark gives them, whoever made the commit.
     """
@@ -184,10 +184,10 @@ def _read_commit_info(commit: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class NewVersions:
-    """What the commits of a table after a version did. writers: as "delta-rs, Spark"; None where there is no such commit.
+    """What the commits of a table after a version did. writers: such as "delta-rs, Spark"; None if there is no such commit.
 
-    files_added, files_removed, rows_copied: as the commits' metrics say; a commit that says nothing counts as none. rows_copied: rows that
-    a MERGE wrote again as they were, since they lay in the same files as those that it changed.
+    files_added, files_removed, rows_copied: by the commits' metrics; a commit without metrics counts as zero. rows_copied: rows that a MERGE
+    wrote again unchanged, because they lay in the same files as those that it changed.
     """
 
     writers: str | None = None
@@ -202,7 +202,7 @@ _ROWS_COPIED = ("numTargetRowsCopied",)
 
 
 def summarize_new_versions(path: str, since: int | None) -> NewVersions:
-    """What the commits of a table after a version did. since: None stands for before the first."""
+    """Returns what the commits of a table after a version did. since: None means before the first."""
     latest = latest_table_version(path)
     new = 0 if latest is None else latest - (-1 if since is None else since)
     commits = read_commit_history(path, new) if new > 0 else []
@@ -218,7 +218,7 @@ def _first_metric(metrics: Mapping[str, Any], names: Sequence[str]) -> int:
 
 
 def _name_as_spark_does(metric: str) -> str:
-    """Such as numTargetRowsInserted for num_target_rows_inserted, as delta-rs says it."""
+    """Returns Spark's name of a metric, such as numTargetRowsInserted for delta-rs' num_target_rows_inserted."""
     first, *others = _NAMES_OF_SPARK.get(metric, metric).split("_")
     return first + "".join(other.title() for other in others)
 
@@ -232,37 +232,37 @@ def _parse_commit_note(text: Any) -> dict[str, Any]:
 
 
 def read_table_properties(path: str) -> dict[str, str]:
-    """A table's properties."""
+    """Returns a table's properties."""
     found = open_checked_table(path).metadata().configuration
     return {str(name): str(value) for name, value in found.items()}
 
 
 def read_table_comment(path: str) -> str | None:
-    """A table's comment."""
+    """Returns a table's comment."""
     found = open_checked_table(path).metadata().description
     return None if found is None else str(found)
 
 
 def read_column_names(path: str) -> list[str]:
-    """The names of a table's columns."""
+    """Returns the names of a table's columns."""
     return [field.name for field in open_checked_table(path).schema().fields]
 
 
 def read_partition_columns(path: str) -> list[str]:
-    """The columns that a table is partitioned by."""
+    """Returns the columns that a table is partitioned by."""
     return [str(name) for name in open_checked_table(path).metadata().partition_columns]
 
 
 @dataclass(frozen=True)
 class PartitionFiles:
-    """A partition's values by column, none for a table without partitions, and the sizes of its files in bytes."""
+    """A partition's values by column (empty for a table without partitions), and the sizes of its files in bytes."""
 
     values: Mapping[str, Any]
     file_sizes: Sequence[int]
 
 
 def list_partition_file_sizes(path: str) -> list[PartitionFiles]:
-    """The partitions of a table as it is now, by their values; one for a table without partitions; none where it has no file."""
+    """Returns the partitions of a table as it is now, by their values: one for a table without partitions, none if it has no file."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
     columns = [name for name in actions.schema.names if name.startswith("partition.")]
     sizes: dict[tuple[Any, ...], list[int]] = {}
@@ -274,10 +274,10 @@ def list_partition_file_sizes(path: str) -> list[PartitionFiles]:
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file of a table: its path as the log has it, the values of its partition, its size in bytes, its rows (None: not counted).
+    """A file of a table: its path as in the log, the values of its partition, its size in bytes, its rows (None: not counted).
 
-    ends: by column, the least and the greatest value that it can hold; a column of which the log says nothing is missing. partition: by
-    column; a file's own value is both ends.
+    ends: by column, the least and the greatest value that it can hold; a column that the log does not know is missing. partition: by column;
+    the file's own value is both ends.
     """
 
     path: str
@@ -288,7 +288,7 @@ class DataFile:
 
 
 def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
-    """The files of a table as it is now. columns: those of which the ends are wanted. Raises DamagedLog."""
+    """Returns the files of a table as it is now. columns: those whose ends are wanted. Raises DamagedLog."""
     table = open_checked_table(path)
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names if len(actions) else []
@@ -301,7 +301,7 @@ def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
         for column in columns:
             low, high = (listed[f"{end}.{column}"][place] if f"{end}.{column}" in listed else None for end in ("min", "max"))
             if low is not None and high is not None:
-                # The log has instants in milliseconds, cut off.
+                # The log has instants in milliseconds, truncated.
                 ends[column] = (low, high + timedelta(milliseconds=1) if isinstance(high, datetime) else high)
         rows = listed["num_records"][place] if "num_records" in listed else None
         found.append(DataFile(file, partition, int(listed["size_bytes"][place]), rows, ends))
@@ -314,23 +314,23 @@ def _is_wanted(name: str, columns: Sequence[str]) -> bool:
 
 
 def parse_interval_length(interval: str) -> timedelta:
-    """The length of an interval such as "7 days" or "interval 1 week"."""
+    """Returns the length of an interval such as "7 days" or "interval 1 week"."""
     number, unit = interval.removeprefix("interval").split()[:2]
     return timedelta(**{f"{unit.rstrip('s')}s": float(number)})
 
 
 def read_table_retention(path: str) -> timedelta:
-    """How long the files stay that are removed from a table."""
+    """Returns how long files that were removed from a table are kept."""
     return parse_interval_length(read_table_properties(path).get(RETENTION, "interval 7 days"))
 
 
 def has_plain_reader_protocol(table: DeltaTable) -> bool:
-    """Whether a reader that knows files and columns by name alone reads a table right."""
+    """Whether a reader that knows only files and columns by name reads a table correctly."""
     protocol = table.protocol()
     return protocol.min_reader_version in _READER_VERSIONS and set(protocol.reader_features or ()) <= _READER_FEATURES
 
 
 def list_file_values(table: DeltaTable, column: str) -> list[Any]:
-    """What the log says of each of a table's files."""
+    """Returns what the log says about each of a table's files, for one column of its actions."""
     found = table.get_add_actions()
     return pa.chunked_array(found[column]).to_pylist() if len(found) and column in found.schema.names else []
