@@ -24,7 +24,7 @@ _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 @dataclass(frozen=True)
 class DeliveryOrigin:
-    """ranges: first and last number of deliveries. exact: whether every number in them is meant. earlier: there are others, whose commits are gone."""
+    """ranges: first and last number of deliveries. exact: whether every number in them is meant. earlier: there are more, whose commits are gone."""
 
     ranges: Ranges = ()
     exact: bool = True
