@@ -1,4 +1,4 @@
-"""Where everything lies that a pipeline, or a call of autoload_to_table, reads and writes; and whether the logs of a stage's tables are whole."""
+"""Where everything lies that a pipeline or a call of autoload_to_table reads and writes, and whether the logs of a stage's tables are whole."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ class Places(Protocol):
 
     @property
     def landing(self) -> Path:
-        """The folder that holds the sources' own, each at its `path`."""
+        """The folder that holds the sources' folders, each at its `path`."""
 
     def table(self, name: str) -> str:
-        """Where a declared table lies."""
+        """Returns where a declared table lies."""
 
     def quarantine(self, name: str) -> str:
-        """Where the rows lie that a table's flow did not accept."""
+        """Returns where the rows lie that a table's flow did not accept."""
 
     def checkpoints(self, flow: str) -> str:
-        """The folder of a flow's checkpoints."""
+        """Returns the folder of a flow's checkpoints."""
 
     def bookkeeping(self, name: str) -> str:
-        """Where one of Sluice's own records lies: deliveries, outcomes and so on."""
+        """Returns where one of Sluice's own records lies: deliveries, outcomes and so on."""
 
     def stop_request(self, run: str) -> Path:
-        """The file whose presence asks a run to stop before its next batch."""
+        """Returns the file whose presence asks a run to stop before its next batch."""
 
 
 def locate_streamed_tables(places: Places, declared: Source | Dataset[Any]) -> dict[str, str]:
-    """Where the tables lie whose rows or changes a declaration's flow streams, by the names that its checkpoint has for them."""
+    """Returns the paths of the tables that a declaration's flow streams, by their names in its checkpoint."""
     inputs = {name: places.table(name) for name in declared.streamed_reads}
     return inputs | {name: places.bookkeeping(record) for name, record in declared.streamed_records.items()}
 
 
 @dataclass(frozen=True)
 class PipelinePlaces:
-    """A pipeline's places: those of its tables by their declarations, all others as its records say."""
+    """A pipeline's places: its tables lie where their declarations say, everything else where its records say."""
 
     records: PipelineRecords
     graph: Graph
@@ -77,12 +77,12 @@ class PipelinePlaces:
 
 
 def check_stage_logs(settings: Settings, graph: Graph, stage: str) -> None:
-    """Raises DamagedLog, with the table and the remedy, where the log of a table is damaged that the stage reads or writes."""
+    """Raises DamagedLog, with the table and the remedy, if the log of a table that the stage reads or writes is damaged."""
     check_table_logs(locate_stage_tables(settings, graph, stage), graph.pipeline.name)
 
 
 def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> dict[str, str]:
-    """By name, the paths of the tables that a stage reads or writes; of all tables of the pipeline, where it is no layer."""
+    """Returns, by name, the paths of the tables that a stage reads or writes, or of all tables if the stage is no layer."""
     of_layer = [item.name for item in graph if graph.layer(item) == stage]
     reads = [name for item in graph if item.name in of_layer for name in item.reads]
     places = PipelinePlaces(graph.records(settings), graph)
@@ -99,7 +99,7 @@ def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> di
 
 
 def locate_bookkeeping_tables(records: PipelineRecords) -> dict[str, str]:
-    """By name, the tables in which Sluice keeps its records of a pipeline, those that are there."""
+    """Returns, by name, those tables that exist in which Sluice keeps its records of a pipeline."""
     found: dict[str, str] = {}
     for restricted in (False, True):
         folder = Path(records.bookkeeping(restricted=restricted))

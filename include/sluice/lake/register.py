@@ -1,8 +1,8 @@
-"""Tables and computed views by the names they have in SQL, for reading only.
+"""Registers tables and computed views under their SQL names, for reading only.
 
 Tables are registered as views in the session's in-memory catalog. Nothing can be written through a view, and a view can stand for an
-earlier version. Registering one reads the table's log, so only those are registered that a query names. Computed views are registered as
-frames, by the same kind of name.
+earlier version. Registering a table reads its log, so only those that a query names are registered. Computed views are registered as
+frames, under names of the same kind.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def register_tables(session: SparkSession, names: Mapping[str, str], as_of: str | None = None) -> None:
-    """Register tables by name in the session. names: paths by '<pipeline>.<table>'. as_of: a version, date or instant.
+    """Registers tables by name in the session. names: paths by '<pipeline>.<table>'. as_of: a version, date or instant.
 
-    Raises UsageError where a table has no such version, or as_of is none of these.
+    Raises UsageError if a table has no such version, or if as_of is none of these.
     """
     for schema in sorted({name.split(".")[0] for name in names}):
         session.sql(f"CREATE SCHEMA IF NOT EXISTS `{schema}`")
@@ -35,7 +35,7 @@ def register_tables(session: SparkSession, names: Mapping[str, str], as_of: str 
 
 
 def _read_table_as_of(session: SparkSession, name: str, path: str, as_of: str | None) -> DataFrame:
-    """A table as a frame. Arguments and errors as of `register_tables`."""
+    """Returns a table as a frame. Arguments and errors are those of `register_tables`."""
     return session.sql(_select_statement(name, path, as_of))
 
 
@@ -45,14 +45,14 @@ def _select_statement(name: str, path: str, as_of: str | None) -> str:
 
 
 def _find_version_as_of(name: str, path: str, as_of: str) -> int:
-    """The version of a table that a version number, date or instant means."""
+    """Returns the version of a table that a version number, date or instant means."""
     if log.latest_table_version(path) is None:
         raise SluiceError(f"Table '{name}' is gone.")
     return versions.resolve_version(name, path, as_of)
 
 
 def _find_missing_input_table(settings: Settings, graph: Graph, name: str) -> str | None:
-    """A table that the view reads and that has not been made yet; None where all are there."""
+    """Returns a table that the view reads and that does not exist yet, or None if all exist."""
     made_of = (
         read for view in resolve_computed_views(graph.computed, (name,)) for read in view.reads if read not in graph.computed
     )
@@ -62,9 +62,9 @@ def _find_missing_input_table(settings: Settings, graph: Graph, name: str) -> st
 def compute_view_frames(
     session: SparkSession, settings: Settings, graph: Graph, names: Iterable[str], as_of: str | None = None
 ) -> dict[str, DataFrame]:
-    """The views of these names, computed by their transforms from the tables as they are now, or as of `as_of`.
+    """Returns the views of these names, computed by their transforms from the tables as they are now or as of `as_of`.
 
-    Raises SluiceError where a table that they read is not there yet, UsageError where it has no such version.
+    Raises SluiceError if a table that they read does not exist yet, and UsageError if it has no such version.
     """
     wanted = list(names)
     for name in wanted:
@@ -83,9 +83,9 @@ def compute_view_frames(
 
 
 def _register_view_frames(session: SparkSession, pipeline: str, views: Mapping[str, DataFrame], readable: bool = True) -> None:
-    """Register frames as <pipeline>.<name> in the session. readable: whether queries may read them, or only list and describe them.
+    """Registers frames as <pipeline>.<name> in the session. readable: whether queries may read them, or only list and describe them.
 
-    A function's result has no SQL text. So the view in the catalog has a text that reads a temporary view, which it names among those that
+    A function's result has no SQL text. So the view in the catalog has a text that reads a temporary view, and names that view among those that
     it may read. The statement that creates a view refuses to store this, so it is added afterwards.
     """
     session.sql(f"CREATE SCHEMA IF NOT EXISTS `{pipeline}`")
@@ -102,7 +102,7 @@ def _register_view_frames(session: SparkSession, pipeline: str, views: Mapping[s
 
 
 def _typed_null_select_list(frame: DataFrame) -> str:
-    """A select list with the frame's columns, each NULL of its type."""
+    """Returns a select list with the frame's columns, each as NULL of its type."""
     fields: Any = frame._jdf.schema().fields()
     return ", ".join(f"CAST(NULL AS {field.dataType().sql()}) AS `{field.name().replace('`', '``')}`" for field in fields)
 
@@ -110,14 +110,14 @@ def _typed_null_select_list(frame: DataFrame) -> str:
 def _read_table_without_provenance(
     session: SparkSession, settings: Settings, graph: Graph, name: str, as_of: str | None
 ) -> DataFrame:
-    """A table as transforms see it: without the columns that Sluice adds to silver."""
+    """Returns a table as transforms see it: without the columns that Sluice adds to silver."""
     return _read_table_as_of(session, f"{graph.pipeline.name}.{name}", graph.location(settings, name), as_of).drop(*PROVENANCE)
 
 
 def register_computed_views(
     session: SparkSession, settings: Settings, graph: Graph, reads: Collection[str], as_of: str | None = None, lists: bool = False
 ) -> None:
-    """Register those of a pipeline's computed views that are in `reads`, as <pipeline>.<view>. lists: they are only listed, not read."""
+    """Registers the computed views of a pipeline that are in `reads`, as <pipeline>.<view>. lists: they are only listed, not read."""
     pipeline = graph.pipeline.name
     wanted = [view for view in graph.computed if f"{pipeline}.{view}" in reads]
     if lists:

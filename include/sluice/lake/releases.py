@@ -1,6 +1,6 @@
-"""De-identified copies with versions, for people who may not read the lake: where they lie, and what each says of itself. Read without a JVM.
+"""De-identified copies with numbers, for people who may not read the lake: where they lie, and what each says about itself. Needs no JVM.
 
-<SLUICE_RELEASED>/<pipeline>/<number>/ holds a Delta table a folder and `release.json`. Nothing of it changes but for erasures.
+<SLUICE_RELEASED>/<pipeline>/<number>/ holds a folder for each Delta table, and `release.json`. Only erasures change it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sluice.pipeline_records import PipelineRecords
 
 MANIFEST = "release.json"
 LAST = "last"
-"""The file beside the releases with the greatest number that any had."""
+"""The file beside the releases that holds the greatest number that any had."""
 _OLD, _NEW = ".old", ".new"
 
 
@@ -27,7 +27,7 @@ _OLD, _NEW = ".old", ".new"
 class Release:
     """A release. said: its manifest.
 
-    The manifest has the release's time, and by table the version it was made from, its columns, what was left out, and what was erased
+    The manifest has the release's time and, by table, the version that it was made from, its columns, what was left out, and what was erased
     since.
     """
 
@@ -38,23 +38,23 @@ class Release:
 
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
-        """What it says of each of its tables."""
+        """What the manifest says about each table."""
         found: dict[str, dict[str, Any]] = self.said["tables"]
         return found
 
     @property
     def domain(self) -> str:
-        """What its pseudonyms are made for: of those that the suppression list has, by the same key."""
+        """The domain of its pseudonyms. They are made from those of the suppression list, with the same key."""
         return f"sluice: release {self.number} of {self.pipeline}"
 
 
 def releases_folder(records: PipelineRecords) -> Path:
-    """Where a pipeline's releases lie."""
+    """Returns where a pipeline's releases lie."""
     return records.settings.released / records.pipeline
 
 
 def read_pipeline_releases(records: PipelineRecords) -> list[Release]:
-    """A pipeline's releases, oldest first. Unfinished ones are among them, since people may be in them."""
+    """Returns a pipeline's releases, oldest first, unfinished ones included, because people may be in them."""
     found = [one for one in releases_folder(records).glob("*") if one.name.isdecimal() and one.is_dir()]
     return [
         Release(records.pipeline, int(one.name), one, _read_release_manifest(one))
@@ -63,7 +63,7 @@ def read_pipeline_releases(records: PipelineRecords) -> list[Release]:
 
 
 def find_release(records: PipelineRecords, number: int) -> Release:
-    """A release by its number. Raises UsageError where there is none."""
+    """Returns a release by its number. Raises UsageError if there is none."""
     known = read_pipeline_releases(records)
     for release in known:
         if release.number == number:
@@ -73,7 +73,7 @@ def find_release(records: PipelineRecords, number: int) -> Release:
 
 
 def begin_release(records: PipelineRecords, said: dict[str, Any]) -> Release:
-    """Make the folder of the next release, with a number that no other ever had. Its manifest is there before any table."""
+    """Creates the folder of the next release, with a number that no other ever had. The manifest is there before any table."""
     root = releases_folder(records)
     root.mkdir(parents=True, exist_ok=True)
     last = root / LAST
@@ -88,12 +88,12 @@ def begin_release(records: PipelineRecords, said: dict[str, Any]) -> Release:
 
 
 def write_release_manifest(release: Release) -> None:
-    """Write the manifest of the release."""
+    """Writes the manifest of the release."""
     write_json_durably(release.folder / MANIFEST, release.said, indent=1)
 
 
 def remove_release(release: Release) -> None:
-    """Remove a release with all of its tables."""
+    """Removes a release with all of its tables."""
     with release_made_writable(release):
         pass
     release.folder.chmod(0o755)
@@ -102,7 +102,7 @@ def remove_release(release: Release) -> None:
 
 @contextmanager
 def release_made_writable(release: Release) -> Iterator[None]:
-    """Let a release be written for a while; afterwards everybody may read it, and nobody change it. What a killed swap left is put right."""
+    """Makes a release writable for a while. Afterwards everybody may read it and nobody may change it. Also repairs what a killed swap left."""
     for path in (release.folder, *release.folder.rglob("*")):
         if path.is_dir():
             path.chmod(0o755)
@@ -116,12 +116,12 @@ def release_made_writable(release: Release) -> Iterator[None]:
 
 
 def new_release_table_path(release: Release, table: str) -> Path:
-    """Where a table is written before it takes the place of the one that is there."""
+    """Returns where a table is written before it replaces the present one."""
     return release.folder / f"{table}{_NEW}"
 
 
 def swap_release_table(release: Release, table: str) -> None:
-    """Replace the table by what was written. Nothing of the former one stays: a release has no versions."""
+    """Replaces the table by what was written. Nothing of the former one stays: a release has no versions."""
     there, old = release.folder / table, release.folder / f"{table}{_OLD}"
     if there.exists():
         there.rename(old)
@@ -130,7 +130,7 @@ def swap_release_table(release: Release, table: str) -> None:
 
 
 def remove_release_table(release: Release, table: str) -> None:
-    """Remove one table of a release."""
+    """Removes one table of a release."""
     shutil.rmtree(release.folder / table, ignore_errors=True)
 
 

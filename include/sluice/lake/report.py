@@ -17,7 +17,7 @@ from sluice.lake import log
 class MergeCounts:
     """How many rows a merge inserted, updated and deleted.
 
-    unplaced: how many it should have inserted, and did not, since the table has their key in a row that was not compared.
+    unplaced: how many it should have inserted but did not, because the table has their key in a row that was not compared.
     """
 
     inserted: int = 0
@@ -31,19 +31,19 @@ class MergeCounts:
 
 @dataclass
 class FlowReport(FlowCounts):
-    """What one flow did in one run: its counts, and what was found.
+    """What one flow did in one run: its counts and findings.
 
-    rules: by expectation, how many rows did not meet it; null_rules: for how many of them it was NULL. rules_version: of the rules by
-    which rows were judged; None where none were. table_rules: by expectation on the whole table, what was found (see `found`).
+    rules: by expectation, how many rows did not meet it. null_rules: for how many of them it was NULL. rules_version: the version of the rules
+    that judged rows, or None. table_rules: by expectation on the whole table, what was found.
 
-    recomputed: of a view, how much of it was made again and why, as "keys: 12 of 80 rows" or "full: small table"; None: nothing was.
-    written_by: what wrote the new versions, "Spark", "delta-rs" or "delta-rs, Spark"; None where there is none.
-    verified_part: which part of the table was found to be as it should, or not, as "3/8"; None: nothing could be said.
-    steps: the seconds of its steps, job_tags: what Spark knows its jobs by (`sluice.step_times`). table_files: of a table with a new version,
-    how many files were added and removed, how many rows were copied, how many files and bytes are there now.
-    decision: of the stage that lays tables out, whether and why it did, or why not. questions: what it bought: by column, how many files and
-    bytes a question of one value opens by the log's statistics, before and after.
-    spark: what Spark counted of its jobs (`sluice.lake.spark_counters`). stream: what it counted of the flow's streams
+    recomputed: for a view, how much was made again and why, such as "keys: 12 of 80 rows" or "full: small table"; None if nothing was.
+    written_by: what wrote the new versions: "Spark", "delta-rs" or "delta-rs, Spark"; None if there are none.
+    verified_part: which part of the table was compared, such as "3/8"; None if nothing could be said.
+    steps: the seconds of its steps. job_tags: how Spark knows its jobs (`sluice.step_times`). table_files: for a table with a new version, how
+    many files were added and removed, how many rows were copied, and how many files and bytes there are now.
+    decision: for the stage that lays tables out, whether and why it did so or not. questions: what that bought: by column, how many files and
+    bytes a query for one value opens by the log's statistics, before and after.
+    spark: what Spark counted of its jobs (`sluice.lake.spark_counters`). stream: what Spark counted of the flow's streams
     (`sluice.flows.progress.stream_numbers`).
     """
 
@@ -76,7 +76,7 @@ class FlowReport(FlowCounts):
         return self.version_before != self.version_after
 
     def note_new_versions(self, path: str) -> None:
-        """Note which version the flow's table has now, and what those since the one before the flow did."""
+        """Notes which version the flow's table has now, and what the versions since the flow began did."""
         self.version_after = log.latest_table_version(path)
         new = log.summarize_new_versions(path, self.version_before)
         self.written_by = new.writers
@@ -91,18 +91,18 @@ class FlowReport(FlowCounts):
             }
 
     def count_merge(self, changes: MergeCounts) -> None:
-        """Count what a merge did."""
+        """Counts what a merge did."""
         self.count_changes(changes.inserted, changes.updated, changes.deleted)
 
     def count_changes(self, inserted: int, updated: int, deleted: int) -> None:
-        """Count rows that were written or taken out."""
+        """Counts rows that were written or removed."""
         self.inserted += inserted
         self.updated += updated
         self.deleted += deleted
         self.rows_out += inserted + updated + deleted
 
     def count_replacement(self, rows: int) -> None:
-        """Count a table that was replaced as a whole."""
+        """Counts a table that was replaced as a whole."""
         self.inserted += rows
         self.rows_out += rows
         self.notes.append("replaced, with other columns")
@@ -110,7 +110,7 @@ class FlowReport(FlowCounts):
 
 @contextmanager
 def report_table_change(flow: str, layer: str, path: str) -> Iterator[FlowReport]:
-    """A report of what the block does to one table: the block counts; the table's versions and the time are noted here."""
+    """Yields a report of what the block does to one table. The block counts; this notes the table's versions and the time."""
     report = FlowReport(flow=flow, layer=layer, version_before=log.latest_table_version(path))
     yield report
     report.note_new_versions(path)

@@ -1,4 +1,4 @@
-"""How large a frame's rows are: what decides whether they may go through the memory of the driver's Python."""
+"""How large a frame's rows are, which decides whether they may go through the memory of the driver's Python."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 _FIXED = 16
-"""So many bytes a value takes at most whose length is that of its type; of a text, what says where it begins."""
+"""How many bytes a value of fixed length takes at most; for a text, the bytes of its offset."""
 _OF_JSON = 4
-"""A value inside a column takes at most so many bytes for each byte of its JSON: "1," stands for a number of eight."""
+"""How many bytes a nested value takes at most for each byte of its JSON: "1," stands for a number of eight bytes."""
 
 
 @dataclass(frozen=True)
 class RowsSize:
-    """At most so many rows, which take at most so many bytes of memory; None: nobody knows how many."""
+    """The most rows that there can be, and the most bytes of memory that they can take. bytes: None if unknown."""
 
     rows: int
     bytes: int | None = None
@@ -32,19 +32,19 @@ class RowsSize:
 
 
 def measure_rows(rows: DataFrame) -> RowsSize:
-    """The size of a frame, in one pass over its rows."""
+    """Returns the size of a frame, in one pass over its rows."""
     found = rows.agg(F.count("*").alias("rows"), sum_row_bytes(rows).alias("bytes")).first()
     return RowsSize(found["rows"], int(found["bytes"] or 0)) if found else RowsSize(0, 0)
 
 
 def measure_inline_rows(rows: Iterable[Iterable[object]]) -> RowsSize:
-    """The size of rows that are here."""
-    sizes = [sum(_FIXED + 4 * len(str(value)) for value in row) for row in rows]  # a letter is four bytes at most
+    """Returns the size of rows that are in memory."""
+    sizes = [sum(_FIXED + 4 * len(str(value)) for value in row) for row in rows]  # a letter takes four bytes at most
     return RowsSize(len(sizes), sum(sizes))
 
 
 def sum_row_bytes(rows: DataFrame) -> Column:
-    """An aggregate: how many bytes of memory the rows take at most."""
+    """Returns an aggregate of how many bytes of memory the rows take at most."""
     lengths = [F.lit(_FIXED * len(rows.columns)).cast("long")]
     for field in rows.schema:
         column = F.col(f"`{field.name}`")

@@ -1,4 +1,4 @@
-"""Which shallow clones read a pipeline's files: whoever is erased stays in them, and they break when the files are removed."""
+"""The shallow clones that read a pipeline's files: erased people stay in them, and they break when the files are removed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sluice.pipeline_records import PipelineRecords
 
 
 def register_shallow_clone(records: PipelineRecords, run: str, lake: str) -> None:
-    """Write down, in the lake that is cloned, where a clone of it lies."""
+    """Records, in the lake that is cloned, where its clone lies."""
     folder = _shallow_clones_folder(records)
     folder.mkdir(parents=True, exist_ok=True)
     write_json_durably(folder / f"{run}.json", {"lake": lake})
@@ -23,7 +23,7 @@ def _lake_of_clone(said: dict[str, str]) -> str:
 
 
 def find_shallow_clone_lakes(records: PipelineRecords) -> list[str]:
-    """The lakes of the shallow clones that are still there."""
+    """Returns the lakes of the shallow clones that still exist."""
     found = {
         load_kept_json(file, "where a shallow clone lies", _REMEDY, _lake_of_clone)
         for file in _shallow_clones_folder(records).glob("*.json")

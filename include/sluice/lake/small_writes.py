@@ -1,8 +1,8 @@
-"""Small writes through delta-rs: an append, a MERGE or an OPTIMIZE that takes Spark seconds takes it hundredths of one.
+"""Small writes through delta-rs: an append, a MERGE or an OPTIMIZE that takes Spark seconds takes delta-rs hundredths of a second.
 
-Spark has computed the rows. Which way a write goes is decided before it, by its size and by what the table is: whatever is not known to
-come out the same in both ways is left to Spark. Both ways leave the same rows, change feed, statistics of the log and note of Sluice.
-To be called under the pipeline's lease, which the driver's Python holds beside its JVM.
+Spark has computed the rows. Which way a write goes is decided beforehand, by its size and by the table: whatever is not known to come out
+the same in both ways is left to Spark. Both ways leave the same rows, change feed, statistics in the log and note of Sluice. Call these
+functions under the pipeline's lease, which the driver's Python holds beside its JVM.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ from sluice.lake.written_alike import is_written_alike, list_statistics_columns
 from sluice.step_times import WRITING, measure_step
 
 OPERATION = "_operation"
-"""The column of the rows of a merge that says what is to be done: INSERT, UPDATE or DELETE."""
+"""The column in the rows of a merge that says what to do: INSERT, UPDATE or DELETE."""
 INSERT, UPDATE, DELETE = "I", "U", "D"
 
 MOST_ROWS = 10_000
-"""So many rows a merge through delta-rs has at most: they go through the memory of the driver's Python."""
+"""The most rows of a merge through delta-rs, which go through the memory of the driver's Python."""
 MOST_ROW_BYTES = 16 * 1024 * 1024
-"""And so many bytes of memory."""
+"""The most bytes of memory of such rows."""
 MOST_TABLE_BYTES = 256 * 1024 * 1024
-"""Of a larger table Spark merges into the files that match: delta-rs looks at all of them. 23 MiB of 594,591 rows take it 0.7 CPU s."""
+"""Spark merges into larger tables, because it reads only the files that match and delta-rs all: 23 MiB of 594,591 rows take it 0.7 CPU s."""
 
 MOST_APPENDED_ROWS = 100_000
-"""So many rows are appended through delta-rs at most, of at most as many bytes as in a merge; to a table of any size."""
+"""The most rows of an append through delta-rs, with at most as many bytes as in a merge, to a table of any size."""
 MOST_PARTITIONED_ROWS = 1_000
-"""So few where the table has partitions: delta-rs keeps a writer open for each that the rows fall into."""
+"""The same for a table with partitions: delta-rs keeps a writer open for each partition that the rows fall into."""
 
 MOST_REWRITTEN_BYTES = 64 * 1024 * 1024
-"""A larger table Spark lays out: delta-rs sorts it in memory."""
+"""Spark lays out larger tables, because delta-rs sorts in memory."""
 MOST_SORTED_ROWS = 500_000
-"""And one of more rows where they are sorted by columns: bytes in files say little of what they are in memory."""
+"""Spark also sorts tables with more rows by columns: bytes in files say little about bytes in memory."""
 _FIRST_DAY, _LAST_DAY = ((end - date(1970, 1, 1)).days for end in (date.min, date.max))
 _BREAKS_CHECK = "Invalid data found"
-"""What delta-rs says of rows that do not meet a CHECK, before it quotes the condition."""
+"""What delta-rs says about rows that do not meet a CHECK, before it quotes the condition."""
 ONE_FILE = 1024 * 1024 * 1024
-"""The size of files that Delta's OPTIMIZE makes."""
+"""The size of the files that Delta's OPTIMIZE makes."""
 ORDERED_FILE = 16 * 1024 * 1024
-"""The size of the files that rows in an order are written to: a question then opens a part of them."""
+"""The size of the files for ordered rows: a query then opens only some of them."""
 
 _STATISTICS_LENGTH = 32
-"""So many letters of a text Delta on Spark puts into a table's log."""
+"""How many letters of a text Delta on Spark puts into a table's log."""
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""When a checkpoint is due, `complete_commit` says; expired commits go when Spark makes one: it removes what belongs to them, too."""
+"""`complete_commit` decides when a checkpoint is due. Expired commits go when Spark writes one: it also removes what belongs to them."""
 
 
 def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int) -> bool:
-    """Whether a merge of so many rows, of so many bytes, goes into the table through delta-rs. Raises DamagedLog."""
+    """Whether a merge of this many rows and bytes goes into the table through delta-rs. Raises DamagedLog."""
     if "://" in path or rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
@@ -82,11 +82,11 @@ def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: 
 def merge_few_rows(
     path: str, rows: pa.Table, keys: Sequence[str], bounds: Mapping[str, tuple[int, int]], note: str | None
 ) -> MergeCounts:
-    """Apply rows with an OPERATION to a table in one commit. Each key comes once; `is_merged_by_delta_rs` has said yes.
+    """Applies rows with an OPERATION to a table in one commit. Each key comes once; `is_merged_by_delta_rs` must have said yes.
 
-    bounds: by key, between which integers its values are; they get into the table's history. note: the mark of the commit.
+    bounds: by key, the integers between which its values lie; they get into the table's history. note: the mark of the commit.
 
-    Raises SluiceError where somebody else writes meanwhile, or a row has no value for a column that is NOT NULL; SmallWriteFailed for all else.
+    Raises SluiceError if somebody else writes meanwhile or a row lacks a value for a column that is NOT NULL, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     schema = pa.schema(table.schema().to_arrow())
@@ -101,7 +101,7 @@ def merge_few_rows(
         " AND ".join(same + near),
         source_alias="s",
         target_alias="t",
-        streamed_exec=True,  # else the values of the source's keys get into the log
+        streamed_exec=True,  # otherwise the values of the source's keys get into the log
         writer_properties=_choose_file_statistics(table),
         commit_properties=_mark_commit(note),
         post_commithook_properties=_NO_HOOKS,
@@ -120,7 +120,7 @@ def merge_few_rows(
 
 
 def is_appended_by_delta_rs(path: str, columns: StructType, size: RowsSize) -> bool:
-    """Whether rows of these columns are appended to the table through delta-rs: it has these columns already. Raises DamagedLog."""
+    """Whether rows with these columns are appended to the table through delta-rs: only if it has these columns already. Raises DamagedLog."""
     if "://" in path or size.bytes is None or size.rows > MOST_APPENDED_ROWS or size.bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
@@ -131,18 +131,18 @@ def is_appended_by_delta_rs(path: str, columns: StructType, size: RowsSize) -> b
 
 
 def are_dates_within_reach(rows: pa.Table) -> bool:
-    """Whether delta-rs can say in the log which dates the rows have: it knows years of four digits, and some more."""
+    """Whether delta-rs can write the rows' dates into the log: it knows years of four digits, and a few more."""
     days = [rows[field.name].cast(pa.int32()) for field in rows.schema if pa.types.is_date32(field.type)]
     ends = [end for column in days for end in pc.min_max(column).as_py().values() if end is not None]
     return all(_FIRST_DAY <= end <= _LAST_DAY for end in ends)
 
 
 def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str, int] | None = None) -> None:
-    """Append rows to a table in one commit; a column that they lack is NULL. `is_appended_by_delta_rs` has said yes.
+    """Appends rows to a table in one commit; a column that they lack is NULL. `is_appended_by_delta_rs` must have said yes.
 
-    note: the mark of the commit. once: an application and the number of its transaction: where the table has had it, nothing is done.
+    note: the mark of the commit. once: an application and the number of its transaction; nothing is done if the table has had it.
 
-    Raises SluiceError where a row has no value for a column that is NOT NULL; SmallWriteFailed for all else.
+    Raises SluiceError if a row lacks a value for a column that is NOT NULL, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     last = table.transaction_version(once[0]) if once is not None else None
@@ -168,7 +168,7 @@ def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str
 
 
 def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
-    """Whether all files of a table are laid out anew through delta-rs. zorder: see `lay_out_small_table`. Raises DamagedLog."""
+    """Whether all files of a table are laid out by delta-rs. zorder: see `lay_out_small_table`. Raises DamagedLog."""
     if "://" in path:
         return False
     table = open_checked_table(path)
@@ -179,9 +179,9 @@ def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
 
 
 def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> tuple[int, int]:
-    """OPTIMIZE a table, in one commit. zorder: the columns by which rows that are near each other lie together. Returns files before, after.
+    """Optimises a table in one commit and returns the number of files before and after. zorder: the columns by which near rows lie together.
 
-    `is_laid_out_by_delta_rs` has said yes. Raises SluiceError where somebody else writes meanwhile; SmallWriteFailed for all else.
+    `is_laid_out_by_delta_rs` must have said yes. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     options: dict[str, Any] = {
@@ -197,13 +197,13 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
 
 
 def _finish_commit(path: str, table: DeltaTable) -> None:
-    """What follows a commit. Who reads the table next need not open it."""
+    """Does what follows a commit, and keeps the open table for whoever reads it next."""
     complete_commit(path, table)
     keep_written_table(path, table)
 
 
 class SmallWriteFailed(Exception):
-    """delta-rs did not write a table. Its own error, which may quote rows, is the context of this one: `sluice.runs.failures` looks there."""
+    """delta-rs failed to write a table. Its own error, which may quote rows, is the context of this one: `sluice.runs.failures` looks there."""
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def _errors_without_rows(path: str) -> Iterator[None]:
 
 
 def _refuse_missing_values(path: str, schema: pa.Schema, rows: pa.Table) -> None:
-    """Raise SluiceError where rows have no value for a column that the table wants one for."""
+    """Raises SluiceError if rows lack a value for a column that is NOT NULL."""
     for field in schema:
         if not field.nullable and rows[field.name].null_count:
             raise SluiceError(
@@ -239,9 +239,9 @@ def _mark_commit(note: str | None, once: tuple[str, int] | None = None) -> Commi
 
 
 def _choose_file_statistics(table: DeltaTable) -> WriterProperties:
-    """Files whose footers hold least and greatest values of those columns alone of which the log holds them.
+    """Makes files whose footers hold least and greatest values only for the columns that have them in the log.
 
-    Of fractions a footer says nothing at all, not even which values there are: NaN and -0.0 are found by Spark only where it looks.
+    For fractions a footer holds nothing at all, not even a dictionary: Spark finds NaN and -0.0 only if it reads the rows.
     """
     chosen = {
         name: ColumnProperties(statistics_enabled="PAGE") for name in list_statistics_columns(table.metadata().configuration)

@@ -1,10 +1,10 @@
-"""What Spark counted of the jobs of each flow: from the numbers that it keeps in memory for its UI.
+"""What Spark counted of the jobs of each flow: the numbers that it keeps in memory for its UI.
 
-Spark's event log would say the same, and with it the plans, whose literals are data. These numbers hold none, and nothing is written that
-an erasure would have to find.
+Spark's event log has the same numbers, but also plans, whose literals are data. These numbers hold no data, and nothing is written that an
+erasure would have to find.
 
-They are not needed for anything: whatever keeps them from being read, a Spark that is gone or one of another make, is no reason for a run to
-fail. So every exception is caught here, and the counts are left out.
+No result depends on them: if they cannot be read, because Spark is gone or of another make, the run must not fail. So every exception is
+caught here, and the counts are left out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 _TAG = "spark-session-"
 _TRIED_AGAIN = 50
-"""So many stages more are looked at than there are: one that is tried again stands there twice."""
+"""How many stages more than there are is looked at: one that is tried again is listed twice."""
 _FEW_TASKS = 4
 _SHORT_STAGE = 2_000
-"""Of fewer tasks, or of a stage of fewer milliseconds, it says nothing that one takes longer than the others."""
+"""With fewer tasks, or in a shorter stage (milliseconds), it means nothing that one task takes longer than the others."""
 
 
 def count_started_jobs(session: SparkSession) -> int:
-    """How many jobs Spark has started in this process; 0 where it is gone."""
+    """Returns how many jobs Spark has started in this process, or 0 if it is gone."""
     try:
         return int(_spark_context(session).dagScheduler().numTotalJobs())
     except Exception:
@@ -36,7 +36,7 @@ def count_started_jobs(session: SparkSession) -> int:
 
 
 def session_job_tag(session: SparkSession) -> str:
-    """By which the jobs of a session are known; those of a stream's batches are by the id of its run. "" where Spark is gone."""
+    """Returns the tag of a session's jobs; those of a stream's batches have the id of its run. "" if Spark is gone."""
     try:
         return str(session._jsparkSession.sessionUUID())
     except Exception:
@@ -44,13 +44,13 @@ def session_job_tag(session: SparkSession) -> str:
 
 
 def count_jobs_by_flow(session: SparkSession, tags: Mapping[str, Sequence[str]], since: int) -> dict[str, dict[str, float]]:
-    """What was counted of each flow's jobs. tags: by flow, the sessions and runs of streams that its jobs are known by.
+    """Returns the counts of each flow's jobs. tags: by flow, the tags of its sessions and of its streams' runs.
 
-    since: so many jobs of the process are not asked about, as `count_started_jobs` said. Nothing where Spark is gone: a run is recorded
-    all the same.
+    since: how many of the process's first jobs are skipped, as `count_started_jobs` said. Empty if Spark is gone: a run is recorded all the
+    same.
 
-    Counts: jobs, tasks, failed_tasks; task_seconds, of which gc_seconds, serialisation_seconds; input_bytes, shuffle_bytes, spilled_bytes;
-    skew: in the stage where it is worst, the longest task over the median one, and longest_task_seconds of that.
+    Counts: jobs, tasks, failed_tasks; task_seconds, which include gc_seconds and serialisation_seconds; input_bytes, shuffle_bytes,
+    spilled_bytes; skew: the longest task divided by the median one in the stage where that is worst, with longest_task_seconds.
     """
     try:
         jobs, stages = _read_jobs_and_stages(session, since)
@@ -66,9 +66,9 @@ def count_jobs_by_flow(session: SparkSession, tags: Mapping[str, Sequence[str]],
 
 
 def count_running_tasks(session: SparkSession, tags: Mapping[str, Sequence[str]]) -> dict[str, TaskCount]:
-    """Of the jobs that run now, by subject: the tasks that are done, and all. tags: as in `count_jobs_by_flow`, by subject.
+    """Returns, by subject, how many tasks of its running jobs are done, and how many there are. tags: as in `count_jobs_by_flow`, by subject.
 
-    Nothing of a subject without a job, or where Spark is gone.
+    A subject without a job is missing. Empty if Spark is gone.
     """
     try:
         jobs = _read_running_jobs(session)
@@ -92,7 +92,7 @@ def _read_running_jobs(session: SparkSession) -> list[dict[str, Any]]:
 
 
 def _job_tags(job: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a job is known by: of a stream's batches the id of its run, else its session."""
+    """Returns a job's tag: the id of the run for a stream's batch, otherwise its session."""
     return tuple(tag for tag in [job["jobGroup"], *(one.removeprefix(_TAG) for one in job["jobTags"])] if tag)
 
 
@@ -163,7 +163,7 @@ def _spark_context(session: SparkSession) -> Any:
 
 
 def _json_writer(session: SparkSession) -> Any:
-    """A function that writes an object of Spark's as JSON: one call instead of one a number."""
+    """Returns a function that writes one of Spark's objects as JSON: one call instead of one for each number."""
     jvm: Any = session._jvm
     mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
     mapper.registerModule(getattr(getattr(jvm.com.fasterxml.jackson.module.scala, "DefaultScalaModule$"), "MODULE$"))

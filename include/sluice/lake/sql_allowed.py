@@ -1,7 +1,7 @@
-"""What a query of `sluice sql` may consist of: nodes of plans, expressions and functions of Spark. All others are refused.
+"""What a query of `sluice sql` may consist of: plan nodes, expressions and functions of Spark. All others are refused.
 
-These read the tables that are named and compute with their values. None of them runs code, reads a file, asks about the machine, or gives
-another result when it is asked again, except the clock.
+These read the tables that are named and compute with their values. None of them runs code, reads a file, asks about the machine, or, except
+for the clock, gives another result when it is asked again.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ NODES = (
     )
     | _qualified_class_names("catalyst.expressions", "PipeOperator")
 )
-"""Of queries, before and after analysis."""
+"""Nodes of queries, before and after analysis."""
 
 ASKING = (
     _qualified_class_names("catalyst.plans.logical", "DescribeRelation DescribeColumn ShowColumns")
     | _qualified_class_names("catalyst.analysis", "UnresolvedTableOrView")
     | _qualified_class_names("execution.command", "ExplainCommand DescribeQueryCommand")
 )
-"""Of statements that say how a query is done, or what a table is like that may be read."""
+"""Nodes of statements that explain a query or describe a table that may be read."""
 
 LISTING = _qualified_class_names("catalyst.plans.logical", "ShowTables") | _qualified_class_names(
     "catalyst.analysis", "UnresolvedNamespace CurrentNamespace$"
 )
-"""Of statements that list tables. They name none, so that they are not for roles."""
+"""Nodes of statements that list tables. They name no table, so roles may not use them."""
 
 EXPRESSIONS = (
     _qualified_class_names(
@@ -72,7 +72,7 @@ EXPRESSIONS = (
     )
     | _qualified_class_names("catalyst.expressions.variant", "ParseJson VariantExplode VariantGet")
 )
-"""What holds queries together, and what operators and functions become that have a class of another name. Classes of functions come beside."""
+"""Expressions that hold queries together, and those that operators and functions with another class name become. Function classes are added."""
 
 FUNCTIONS = _split_words("""
     ! % & * + - / < << <= <=> = == > >= >> >>> ^ and between div ilike in isnotnull isnull like not or regexp rlike | ~ when
@@ -120,8 +120,8 @@ FUNCTIONS = _split_words("""
     is_valid_variant is_variant_null parse_json schema_of_variant schema_of_variant_agg to_variant_object try_parse_json try_variant_get
     variant_get
     """)
-"""By the names that Spark registers. Not: what is random or tells of the machine; what reads files or loads classes (Avro, Protobuf, XML)."""
+"""Functions by their names in Spark. Left out: those that are random, tell about the machine, read files or load classes (Avro, Protobuf, XML)."""
 
 TABLE_FUNCTIONS = _split_words("""explode explode_outer inline inline_outer json_tuple posexplode posexplode_outer range stack variant_explode
     variant_explode_outer""")
-"""Functions in FROM, which make rows of their arguments alone."""
+"""Functions in FROM that make rows from their arguments alone."""

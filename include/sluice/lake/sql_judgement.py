@@ -1,7 +1,7 @@
-"""Whether a query of `sluice sql` is allowed: judged when it is parsed, before Spark looks anything up, and again when it is analysed.
+"""Judges whether a query of `sluice sql` is allowed: when it is parsed, before Spark looks anything up, and again when it is analysed.
 
-Judging after analysis alone would be too late: analysis runs EXECUTE IMMEDIATE, and opens paths. The plan that was judged is the plan that
-runs: no text is parsed twice. Every field of every node of a plan is inspected; sluice.lake.sql_allowed lists what may be there.
+Judging only after analysis would be too late: analysis runs EXECUTE IMMEDIATE and opens paths. The plan that was judged is the plan that
+runs; no text is parsed twice. Every field of every node is inspected; sluice.lake.sql_allowed lists what may be there.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _CATALYST = "org.apache.spark.sql.catalyst"
 _VALUES = ("org.apache.spark.sql.types.", "org.apache.spark.unsafe.types.")
 """Packages of types and values, which hold no part of a plan."""
 _ABOUT_QUERY = {"ExplainCommand": "logicalPlan", "DescribeQueryCommand": "plan"}
-"""Statements about a query, by the field that holds it."""
+"""Statements about a query, and the field that holds the query."""
 
 
 @dataclass(frozen=True)
 class ParsedQuery:
-    """A query that is allowed as it is written. relations: the names it reads, as written. lists: whether it lists tables."""
+    """A query that is allowed as it is written. relations: the names that it reads, as written. lists: whether it lists tables."""
 
     plan: Any
     relations: frozenset[str]
@@ -39,7 +39,7 @@ class ParsedQuery:
 
 
 def parse_allowed_query(session: SparkSession, text: str) -> ParsedQuery:
-    """Parse a text. Raises UsageError where it is no query, or holds what no query may hold. Looks nothing up."""
+    """Parses a text. Raises UsageError if it is not a query or holds something that no query may hold. Looks nothing up."""
     java: Any = session._jsparkSession
     try:
         plan = java.sessionState().sqlParser().parsePlan(text)
@@ -49,16 +49,16 @@ def parse_allowed_query(session: SparkSession, text: str) -> ParsedQuery:
 
 
 def judge_parsed_plan(session: SparkSession, plan: Any) -> ParsedQuery:
-    """Judges a plan that the parser gave, as `parse_allowed_query` does."""
+    """Judges a parsed plan as `parse_allowed_query` does."""
     walk = _PlanWalk(session, NODES | ASKING | LISTING)
     walk.judge(plan)
     return ParsedQuery(plan, frozenset(walk.relations), plan.getClass().getName() in LISTING)
 
 
 def check_query_relations(query: ParsedQuery, known: Iterable[str], role: str | None = None) -> frozenset[str]:
-    """The known names that the query reads; all of them for one that lists tables. Raises UsageError where it reads any other.
+    """Returns the known names that the query reads, or all of them if it lists tables. Raises UsageError if it reads any other.
 
-    role: the role that the names are known to; a role may list nothing.
+    role: the role that knows these names; a role may not list tables.
     """
     by_name = {name.lower(): name for name in known}
     if query.lists and role:
@@ -76,7 +76,7 @@ def check_query_relations(query: ParsedQuery, known: Iterable[str], role: str | 
 
 
 def analyse_query(session: SparkSession, query: ParsedQuery, known: Iterable[str]) -> DataFrame:
-    """The query as a frame. Raises UsageError where it does not fit the tables, and where analysis added what is not allowed.
+    """Returns the query as a frame. Raises UsageError if it does not fit the tables, or if analysis added something that is not allowed.
 
     known: the names that may be read, which are views in the session's catalog.
     """
@@ -97,7 +97,7 @@ def analyse_query(session: SparkSession, query: ParsedQuery, known: Iterable[str
 
 
 class _PlanWalk:
-    """A walk through a plan. nodes: those that are allowed. views: the names that an analysed plan may read, in lower case."""
+    """A walk through a plan. nodes: the allowed ones. views: the names that an analysed plan may read, in lower case."""
 
     def __init__(self, session: SparkSession, nodes: frozenset[str], views: frozenset[str] = frozenset()) -> None:
         self.relations: set[str] = set()
@@ -120,7 +120,7 @@ class _PlanWalk:
                 waiting += [(below, ctes) for below in self._inside(part, name, ctes)]
 
     def _inside(self, part: Any, name: str, ctes: frozenset[str]) -> Iterable[Any]:
-        """What a part holds. Raises UsageError where it may not be there."""
+        """Returns what a part holds. Raises UsageError if the part is not allowed."""
         kind = self._kind(part, name)
         short = name.rpartition(".")[2]
         if kind == "node" and name not in self._nodes:
@@ -144,7 +144,7 @@ class _PlanWalk:
         if name.startswith(_VALUES):
             return "value"
         if self._is(part, f"{_CATALYST}.expressions.Expression"):
-            # What a function is replaced by is Spark's own; what was written are its parameters.
+            # Spark itself chose what replaces the function; the user wrote its parameters.
             inherits = self._is(part, f"{_CATALYST}.expressions.InheritAnalysisRules")
             allowed = name in EXPRESSIONS or name in _allowed_function_classes(self._jvm)
             return "replaceable" if inherits and allowed else "expression"
@@ -185,7 +185,7 @@ class _PlanWalk:
         name = f"{database.get() if database.isDefined() else ''}.{identifier.table()}"
         if part.isTempView() or name.lower() not in self._views:
             raise UsageError(f"'{name.lstrip('.')}' may not be read here. {_HINT}")
-        return ()  # what it is made of is Sluice's, not the query's
+        return ()  # Sluice wrote what the view is made of, not the query's author
 
     def _rows(self, part: Any, ctes: frozenset[str]) -> Iterable[Any]:
         return _iterate_jvm(part.output().iterator())  # values, of which there may be many
@@ -193,7 +193,7 @@ class _PlanWalk:
 
 @lru_cache(maxsize=1)
 def _allowed_function_classes(jvm: Any) -> frozenset[str]:
-    """The classes of expressions that the allowed functions are."""
+    """Returns the expression classes of the allowed functions."""
     registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
     found = [registry.lookupFunction(identifier(name)) for name in sorted(FUNCTIONS)]
@@ -209,20 +209,18 @@ _CHECKED = {
     "View": _PlanWalk._view,
     "LocalRelation": _PlanWalk._rows,
 }
-"""Parts whose names decide, by class."""
+"""Parts that are judged by their names, by class."""
 
 
 def _check_function_allowed(parts: list[str], allowed: frozenset[str]) -> None:
     name = ".".join(parts)
     if name.lower() not in allowed:
-        close = get_close_matches(
-            name.lower(), allowed, 1, 0.8
-        )  # of two functions that there are, neither is a slip for the other
+        close = get_close_matches(name.lower(), allowed, 1, 0.8)  # if both functions exist, neither is a misspelling of the other
         raise UsageError(f"The function {name}() is not allowed here.{f' Did you mean {close[0]}()?' if close else ''} {_HINT}")
 
 
 def _walk_with_definitions(part: Any, ctes: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
-    """The definitions of a WITH and its query, each with the names that are made around it."""
+    """Yields the definitions of a WITH and its query, each with the names that are defined around it."""
     recursive = part.allowRecursion()
     for pair in _iterate_jvm(part.cteRelations().iterator()):
         own = str(pair.productElement(0)).lower()

@@ -1,8 +1,8 @@
-"""A table's rows as a frame, by the way that costs least.
+"""Reads a table's rows as a frame in the cheapest way.
 
-A small table is read by the paths of its files, which delta-rs knows from the log in milliseconds: Delta's reader takes Spark jobs to
-learn them. Delta's reader stays for large tables, of which it reads only the files whose statistics fit, and for all that the paths of
-Parquet files do not say: partitions, required columns, deletion vectors and whatever else a protocol may hold.
+A small table is read by the paths of its files, which delta-rs knows from the log in milliseconds, while Delta's reader needs Spark jobs to
+learn them. Delta's reader is used for large tables, of which it reads only the files whose statistics fit, and for everything that the
+paths of Parquet files do not say: partitions, required columns, deletion vectors and whatever else a protocol may hold.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MOST_FILES = 100
-"""Each path is asked for its status when a frame is made: 1,000 of them take two thirds of a second."""
+"""Making a frame asks for the status of each path: 1,000 of them take two thirds of a second."""
 
 MOST_BYTES = 128 * 1024 * 1024
-"""Of more than this it pays to leave out the files whose statistics do not fit."""
+"""With more bytes than this it pays to leave out the files whose statistics do not fit."""
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PATTERN_LETTERS = frozenset("*?[]{}\\")
 
 
 def read_table(session: SparkSession, path: str, version: int | None = None) -> DataFrame:
-    """The table as it is now, or as it was at a version. Raises DamagedLog.
+    """Returns the table as it is now, or as it was at a version. Raises DamagedLog.
 
-    What is committed after this call may be in the frame or not: whoever writes, reads anew.
+    Later commits may or may not be in the frame: whoever writes must read again.
     """
     frame = _read_small_table(session, path, version)
     if frame is not None:
@@ -47,8 +47,8 @@ def read_table(session: SparkSession, path: str, version: int | None = None) -> 
 
 
 def _read_small_table(session: SparkSession, path: str, version: int | None) -> DataFrame | None:
-    """The table by its files' paths; None where Delta's reader must read it, which also says what is wrong with a table."""
-    if _PATTERN_LETTERS & set(path) or not log.is_delta_table(path):  # Spark takes such a path for a pattern
+    """Reads the table by its files' paths. None if Delta's reader must read it, which also reports what is wrong with a table."""
+    if _PATTERN_LETTERS & set(path) or not log.is_delta_table(path):  # Spark would read such a path as a pattern
         return None
     try:
         table = open_checked_table(path, version)
@@ -61,24 +61,24 @@ def _read_small_table(session: SparkSession, path: str, version: int | None) -> 
     names, sizes = (pa.chunked_array(actions[column]).to_pylist() for column in ("path", "size_bytes"))
     if not names:
         return session.createDataFrame(to_arrow_schema(schema, timezone="UTC").empty_table(), schema)
-    # A name with a folder is of a partition, or of another table's file, which a shallow clone reads.
+    # A name with a folder belongs to a partition, or to another table's file that a shallow clone reads.
     if len(names) > MOST_FILES or sum(sizes) > MOST_BYTES or any(not _FILE_NAME.fullmatch(name) for name in names):
         return None
-    # Not `file_uris`: it has the table's folder encoded as in a URL.
+    # Not `file_uris`, which encodes the table's folder as in a URL.
     return session.read.schema(schema).parquet(*(f"{path}/{name}" for name in names))
 
 
 def read_spark_schema(table: DeltaTable) -> StructType:
-    """The columns of an open table, as Spark has them."""
+    """Returns the columns of an open table as Spark types."""
     return StructType.fromJson(json.loads(table.schema().to_json()))
 
 
 def _is_plain_parquet(table: DeltaTable) -> bool:
-    """Whether a table's rows are what its files hold, whole and by the names of its columns."""
+    """Whether a table's rows are exactly what its files hold, under the names of its columns."""
     return log.has_plain_reader_protocol(table) and not table.metadata().partition_columns
 
 
 def _is_kept_by_parquet(schema: StructType) -> bool:
-    """Whether Spark's reader of Parquet gives a frame of exactly this schema: it takes every column for one that may be NULL."""
+    """Whether Spark's Parquet reader returns a frame of exactly this schema: it makes every column nullable."""
     said = schema.json()
     return '"nullable":false' not in said and '"containsNull":false' not in said and '"valueContainsNull":false' not in said

@@ -1,4 +1,4 @@
-"""Making tables before their first write, with every property from version 0 on, and what an existing table lacks of its declaration."""
+"""Creates tables before their first write, with every property from version 0 on, and finds what an existing table lacks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_STATISTICS_COLUMNS = 32
 _SAFE_DIGITS = 15
-"""So many digits of a decimal a floating-point number holds."""
+"""How many digits of a decimal a floating-point number holds."""
 _WITH_STATISTICS = (
     "byte",
     "short",
@@ -42,7 +42,7 @@ _WITH_STATISTICS = (
 
 
 def parse_ddl_schema(ddl: str) -> StructType:
-    """A schema from DDL text such as "device_id BIGINT, time DOUBLE"."""
+    """Returns a schema from DDL text such as "device_id BIGINT, time DOUBLE"."""
     return cast("StructType", StructType.fromDDL(ddl))
 
 
@@ -67,11 +67,11 @@ class TableShape:
 
 
 def choose_statistics_columns(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
-    """The columns that get statistics: those named first, then the others in order; never personal ones, at most 32.
+    """Returns the columns that get statistics: those named first, then the others in order; never personal ones, and at most 32.
 
-    Fractions only where they are named first: with such statistics Spark alone can write the table.
+    Fractions get them only if they are named first: with such statistics only Spark can write the table.
     """
-    hidden = {name.lower() for name in private}  # to Spark, upper and lower case are one
+    hidden = {name.lower() for name in private}  # Spark ignores case
     fit = [f for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name.lower() not in hidden]
     names = [field.name for field in fit]
     others = [field.name for field in fit if not has_misread_statistics(field.dataType)]
@@ -80,18 +80,18 @@ def choose_statistics_columns(schema: StructType, private: Iterable[str], first:
 
 
 def has_misread_statistics(kind: DataType) -> bool:
-    """Whether delta-rs writes least and greatest values of a type by which Spark then misses rows.
+    """Whether delta-rs writes least and greatest values of a type that would make Spark miss rows.
 
-    It leaves NaN out of them, and writes decimals as floating-point numbers. Source: deltalake 1.6.6, tried.
+    It leaves NaN out of them and writes decimals as floating-point numbers. Source: deltalake 1.6.6, tried.
     """
     return kind.typeName() in ("float", "double") or (isinstance(kind, DecimalType) and kind.precision > _SAFE_DIGITS)
 
 
 def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
-    """Make the table unless it is there. Returns whether it was made now.
+    """Creates the table if it does not exist. Returns whether it was created now.
 
-    Deletion vectors stay off: other engines read the tables too, and deleted rows leave the files themselves. A table that is there gets
-    the shape's retention, and loses statistics of columns that have become personal.
+    Deletion vectors stay off, so that deleted rows leave the files themselves. An existing table gets the shape's retention, and loses
+    statistics of columns that have become personal.
     """
     if log.is_delta_table(path):
         _update_promised_properties(session, path, shape)
@@ -102,9 +102,9 @@ def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
 
 
 def remove_unfinished_table(path: str) -> None:
-    """Remove what a kill left of a table that was being made for the first time. Call it under the lease, where there is no table.
+    """Removes what a kill left of a table that was being created. Call it under the lease, if there is no table.
 
-    Delta takes a log without a first commit for no table, and makes no new one in its place either.
+    Delta sees no table in a log without a first commit, but does not create a new one in its place either.
     """
     folder = Path(path) / LOG
     commits, checkpoints = list_log_versions(folder)
@@ -113,12 +113,12 @@ def remove_unfinished_table(path: str) -> None:
 
 
 def _update_promised_properties(session: SparkSession, path: str, shape: TableShape) -> None:
-    """Write into the table's properties what the declaration says now: how long removed files stay, and which columns are personal."""
+    """Writes into the table's properties what the declaration says now: how long removed files stay, and which columns have statistics."""
     present, wanted = log.read_table_properties(path), _shape_properties(shape)
-    if STATISTICS not in present:  # somebody else's: how it is kept is theirs to say
+    if STATISTICS not in present:  # somebody else's table: they decide how it is kept
         return
     changed = {name: wanted[name] for name in (RETENTION, LOG_RETENTION) if present.get(name) != wanted[name]}
-    # Columns that the table got later have none either way.
+    # Columns that the table got later have no statistics in either case.
     columns = [name for name in present[STATISTICS].split(",") if name]
     safe = [name for name in columns if name.strip(" `") in shape.statistics]
     if shape.statistics_declared and present[STATISTICS] != wanted[STATISTICS]:
@@ -131,7 +131,7 @@ def _update_promised_properties(session: SparkSession, path: str, shape: TableSh
 
 
 def create_catalog_table(session: SparkSession, name: str, shape: TableShape) -> None:
-    """Make the table in the session's catalog, which decides where it lies, unless it is there."""
+    """Creates the table in the session's catalog, which decides where it lies, if it does not exist."""
     _build_table(DeltaTable.createIfNotExists(session).tableName(name), shape)
 
 
@@ -145,10 +145,10 @@ def _build_table(builder: DeltaTableBuilder, shape: TableShape) -> None:
 
 
 def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
-    """Make the table hold these rows, with this shape, in one commit: a reader sees the old table or the new one."""
+    """Makes the table hold these rows, with this shape, in one commit: a reader sees the old table or the new one."""
     columns = [F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in shape.schema]
     writer = frame.select(*columns).writeTo(f"delta.`{path}`").using("delta")
-    # The columns of a table that is made of rows are nullable, whatever the rows say.
+    # If a table is made from rows, its columns are nullable, whatever the rows' schema says.
     strict = {
         not_null_rule_name(one.name): f"{quote_identifier(one.name)} IS NOT NULL" for one in shape.schema if not one.nullable
     }
@@ -161,7 +161,7 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
 
 
 def make_inline_frame(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) -> DataFrame:
-    """A frame of a few rows. Made by Arrow they stand in the plan; a list of rows would start Python workers, which takes seconds."""
+    """Returns a frame of a few rows. Arrow puts them into the plan; a list of rows would start Python workers, which takes seconds."""
     schema = to_arrow_schema(parse_ddl_schema(ddl), timezone="UTC")
     values = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     arrays = [pa.array(list(column), type=field.type) for column, field in zip(values, schema, strict=True)]
@@ -172,7 +172,7 @@ def _shape_properties(shape: TableShape) -> dict[str, str]:
     return {
         "delta.enableChangeDataFeed": str(shape.change_feed).lower(),
         "delta.enableDeletionVectors": "false",
-        # Partition columns have none, and Delta refuses them here.
+        # Partition columns have no statistics, and Delta refuses them here.
         STATISTICS: ",".join(name for name in shape.statistics if name not in shape.partition_by),
         INSTANTS: MICROSECONDS,
         RETENTION: f"interval {shape.retain}",
@@ -183,25 +183,25 @@ def _shape_properties(shape: TableShape) -> dict[str, str]:
 
 
 def _log_retention_for(retain: str, keep_log: str) -> str:
-    """The log is kept at least as long as removed files are, or Delta refuses the properties."""
+    """Returns how long the log is kept: at least as long as removed files, or Delta refuses the properties."""
     return max(keep_log, retain, key=log.parse_interval_length)
 
 
 def read_table_property(path: str, name: str) -> str | None:
-    """A table property, or None."""
+    """Returns a table property, or None."""
     return log.read_table_properties(path).get(name)
 
 
 @dataclass(frozen=True)
 class PendingChanges:
-    """What is to be done to a table. added: by name, conditions that it does not enforce yet. changes: all alterations."""
+    """What must be changed in a table. added: by name, conditions that it does not enforce yet. changes: all alterations."""
 
     added: Mapping[str, str]
     changes: tuple[str, ...]
 
 
 def find_pending_changes(session: SparkSession, path: str, shape: TableShape) -> PendingChanges:
-    """What the table lacks of the shape. Constraints that somebody added by hand stay."""
+    """Returns what the table lacks of the shape. Constraints that somebody added by hand stay."""
     properties, present = log.read_table_properties(path), table_frames.read_table(session, path).schema
     has = {name.removeprefix(CONSTRAINT): value for name, value in properties.items() if name.startswith(CONSTRAINT)}
     ours = set(filter(None, properties.get(CHECKS, "").split(",")))
@@ -216,9 +216,9 @@ def find_pending_changes(session: SparkSession, path: str, shape: TableShape) ->
 
 
 def count_table_violations(session: SparkSession, path: str, shape: TableShape, conditions: Mapping[str, str]) -> dict[str, int]:
-    """By name of a condition, how many rows of the table do not meet it; conditions that every row meets are left out.
+    """Returns, by name of a condition, how many rows of the table do not meet it. Conditions that every row meets are left out.
 
-    Columns that the table is still to get are NULL in all of its rows.
+    Columns that the table has yet to get are NULL in all of its rows.
     """
     if not conditions:
         return {}
@@ -228,7 +228,7 @@ def count_table_violations(session: SparkSession, path: str, shape: TableShape, 
 
 
 def count_failing_rows(rows: DataFrame, conditions: Mapping[str, str]) -> dict[str, int]:
-    """By name of a condition, how many of the rows do not meet it; conditions that every row meets are left out."""
+    """Returns, by name of a condition, how many of the rows do not meet it. Conditions that every row meets are left out."""
     if not conditions:
         return {}
     row = rows.agg(*(F.count_if(~_is_condition_met(conditions[name])).alias(name) for name in conditions)).first()
@@ -236,7 +236,7 @@ def count_failing_rows(rows: DataFrame, conditions: Mapping[str, str]) -> dict[s
 
 
 def apply_pending_changes(session: SparkSession, path: str, shape: TableShape, needed: PendingChanges) -> None:
-    """Apply what is pending, one commit for each change, and set the table's comment to the shape's. No row may violate what is added."""
+    """Applies what is pending, one commit for each change, and sets the table's comment. No row may violate what is added."""
     for change in needed.changes:
         session.sql(f"ALTER TABLE delta.`{path}` {change}")
     if (log.read_table_comment(path) or "") != shape.comment:
@@ -244,20 +244,20 @@ def apply_pending_changes(session: SparkSession, path: str, shape: TableShape, n
 
 
 def sql_literal(text: str) -> str:
-    """A text as a SQL literal."""
+    """Returns a text as a SQL literal."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def _required_checks(present: StructType, shape: TableShape) -> dict[str, str]:
-    """The shape's checks. A column cannot become NOT NULL later, so a condition that it is not NULL takes the place of that."""
+    """Returns the shape's checks. A column cannot become NOT NULL later, so a condition that it is not NULL replaces that."""
     strict = [field.name for field in shape.schema if not field.nullable]
     loose = [name for name in strict if name not in present.names or present[name].nullable]
     return {**shape.checks, **{not_null_rule_name(name): f"{quote_identifier(name)} IS NOT NULL" for name in loose}}
 
 
 def _column_changes(present: StructType, wanted: StructType) -> list[str]:
-    """Comments of columns, and NULL allowed where the declaration no longer forbids it."""
+    """Returns the changes of columns: comments, and NULL allowed if the declaration no longer forbids it."""
     changes = []
     for one in present:
         if one.name not in wanted.names:

@@ -1,6 +1,6 @@
-"""Versions of a table: which version a text means, whether its files are still there, and its columns; the mark of one that was restored.
+"""Versions of a table: which version a text means, whether its files are still there, its columns, and the mark of a restored table.
 
-Read without a JVM. The mark says to which version, and when, and stays until the table is made anew.
+Needs no JVM. The mark says to which version the table was restored, and when. It stays until the table is made anew.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LISTED = 50
-"""How many of the latest versions are looked at for those that can still be read."""
+"""How many of the latest versions are checked for whether they can still be read."""
 PROPERTY = "sluice.restored"
 """The table property that says to which version a table was restored."""
 _AT = "sluice.restoredAt"
 
 
 def resolve_version(name: str, path: str, text: str) -> int:
-    """The version of a table that a version number, a date or an instant (UTC) means. Raises UsageError for any other text."""
+    """Returns the version of a table that a version number, a date or an instant (UTC) means. Raises UsageError for any other text."""
     commits = log.read_commit_history(path)
     numbers = [int(commit["version"]) for commit in commits]
     if text.isdecimal():
@@ -48,22 +48,22 @@ def resolve_version(name: str, path: str, text: str) -> int:
 
 
 def read_version_commit_time(path: str, version: int) -> datetime | None:
-    """When a version was committed (UTC). None where its log is gone."""
+    """Returns when a version was committed (UTC), or None if its log is gone."""
     return next((commit["at"] for commit in log.read_commit_history(path) if commit["version"] == version), None)
 
 
 def read_version_columns(path: str, version: int | None = None) -> dict[str, str]:
-    """A version's columns with their types, as text. Raises SluiceError where the log does not reach back to it."""
+    """Returns a version's columns with their types, as text. Raises SluiceError if the log does not reach back to it."""
     return {field.name: str(field.type) for field in _open_version(path, version).schema().fields}
 
 
 def read_version_properties(path: str, version: int) -> dict[str, str]:
-    """A version's properties. Raises as `read_version_columns` does."""
+    """Returns a version's properties. Raises what `read_version_columns` raises."""
     return {str(name): str(value) for name, value in _open_version(path, version).metadata().configuration.items()}
 
 
 def check_version_readable(name: str, path: str, version: int) -> None:
-    """Raises SluiceError, with the versions that are there, where files of a version are gone."""
+    """Raises SluiceError, with the versions that are whole, if files of a version are gone."""
     if not is_version_whole(path, version):
         there = _format_number_ranges([number for number in _latest_version_numbers(path) if is_version_whole(path, number)])
         raise SluiceError(
@@ -73,7 +73,7 @@ def check_version_readable(name: str, path: str, version: int) -> None:
 
 
 def describe_versions_with_columns(path: str, wanted: dict[str, str]) -> str:
-    """Which of the latest versions have these columns and can be read, as text."""
+    """Returns, as text, which of the latest versions have these columns and can be read."""
     return _format_number_ranges([
         number
         for number in _latest_version_numbers(path)
@@ -86,12 +86,12 @@ def _latest_version_numbers(path: str) -> list[int]:
 
 
 def is_version_whole(path: str, version: int) -> bool:
-    """Whether the log and every file of a version are there."""
+    """Whether the log and every file of a version still exist."""
     try:
         table = open_checked_table(path, version=version)
     except (DeltaError, OSError):
         return False
-    # The log writes what is odd in a partition's value as %20 and so on; the file may be called either way.
+    # The log writes odd characters of a partition's value as %20 and so on; the file may be named either way.
     return all(_is_data_file_there(file) for file in table.file_uris())
 
 
@@ -101,7 +101,7 @@ def _is_data_file_there(uri: str) -> bool:
 
 
 def _format_number_ranges(numbers: list[int]) -> str:
-    """Such as: 1 to 3, 7."""
+    """Returns a text such as "1 to 3, 7"."""
     ranges: list[tuple[int, int]] = []
     for number in numbers:
         if ranges and ranges[-1][1] == number - 1:
@@ -120,14 +120,14 @@ def _open_version(path: str, version: int | None) -> Any:
 
 @dataclass(frozen=True)
 class RestorationMark:
-    """To which version a table was restored, and when (UTC)."""
+    """The version to which a table was restored, and when (UTC)."""
 
     version: int
     at: datetime | None
 
 
 def read_restoration_mark(path: str) -> RestorationMark | None:
-    """What a table's mark says. None where it has none, or there is no table. Read without a JVM."""
+    """Returns a table's mark. None if it has none, or if there is no table. Needs no JVM."""
     properties = log.read_table_properties(path) if log.is_delta_table(path) else {}
     if PROPERTY not in properties:
         return None
@@ -136,7 +136,7 @@ def read_restoration_mark(path: str) -> RestorationMark | None:
 
 
 def mark_restored_table(session: SparkSession, path: str, version: int, at: datetime) -> None:
-    """Say that a table is as it was at a version, and by which code its rows are: those of that version."""
+    """Marks a table as restored to a version, with the fingerprint of the code that made that version's rows."""
     wanted = {PROPERTY: str(version), _AT: at.isoformat(timespec="seconds")}
     code = read_version_properties(path, version).get("sluice.fingerprint")
     wanted |= {"sluice.fingerprint": code} if code else {}
@@ -145,6 +145,6 @@ def mark_restored_table(session: SparkSession, path: str, version: int, at: date
 
 
 def remove_restoration_mark(session: SparkSession, path: str) -> None:
-    """Take the mark off: all rows of the table are made anew."""
+    """Removes the mark, because all rows of the table were made anew."""
     if read_restoration_mark(path) is not None:
         session.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}', '{_AT}')")

@@ -27,11 +27,12 @@ PROVENANCE = ("_delivery", "_row")
 
 @dataclass(frozen=True)
 class Workspace:
-    """session: the session to read and write with. Inside foreachBatch that is the batch's own: use `within`.
+    """What one run knows about the lake.
 
-    interval: what a run in mode replay takes again; None in every other mode. elsewhere: the places of what belongs to no pipeline.
-    follows_deletion: rows of people were taken out, and every flow has to follow, whatever it would refuse otherwise.
-    merged_keys: what the flows of this run have changed in change logs, for those that follow these.
+    session: the session to read and write with. Inside foreachBatch that is the batch's own: use `within`. interval: what a run in mode replay
+    takes again; None in every other mode. elsewhere: the places of tables that belong to no pipeline. follows_deletion: whether people's rows
+    were removed and every flow must follow, even if it would refuse otherwise. merged_keys: what this run's flows have changed in change logs,
+    for the flows that follow them.
     """
 
     settings: Settings
@@ -46,12 +47,12 @@ class Workspace:
 
     @property
     def places(self) -> Places:
-        """Where everything lies."""
+        """The places of everything that the run reads and writes."""
         return self.elsewhere or PipelinePlaces(self.records, self.graph)
 
     @cached_property
     def records(self) -> PipelineRecords:
-        """Where all that is recorded of the pipeline lies."""
+        """The pipeline's records."""
         return self.graph.records(self.settings)
 
     @property
@@ -60,35 +61,35 @@ class Workspace:
         return self.graph.pipeline.name
 
     def within(self, session: SparkSession) -> Workspace:
-        """The same workspace in another session: that of a micro-batch."""
+        """Returns the same workspace in another session: that of a micro-batch."""
         return replace(self, session=session)
 
     def as_increment(self) -> Workspace:
-        """The same workspace for a flow that takes what is new, whatever the run's mode is."""
+        """Returns the same workspace for a flow that takes what is new, whatever the run's mode is."""
         return replace(self, mode="increment", interval=None)
 
     def note(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
-        """Mark all further commits of this session as this run's. inputs: by name, the versions that a view is made from."""
+        """Marks all further commits of this session as this run's. inputs: by name, the versions that a view is made from."""
         commit_marks.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
 
     def path(self, name: str) -> str:
-        """Where a declared table lies; for a source whose records go into another's table, that table."""
+        """Returns where a declared table lies. For a source whose records go into another's table, that table's place."""
         return self.places.table(name)
 
     def quarantine(self, name: str) -> str:
-        """Where the rows lie that a table's flow did not accept."""
+        """Returns where the rows lie that a table's flow did not accept."""
         return self.places.quarantine(name)
 
     def late(self, name: str) -> str:
-        """Where the rows lie that came too late for a stream."""
+        """Returns where the rows lie that came too late for a stream."""
         return self.graph.location_of_late(self.settings, name)
 
     def checkpoints(self, flow: str) -> str:
-        """The folder of a flow's checkpoints."""
+        """Returns the folder of a flow's checkpoints."""
         return self.places.checkpoints(flow)
 
     def schemas(self, table: str) -> str:
-        """The folder of a bronze table's schema log."""
+        """Returns the folder of a bronze table's schema log."""
         return self.places.bookkeeping(f"schemas/{table}")
 
     @property
@@ -97,7 +98,7 @@ class Workspace:
         return self.places.landing
 
     def streamed_tables(self, declared: Source | Dataset[Any]) -> dict[str, str]:
-        """What a declaration's flow streams, as `locate_streamed_tables` gives it."""
+        """Returns what a declaration's flow streams, as `locate_streamed_tables` does."""
         return locate_streamed_tables(self.places, declared)
 
     @property
@@ -116,12 +117,12 @@ class Workspace:
         return self.places.bookkeeping("suppression")
 
     def tables(self) -> dict[str, str]:
-        """Every table that may hold records, by its name in SQL: declared tables, quarantines, and late tables of streams."""
+        """Returns every table that may hold records, by its SQL name: declared tables, quarantines, and late tables of streams."""
         return list_record_tables(self.graph, self.places, self.settings)
 
 
 def list_record_tables(graph: Graph, places: Places, settings: Settings) -> dict[str, str]:
-    """The same, without a session."""
+    """Returns the same without a session."""
     found: dict[str, str] = {}
     for declared in graph:
         found[graph.table_of(declared.name)] = places.table(declared.name)
@@ -133,5 +134,5 @@ def list_record_tables(graph: Graph, places: Places, settings: Settings) -> dict
 
 
 def has_quarantine(declared: Source | Dataset[Any]) -> bool:
-    """Whether a flow can set rows aside: every flow but those of views, whose rows depend on others."""
+    """Whether a flow can set rows aside: every flow except those of views, whose rows depend on others."""
     return declared.kind.sets_rows_aside

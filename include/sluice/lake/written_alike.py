@@ -1,6 +1,6 @@
-"""Which tables delta-rs writes as Spark would, for every reader: allowed is what is known to come out the same.
+"""Which tables delta-rs writes as Spark would, for every reader: only what is known to come out the same is allowed.
 
-By protocol, properties and schema, before a write, and never by an error that a write ended with.
+The protocol, the properties and the schema decide before a write, never the error of a failed write.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ _PROPERTIES = frozenset({
     *(STATISTICS, RETENTION, LOG_RETENTION, CHECKPOINT_INTERVAL),
     *("delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.appendOnly", "delta.enableExpiredLogCleanup"),
 })
-"""Delta's properties that a table may have. What Delta on Spark does by another one, delta-rs may not do."""
+"""The Delta properties that a table may have. With any other, delta-rs may not do what Delta on Spark does."""
 _FIELD_NOTES = frozenset({"comment"})
-"""What a column may say beside its type: generated, identity and default columns say more."""
+"""The metadata that a column may have: generated, identity and default columns have more."""
 _PARTITIONED_BY = frozenset({"date", "integer", "long"})
-"""Not by texts: an empty one is NULL to Spark's writer alone."""
+"""The types of partition columns. Not texts: only Spark's writer makes an empty one NULL."""
 _WHOLE = ("boolean", "byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz")
 _FRACTIONS = ("float", "double", "decimal")
 _NAME = re.compile(r"\w+")
 _COUNTED = ("byte", "short", "integer", "long")
 _COMPARED = (*_COUNTED, "string", "date", "timestamp")
-"""The types that a CHECK may compare. Not fractions: of NaN and -0.0 the two think otherwise."""
+"""The types that a CHECK may compare. Not fractions: the two engines treat NaN and -0.0 differently."""
 _AND = re.compile(r"\s+AND\s+", re.IGNORECASE)
 _COMPARISON = re.compile(r"(?P<left>[a-z][a-z0-9_]*)\s*(?:<=|>=|<>|!=|<|>|=)\s*(?P<right>[a-z][a-z0-9_]*|-?\d{1,9})")
 _NUMBER = re.compile(r"-?\d+")
 _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:")
-"""How the path of a file begins that lies in another table, as those of a shallow clone do."""
+"""How the path of a file in another table begins, as in a shallow clone."""
 
 
 def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
-    """Whether rows that delta-rs writes are in the table as if Spark had written them, for every reader.
+    """Whether rows that delta-rs writes look to every reader as if Spark had written them.
 
-    keys: the columns by which they are merged or sorted.
+    keys: the columns by which the rows are merged or sorted.
     """
     protocol, properties = table.protocol(), table.metadata().configuration
     if not has_plain_reader_protocol(table):
         return False
     if protocol.min_writer_version not in _WRITER_VERSIONS or not set(protocol.writer_features or ()) <= _WRITER_FEATURES:
         return False
-    # Where the columns with statistics are not named, personal ones have some.
+    # If the columns with statistics are not named, personal ones have statistics.
     if STATISTICS not in properties or any(
         name.startswith("delta.") and name not in _PROPERTIES and not name.startswith(CONSTRAINT) for name in properties
     ):
@@ -73,14 +73,14 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
     if "timestamp" in _type_names(schema) and properties.get(INSTANTS) != MICROSECONDS:
         return False
     conditions = [text or "" for name, text in properties.items() if name.startswith(CONSTRAINT)]
-    # Spark judges by every condition; delta-rs where the protocol says that there are some.
+    # Spark judges by every condition, delta-rs only if the protocol says that there are conditions.
     if conditions and not (
         protocol.min_writer_version in _JUDGING_VERSIONS or "checkConstraints" in (protocol.writer_features or ())
     ):
         return False
     if not all(_is_judged_alike(table, schema, condition) for condition in conditions):
         return False
-    # Fractions are no keys: to Spark, NaN is itself, and -0.0 is 0.0.
+    # Fractions are not keys: for Spark, NaN equals itself and -0.0 equals 0.0.
     if any(key not in schema.names or schema[key].dataType.typeName() not in _WHOLE for key in keys):
         return False
     by, with_statistics = set(table.metadata().partition_columns), set(list_statistics_columns(properties))
@@ -94,10 +94,10 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
 
 
 def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> bool:
-    """Whether Spark and delta-rs let the same rows into a table that has this CHECK.
+    """Whether Spark and delta-rs accept the same rows for a table with this CHECK.
 
-    Known of comparisons of columns of one type, or of a whole number's column with a number, that are joined by AND. In both, one that
-    is NULL is not met.
+    Known to be so for comparisons of columns of one type, or of a column of whole numbers with a number, joined by AND. In both engines a
+    comparison that is NULL is not met.
     """
     types = {field.name: field.dataType.typeName() for field in schema}
     compared: set[str] = set()
@@ -109,7 +109,7 @@ def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> b
         if left not in _COMPARED or (right != left and not (left in _COUNTED and _NUMBER.fullmatch(found["right"]))):
             return False
         compared |= {name for name in found.group("left", "right") if name in types}
-    # A column may be called as a word of its SQL: `interval` it does not understand, and `current_date` is today to it.
+    # A column may have the name of an SQL word: delta-rs does not understand `interval`, and reads `current_date` as today.
     names = sorted(compared)
     try:
         read = QueryBuilder().register("t", table).execute(f"SELECT {', '.join(names)} FROM t WHERE {condition} LIMIT 0")
@@ -119,7 +119,7 @@ def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> b
 
 
 def _is_kept_equally(kind: DataType, inside_struct: bool = False) -> bool:
-    """Whether both write values of a type alike. Of fractions inside structs the statistics of a file cannot be left out."""
+    """Whether both write values of a type alike. Statistics of fractions inside structs cannot be left out of a file."""
     if isinstance(kind, StructType):
         return all(
             _NAME.fullmatch(one.name) and one.nullable and not one.metadata and _is_kept_equally(one.dataType, True)
@@ -138,5 +138,5 @@ def _type_names(kind: DataType) -> set[str]:
 
 
 def list_statistics_columns(properties: Mapping[str, str | None]) -> list[str]:
-    """The columns of which a table's log holds least and greatest values."""
+    """Returns the columns for which a table's log holds least and greatest values."""
     return [name.strip(" `") for name in (properties.get(STATISTICS) or "").split(",") if name]
