@@ -32,6 +32,7 @@ SELECT a, p, x FROM cage.t LATERAL VIEW OUTER posexplode(c) e AS p, x INTERSECT 
 SELECT * FROM cage.t WHERE EXISTS (SELECT 1 FROM cage.u WHERE u.a = t.a) AND a = (SELECT max(a) FROM cage.u) AND (a,
     b) NOT IN (SELECT a, b FROM cage.u);
 SELECT * FROM (SELECT a, b FROM cage.t) PIVOT (sum(a) FOR b IN ('x', 'y'));
+SELECT max_by(b, a), min_by(b, a, 2), to_char(max(a), '999'), try_make_timestamp(2026, 1, 2, 3, 4, 5) FROM cage.t;
 SELECT * FROM cage.u UNPIVOT (v FOR k IN (a)), LATERAL (SELECT 1 AS z), VALUES (1, 'a') AS w(n, m), range(3);
 FROM cage.t |> WHERE a > 0 |> AGGREGATE sum(a) AS s GROUP BY b;
 SELECT /*+ BROADCAST(u) */ DISTINCT CASE WHEN t.a > 1 THEN 'x' ELSE 'y' END, t.a::double, t.b || 'z', c[0], m['k'],

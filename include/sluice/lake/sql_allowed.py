@@ -65,10 +65,12 @@ EXPRESSIONS = (
         SemiStructuredExtract SortOrder SpecifiedWindowFrame StartsWith StringLPad StringRPad BinaryPad StringDecode SubtractDates SubtractTimes
         SubtractTimestamps TimeAddInterval TimestampAdd TimestampAddInterval TimestampAddYMInterval TimestampDiff
         UnboundedFollowing$ UnboundedPreceding$ UnresolvedCollation UnresolvedNamedLambdaVariable UnresolvedWindowExpression UnspecifiedFrame$
-        WindowExpression WindowSpecDefinition With YearOfWeek""",
+        WindowExpression WindowSpecDefinition With YearOfWeek
+        BinaryPredicate CurrentTimeZone MakeTimestampFromDateTime ToCharacter TryEval TryMakeTimestamp TryMakeTimestampFromDateTime""",
     )
     | _qualified_class_names(
-        "catalyst.expressions.aggregate", "AggregateExpression Mode PercentileCont PercentileDisc PivotFirst"
+        "catalyst.expressions.aggregate",
+        "AggregateExpression MaxBy MaxMinByK MinBy Mode PercentileCont PercentileDisc PivotFirst",
     )
     | _qualified_class_names("catalyst.expressions.variant", "ParseJson VariantExplode VariantGet")
 )
