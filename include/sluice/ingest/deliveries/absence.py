@@ -1,7 +1,7 @@
-"""Landing folders whose files are not there: a disk may not be mounted, with all that is on it.
+"""Landing folders whose files are gone: the disk that holds them may not be mounted.
 
-Where none of the files is there that should be, the folder is not looked at any further, unless it holds `MAY_BE_EMPTY`. That lies with
-the files: it goes when the disk goes.
+If every file that should be in a folder is gone, the folder is not looked at any further, unless it holds `MAY_BE_EMPTY`. That file lies
+with the others: it goes when the disk goes.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from sluice.ingest.deliveries.known import LastSeenFile
 from sluice.ingest.deliveries.listing import resolve_landed_path
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"
-"""A file of that name in a source's folder says that this is the folder, and that whatever is not in it was removed for good."""
+"""A file of this name in a source's folder says that this is the right folder, and that missing files were removed for good."""
 MANY = 10
-"""So many vanished files at once, if they are half of all, are worth a warning."""
+"""This many files that vanish at once, if they are half of all, are worth a warning."""
 
 
 class AbsentFolder(UsageError):
@@ -26,15 +26,15 @@ class AbsentFolder(UsageError):
 
 
 def expected_files(seen: Mapping[str, LastSeenFile]) -> list[str]:
-    """The files that should be in a source's folder. seen: what the ledger knows."""
+    """Returns the files that should be in a source's folder. seen: what the ledger knows."""
     return [file for file, last in seen.items() if file and last.event in (DELIVERED, EXISTING)]
 
 
 def is_landing_folder_absent(source: Source, landing: Path, seen: Mapping[str, LastSeenFile]) -> bool:
-    """Whether there are files that should be in a source's folder and each of them is gone, and no word says that this may be.
+    """Whether every file that should be in a source's folder is gone, and nothing says that this is intended.
 
-    landing: the pipeline's; seen: what the ledger knows. One that is missing beside others was removed by somebody: the next run takes
-    note of it.
+    landing: the pipeline's landing folder. seen: what the ledger knows. If only some files are missing, somebody removed them, and the next run
+    notes that.
     """
     folder = landing / source.path
     files = expected_files(seen)
@@ -46,18 +46,18 @@ def is_landing_folder_absent(source: Source, landing: Path, seen: Mapping[str, L
 
 
 def is_path_missing(path: Path) -> bool:
-    """Whether nothing is there. Not of what may not be looked at."""
+    """Whether a path does not exist. False if it may not be looked at."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:  # its folder may not be looked into now
+    except OSError:  # its folder cannot be looked into now
         return False
     return False
 
 
 def absent_folder_remedy(folder: Path) -> str:
-    """What to do about a folder whose files are not there."""
+    """Returns what to do about a folder whose files are gone."""
     return (
         f"If it is on a disk or a share, mount that. If its files were removed for good, say so: "
         f"mkdir -p '{folder}' && touch '{folder / MAY_BE_EMPTY}', and run the pipeline, which takes note of it."
@@ -67,10 +67,10 @@ def absent_folder_remedy(folder: Path) -> str:
 def refuse_absent_folder(
     source: Source, landing: Path, seen: Mapping[str, LastSeenFile], here: Collection[str], moved: bool
 ) -> None:
-    """Raise AbsentFolder where a source's folder is not there, is empty, or is another device's, with none of the files that should be there.
+    """Raises AbsentFolder if every file that should be there is gone and the folder is missing, is empty, or is on another device.
 
-    here: the files that are there and can be looked at; moved: whether the folder is on another device than it was. Other files in the
-    place of those that should be there, on the same device, are a folder that lives.
+    here: the files that are there and can be looked at. moved: whether the folder is on another device than before. If other files lie there
+    on the same device, the folder is alive.
     """
     if (here and not moved) or not is_landing_folder_absent(source, landing, seen):
         return
@@ -84,7 +84,7 @@ def refuse_absent_folder(
 
 
 def vanished_files_warning(folder: Path, missing: int, expected: int) -> str | None:
-    """What is said where many of a source's files have vanished from a folder that lives."""
+    """Returns the warning for many files that have vanished from a source's folder while others are there, or None."""
     if missing < MANY or 2 * missing < expected:
         return None
     return (

@@ -1,4 +1,4 @@
-"""What came to a source and what is gone, compared with what the ledger knows: by kind of source."""
+"""Finds what came to a source and what is gone, compared with what the ledger knows, for each kind of source."""
 
 from __future__ import annotations
 
@@ -30,34 +30,35 @@ from sluice.work_progress import count_work
 
 Row = dict[str, object]
 _BACK = (GONE, CLEANED, UNOPENED)
-"""After these a file that has the content that was known of it is not new."""
+"""After these events, a file that has its known content again is not new."""
 
 
 class Arrival(Protocol):
-    """What came: a LandedFile, or what another kind of source delivers. size: in bytes, where that is known."""
+    """Something that came: a LandedFile, or what another kind of source delivers. size: in bytes, if known."""
 
     @property
     def file(self) -> str:
-        """What the ledger calls it."""
+        """Its name in the ledger."""
 
     @property
     def size(self) -> int | None:
-        """In bytes."""
+        """Its size in bytes."""
 
     @property
     def modified_at(self) -> datetime | None:
-        """When it was made, UTC."""
+        """When it was made, in UTC."""
 
     @property
     def event(self) -> str:
-        """What the ledger says of it: DELIVERED, or what it is instead."""
+        """Its event in the ledger: DELIVERED, or another."""
 
 
 @dataclass(frozen=True)
 class SourceChanges:
-    """What a look at a source shows. came: in the order in which it gets its numbers; gone: files that are there no more.
+    """What a look at a source shows.
 
-    device: the one that its folder is on. warnings: what is to be told besides.
+    came: what came, in the order of its numbers. gone: files that do not exist any more. device: the device that the folder is on. warnings:
+    what else must be reported.
     """
 
     came: list[Arrival] = field(default_factory=list)
@@ -67,15 +68,15 @@ class SourceChanges:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is anything to note."""
+        """Whether there is anything to note in the ledger."""
         return bool(self.came or self.gone)
 
 
 def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
-    """What came to a landing folder and what is gone from it.
+    """Returns what came to a landing folder and what is gone from it.
 
-    within: only what is of dates in this interval, and then nothing is said of what is gone. Raises UsageError where the landing folder
-    is not there or has none of its files; that of a source which never had one is only waited for.
+    within: only deliveries of dates in this interval; missing files are then not reported. Raises UsageError if the landing folder is missing
+    or has none of its files. A source that never had a folder is waited for.
     """
     seen = known.files_of_source(source.name)
     folder = landing / source.path
@@ -94,7 +95,7 @@ def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within:
             [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in within], device=device
         )
     missing = [file for file in absence.expected_files(seen) if file not in here]
-    # A file that the source does not ask for any more, or whose marker went, is still there.
+    # A file that the source no longer asks for, or whose marker is gone, still exists.
     gone = [file for file in missing if absence.is_path_missing(resolve_landed_path(folder, file))]
     over = [
         file
@@ -115,15 +116,15 @@ def _list_files_by_name(source: Source, landing: Path) -> dict[str, LandedFile]:
 
 
 def find_arrived_offsets(source: KafkaSource, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
-    """What came to topics. Errors as of `find_arrived_offset_ranges`."""
-    from sluice.ingest.topics import offsets  # its client is loaded only where topics are read
+    """Returns what came to topics. Errors are those of `find_arrived_offset_ranges`."""
+    from sluice.ingest.topics import offsets  # its client is loaded only if topics are read
 
     return SourceChanges([*offsets.find_arrived_offset_ranges(source, known.deliveries, within)])
 
 
 @functools.singledispatch
 def delivery_row(arrival: Arrival) -> Row:
-    """Columns of the deliveries table for something that came. By kind of arrival: register others. Raises FileNotFoundError if it went."""
+    """Returns columns of the deliveries table for an arrival; other kinds of arrival are registered. Raises FileNotFoundError if it is gone."""
     raise TypeError(f"{type(arrival).__name__} is no kind of arrival that the ledger knows.")
 
 
@@ -149,7 +150,7 @@ def _(arrival: OffsetRange) -> Row:
 
 
 def find_source_changes(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
-    """What came to a source and what is gone. Arguments and errors as of `find_arrived_files`; a UsageError, too, where the disk refuses a look."""
+    """Returns what came to a source and what is gone. Arguments and errors are those of `find_arrived_files`; also UsageError if the disk fails."""
     find: Callable[[Source, Path, KnownFiles, Interval | None], SourceChanges] = load_kind_function(source.kind, "find_arrivals")
     try:
         return find(source, landing, known, within)
@@ -158,13 +159,13 @@ def find_source_changes(source: Source, landing: Path, known: KnownFiles, within
 
 
 def _list_existing_files(source: Source, landing: Path) -> list[Arrival]:
-    """What was there before the source's first discovery. One entry without a name says that there was nothing."""
+    """Returns what was there before the source's first discovery. One entry without a name means that there was nothing."""
     there: list[Arrival] = [file._replace(event=EXISTING) for file in list_ready_files(source, landing)]
     return there or [LandedFile("", "", 0, 0, EXISTING)]
 
 
 def _classify_landed_file(source: Source, file: LandedFile, known: KnownFiles, moved: bool) -> LandedFile | None:
-    """What there is to note of a file that is there; None: nothing. moved: its folder is on another device than before."""
+    """Returns what must be noted about an existing file, or None. moved: whether its folder is on another device than before."""
     last = known.files_of_source(source.name).get(file.file)
     if last is None:
         return file
@@ -180,7 +181,7 @@ def _classify_landed_file(source: Source, file: LandedFile, known: KnownFiles, m
         return again
     if source.allow_overwrites or not known.was_read(source.name, file.file):
         return file
-    # What was missed has not been read: then the change is what there is of it.
+    # A missed delivery was never read, so the changed file is all there is of it.
     return file._replace(event=IGNORED)
 
 
@@ -189,7 +190,7 @@ def _matches_known_file(last: LastSeenFile | KnownContent, file: LandedFile) -> 
 
 
 def _recognize_returned_file(file: LandedFile, content: KnownContent | None, known: KnownFiles) -> LandedFile | None:
-    """The file, where it has the latest content that is known of its name and that was not missed; else None."""
+    """Returns the file if it has the latest known content of its name and that was not missed. Otherwise None."""
     if content is None or known.is_missed(content.delivery):
         return None
     if content.sha256 is None:
@@ -202,7 +203,7 @@ def _recognize_returned_file(file: LandedFile, content: KnownContent | None, kno
 
 
 def _is_no_longer_listed(folder: Path, file: str) -> bool:
-    """Whether a file that is missed is not listed any more, and that not for want of a look: it is gone, or nobody asks for it."""
+    """Whether a missed file is really not listed any more, and not only because nobody could look: it is gone, or nobody asks for it."""
     path = resolve_landed_path(folder, file)
     try:
         path.lstat()

@@ -1,4 +1,4 @@
-"""Which date a delivery is for: a backfill takes its interval by it."""
+"""The date that a delivery is for, by which a backfill selects its interval."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sluice.declare.ingest.source import Source
 
 
 def find_delivery_date(source: Source, file: str, modified_at: datetime) -> datetime:
-    """The date in the file's path where the source declares one and it is there, else the time of delivery. In UTC.
+    """Returns the date in the file's path if the source declares one and it is there, otherwise the time of delivery. In UTC.
 
-    file: below the source's folder. Of several dates in a path the last counts: the file's name says more than its folder.
+    file: relative to the source's folder. The last of several dates in a path counts: the file's name says more than its folder.
     """
     found = _date_in_path(source, file)
     return found[0] if found else modified_at
 
 
 def find_date_folders(source: Source, file: str) -> set[str]:
-    """The folders of a file's path in which its source's `date_in_path` finds the delivery's date, as they are written."""
+    """Returns the folders of a file's path in which its source's `date_in_path` finds the delivery's date, as written."""
     found = _date_in_path(source, file)
     if found is None:
         return set()
@@ -34,19 +34,19 @@ def find_date_folders(source: Source, file: str) -> set[str]:
 
 
 def _date_in_path(source: Source, file: str) -> tuple[datetime, int, int] | None:
-    """The date, and from where to where in the path it stands."""
+    """Returns the date, and where in the path it begins and ends."""
     if source.date_in_path is None:
         return None
     for found in reversed(list(_date_pattern(source.date_in_path).finditer(file))):
         try:
             return datetime.strptime(found.group(1), source.date_in_path).replace(tzinfo=UTC), *found.span(1)
-        except ValueError:  # such as the 31st of February: digits that mean something else
+        except ValueError:  # such as the 31st of February: the digits mean something else
             continue
     return None
 
 
 @cache
 def _date_pattern(text: str) -> re.Pattern[str]:
-    """What finds a date so written, overlapping others."""
+    """Returns the pattern that finds a date in this form, even if it overlaps another."""
     parts = re.split("(%[A-Za-z])", text)
     return re.compile("(?=(" + "".join(DATE_PARTS.get(part) or re.escape(part) for part in parts) + "))")

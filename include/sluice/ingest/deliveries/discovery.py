@@ -1,7 +1,7 @@
-"""Discovery: what is new in a landing folder becomes deliveries, in groups that a micro-batch takes by the limits of its source.
+"""Discovery: new files in a landing folder become deliveries, in groups that micro-batches take within the limits of the source.
 
-A run with nothing new lists the folder once and reads a few columns of the deliveries table once, however many files are known; only
-new files are opened.
+A run with nothing new lists the folder once and reads a few columns of the deliveries table once, however many files are known. Only new
+files are opened.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Item = TypeVar("Item", bound=Mapping[str, Any])
 
 
 def preview_discovery(source: Source, landing: Path, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
-    """What a discovery would find to take: what came, in order, and files that are gone. Arguments and errors as of `find_source_changes`."""
+    """Returns what a discovery would find: what came, in order, and missing files. Arguments and errors are those of `find_source_changes`."""
     found = find_source_changes(source, landing, known, within)
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
@@ -46,14 +46,14 @@ def discover_deliveries(
     refused: dict[str, SluiceError] | None = None,
     warnings: dict[str, list[str]] | None = None,
 ) -> int:
-    """Give each new or changed file, and each that is there no more, the next delivery number. Returns how many there are.
+    """Gives the next delivery number to each new, changed or missing file. Returns how many there are.
 
-    A file that cannot be opened is noted once. It is no delivery until it can be: each discovery tries.
+    A file that cannot be opened is noted once. It becomes a delivery when it can be opened; each discovery tries.
 
-    landing: the pipeline's landing folder. deliveries: the table. within: only files that are there, of dates in this interval.
-    first: the number of the first delivery ever. refused: where given, takes the error of each source that cannot be looked at, and the
-    others are; else it is raised. warnings: where given, takes what else there is to tell, by source.
-    Each commit holds what one micro-batch of each source takes. To be called under the pipeline's lease: the numbers increase.
+    landing: the pipeline's landing folder. deliveries: the table. within: only existing files of dates in this interval. first: the number of
+    the first delivery ever. refused: collects the errors of sources that cannot be looked at, while the others go on; without it the error is
+    raised. warnings: collects what else must be reported, by source.
+    Each commit holds what one micro-batch of each source takes. Call it under the pipeline's lease: the numbers increase.
     """
     create_record_table(deliveries, ledger.DELIVERIES)
     known = read_known_files(deliveries)
@@ -67,7 +67,7 @@ def discover_deliveries(
         rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in looked.gone]
         if warnings is not None and looked.warnings:
             warnings[source.name] = looked.warnings
-        # In one commit: half of what was there before, and the rest would count as new.
+        # In one commit: with half of the existing files noted, the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
         batches.append(group_into_micro_batches(source, taken))
@@ -91,7 +91,7 @@ def _find_changes_by_source(
 
 
 def _describe_arrivals(source: Source, came: Sequence[Arrival], looked: SourceChanges, known: KnownFiles) -> list[Row]:
-    """The rows of what came; each new file is opened for it."""
+    """Returns the rows of what came. Each new file is opened for this."""
     rows = []
     with count_work(f"new files of {source.name} looked at", len(came), sum(one.size or 0 for one in came)) as work:
         for one in came:
@@ -102,7 +102,7 @@ def _describe_arrivals(source: Source, came: Sequence[Arrival], looked: SourceCh
 
 
 def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known: KnownFiles) -> Row | None:
-    """The row of something that came; None where the ledger has said it before, or where it went meanwhile."""
+    """Returns the row of something that came, or None if the ledger already has it or it is gone by now."""
     try:
         row = {"source": source.name, "device": looked.device, **delivery_row(one)}
     except FileNotFoundError:
@@ -112,24 +112,24 @@ def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known
 
 
 MOST_BYTES = 1 << 30
-"""So many bytes of files a micro-batch of an increment takes at most where its source says nothing; at least one file. Its records are on
-the disk twice until it is committed."""
+"""The most bytes of files in a micro-batch of an increment if the source sets no limit; at least one file is taken. Its records are on the
+disk twice until it is committed."""
 
 
 def group_into_micro_batches(source: Source, rows: Sequence[Item]) -> list[list[Item]]:
-    """Rows of deliveries in order, in groups within the source's limits; at least one a group."""
+    """Groups rows of deliveries in order, within the source's limits, at least one in each group."""
     group: Callable[[Source, Sequence[Item]], list[list[Item]]] = load_kind_function(source.kind, "group")
     return group(source, rows)
 
 
 def group_files_by_size(source: Source, rows: Sequence[Item]) -> list[list[Item]]:
-    """By the limits on files and on bytes."""
+    """Groups files by the limits on files and bytes."""
     most_bytes = source.max_bytes_per_trigger if isinstance(source.max_bytes_per_trigger, int) else MOST_BYTES
     return _group_within_limits(rows, source.max_files_per_trigger, most_bytes, lambda row: int(row["size"] or 0))
 
 
 def group_offset_ranges(source: KafkaSource, rows: Sequence[Item]) -> list[list[Item]]:
-    """By the limit on offsets."""
+    """Groups ranges of offsets by the limit on offsets."""
     return _group_within_limits(
         rows, sys.maxsize, source.max_offsets_per_trigger, lambda row: parse_offset_range(row["file"]).offsets
     )

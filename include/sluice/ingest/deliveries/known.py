@@ -1,4 +1,4 @@
-"""What the deliveries table knows of each file, read once a run."""
+"""What the deliveries table knows about each file, read once per run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from sluice.file_events import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELI
 from sluice.ingest import ledger
 
 _CONTENT = (DELIVERED, EXISTING)
-"""The events with which a file gets a content that is known."""
+"""The events after which a file's content is known."""
 _COLUMNS = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device"]
 _AS_IT_IS = ("size", "modified_at", "sha256")
 _NOT_READ = frozenset({ledger.MISSED, ledger.VANISHED})
 
 
 class KnownContent(NamedTuple):
-    """The latest content that is known of a file's name, whether or not the file is there. modified: microseconds since 1970.
+    """The latest known content of a file's name, whether or not the file exists. modified: microseconds since 1970.
 
-    delivery: the number with which it came; event: how. sha256: None of a link, and of what was there before the first discovery.
+    delivery: the number with which it came. event: how it came. sha256: None for a link, and for files from before the first discovery.
     """
 
     delivery: int
@@ -34,7 +34,7 @@ class KnownContent(NamedTuple):
 
 
 class LastSeenFile(NamedTuple):
-    """The last that is known of a file. modified: microseconds since 1970. content: what it has, or had when it was there."""
+    """The last that is known about a file. modified: microseconds since 1970. content: its content now, or when it last existed."""
 
     delivery: int
     event: str
@@ -45,9 +45,9 @@ class LastSeenFile(NamedTuple):
 
 @dataclass(frozen=True)
 class KnownFiles:
-    """What is known of files, by source. last: the greatest delivery number. outcomes, deliveries: the tables with the rest.
+    """What is known about files, by source. last: the greatest delivery number. outcomes, deliveries: the paths of the tables with the rest.
 
-    devices: of a source's folder, on which device it was when something was delivered last.
+    devices: the device of each source's folder at its last delivery.
     """
 
     last: int = 0
@@ -57,23 +57,23 @@ class KnownFiles:
     devices: dict[str, int] = field(default_factory=dict)
 
     def files_of_source(self, source: str) -> dict[str, LastSeenFile]:
-        """What is known of a source's files, by their names."""
+        """Returns what is known about a source's files, by their names."""
         return self.by_source.get(source, {})
 
     def was_read(self, source: str, file: str) -> bool:
-        """Whether any delivery of the file came to an outcome but that it was missed."""
+        """Whether any delivery of the file has an outcome other than missed."""
         return (source, file) in self._read_files
 
     def is_missed(self, delivery: int) -> bool:
-        """Whether the last that became of a delivery is that it was missed."""
+        """Whether the last outcome of a delivery is missed."""
         return delivery in self._missed
 
     def is_unread(self, last: LastSeenFile | None) -> bool:
-        """Whether nothing was read of a file as it is, since it could not be opened or was another when it was to be read."""
+        """Whether nothing of the file's present content was read, because it could not be opened or had changed when it was to be read."""
         return last is not None and (last.event == UNOPENED or (last.event == DELIVERED and self.is_missed(last.delivery)))
 
     def unread_files(self, source: str) -> list[str]:
-        """The files of a source that are missed: of each, the next run tries again."""
+        """Returns the missed files of a source. The next run tries each of them again."""
         return sorted(file for file, last in self.files_of_source(source).items() if self.is_unread(last))
 
     @cached_property
@@ -88,7 +88,7 @@ class KnownFiles:
 
 
 def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:
-    """What is known, of the deliveries table at that path. outcomes: that table's path, unless it lies beside it."""
+    """Reads what the deliveries table at a path knows. outcomes: the path of the outcomes table, if it does not lie beside it."""
     beside = outcomes or f"{deliveries.rpartition('/')[0]}/outcomes"
     found = ledger.read_delivery_ledger_columns(deliveries, _COLUMNS)
     if not found.num_rows:
@@ -108,7 +108,7 @@ def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:
 
 
 def _apply_delivery_row(before: LastSeenFile | None, told: KnownContent) -> LastSeenFile:
-    """What is known of a file after one more row of the deliveries table. before: what was known."""
+    """Returns what is known about a file after one more row of the deliveries table. before: what was known."""
     was = before.content if before else None
     if told.event in _CONTENT:
         return LastSeenFile(told.delivery, told.event, told.size, told.modified, told)
@@ -121,9 +121,9 @@ def _apply_delivery_row(before: LastSeenFile | None, told: KnownContent) -> Last
 
 
 def read_current_deliveries(path: str) -> list[dict[str, Any]]:
-    """The rows of the deliveries table at that path, by number, each with the size, time and hash that its file has now.
+    """Returns the rows of the deliveries table at a path, by number, each with the size, time and hash that its file has now.
 
-    Of a file that was rewritten, or that returned, the row of its last delivery says so; what only tells of that is left out.
+    If a file was rewritten or returned, the row of its last delivery gets the new values; rows that only record this are left out.
     """
     found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(path)
     rows = ledger.sort_deliveries_by_number(found)

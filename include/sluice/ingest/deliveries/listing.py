@@ -1,8 +1,8 @@
-"""What lies in a source's landing folder now. Others write into that folder: nothing there is changed, and no link is followed.
+"""What lies in a source's landing folder now. Others write into that folder, so nothing there is changed and no link is followed.
 
-Not looked at: names that start with a dot or an underscore (files and folders), names that end as files end which are still being
-written, the ready markers themselves, and whatever is neither a file nor a folder nor a link. Of a single file: whether it opens, what its
-content hashes to, whether it is still being written.
+Ignored are names that start with a dot or an underscore (files and folders), names with an ending for files that are still being written,
+the ready markers themselves, and whatever is not a file, a folder or a link. For a single file it tells whether it opens, the hash of its
+content, and whether it is still being written.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from sluice.file_events import DELIVERED
 from sluice.settings import Settings
 
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
-"""How names end, letter case apart, of files that are still being written."""
+"""The endings, in any letter case, of names of files that are still being written."""
 AT_REST = 15 * 60
-"""Seconds without a change after which nobody is taken to write a file any more."""
+"""After this many seconds without a change, a file counts as finished."""
 
 _NAME = "{name}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 YOUNG, LOOK_AGAIN = 1.0, 0.5
-"""Seconds: a file modified less than YOUNG ago is looked at again after LOOK_AGAIN; while it changes it is left for the next run."""
+"""Seconds. A file modified less than YOUNG ago is looked at again after LOOK_AGAIN. If it changes, it is left for the next run."""
 Looked = TypeVar("Looked")
 
 
 class LandedFile(NamedTuple):
-    """A file, a link, or what cannot be looked at (a folder that cannot be listed, too), as it lies in a landing folder now.
+    """A file or a link in a landing folder as it is now, or something that cannot be looked at, such as a folder that cannot be listed.
 
-    file: below the source's folder, as `escape_file_name`; path: where it is; modified: its modification time in microseconds since 1970;
-    event: what a discovery makes of it. problem: why it cannot be looked at, None where it can.
-    sha256: of its content, where it has been read for that.
+    file: its name relative to the source's folder, as `escape_file_name` writes it. path: where it is. modified: its modification time in
+    microseconds since 1970. event: what a discovery makes of it. problem: why it cannot be looked at, or None. sha256: the hash of its content,
+    if it was read for that.
     """
 
     file: str
@@ -55,18 +55,18 @@ class LandedFile(NamedTuple):
 
     @property
     def modified_at(self) -> datetime:
-        """Its modification time, to the microsecond, UTC."""
+        """Its modification time to the microsecond, in UTC."""
         return _EPOCH + timedelta(microseconds=self.modified)
 
 
 def read_file_size_and_time(path: str | os.PathLike[str]) -> tuple[int, datetime]:
-    """A file's size in bytes and its modification time; of a link, its own. Raises FileNotFoundError."""
+    """Returns a file's size in bytes and its modification time; for a link, the link's own. Raises FileNotFoundError."""
     found = os.lstat(path)
     return found.st_size, _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
 
 
 def find_unchanged_files(source: Source, landing: Path, rows: Iterable[Mapping[str, Any]]) -> set[int]:
-    """The numbers of those deliveries whose file is still the one that was discovered, by size and time. Reads nothing of them."""
+    """Returns the numbers of the deliveries whose file is unchanged since discovery, by size and time. Reads no content."""
 
     def is_unchanged(row: Mapping[str, Any]) -> bool:
         try:
@@ -79,29 +79,29 @@ def find_unchanged_files(source: Source, landing: Path, rows: Iterable[Mapping[s
 
 
 def locate_source_folder(source: Source, settings: Settings, landing: Path) -> Path:
-    """A source's landing folder. landing: the pipeline's."""
+    """Returns a source's landing folder. landing: the pipeline's."""
     return landing / source.path
 
 
 def count_no_records(files: Sequence[str]) -> int | None:
-    """How many records files have: nobody knows before they are read."""
+    """Returns None: nobody knows how many records files have before they are read."""
     return None if files else 0
 
 
 def warn_of_nothing(source: Source, deliveries: str, outcomes: str) -> list[str]:
-    """Files stay until somebody removes them: nothing of them is about to be lost."""
+    """Returns no warning: files stay until somebody removes them, so nothing is about to be lost."""
     return []
 
 
 def escape_file_name(file: str) -> str:
-    r"""A file's name as the tables keep it: a byte that is no UTF-8 is written as \xff."""
+    r"""Returns a file's name as the tables keep it: a byte that is not UTF-8 is written as \xff."""
     if file.isascii():
         return file
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
 def resolve_landed_path(folder: Path, file: str) -> Path:
-    """Where the file lies that the tables call so."""
+    """Returns the path of the file with this name in the tables."""
     path = folder / file
     if "\\x" not in file or os.path.lexists(path):
         return path
@@ -110,11 +110,11 @@ def resolve_landed_path(folder: Path, file: str) -> Path:
 
 
 class NoLandingFolder(UsageError):
-    """A source's landing folder is not there."""
+    """A source's landing folder does not exist."""
 
 
 def find_landing_folder(source: Source, landing: Path) -> Path:
-    """The source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError where it leaves the landing folder by a link."""
+    """Returns the source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError if a link leads out of the landing folder."""
     folder = landing / source.path
     if not folder.is_dir():
         raise NoLandingFolder(
@@ -129,9 +129,9 @@ def find_landing_folder(source: Source, landing: Path) -> Path:
 
 
 def list_ready_files(source: Source, landing: Path) -> Iterator[LandedFile]:
-    """The files of a source that are there and ready. landing: the pipeline's landing folder. Raises UsageError as `find_landing_folder` does.
+    """Returns the files of a source that exist and are ready. landing: the pipeline's landing folder. Raises what `find_landing_folder` raises.
 
-    What cannot be looked at is among them, with the problem, and holds up nothing else.
+    What cannot be looked at is among them, with the problem, and does not hold up the others.
     """
     root = str(find_landing_folder(source, landing))
     wanted, ready = _build_name_filter(source), _build_readiness_check(source)
@@ -165,7 +165,7 @@ def list_ready_files(source: Source, landing: Path) -> Iterator[LandedFile]:
 
 
 def _scan_folder(root: str, below: str) -> list[os.DirEntry[str]]:
-    """What is in a folder; nothing of one that has gone. Raises OSError where it may not be listed."""
+    """Lists a folder; empty if it is gone. Raises OSError if it cannot be listed."""
     try:
         with os.scandir(f"{root}/{below}") as found:
             return list(found)
@@ -174,9 +174,9 @@ def _scan_folder(root: str, below: str) -> list[os.DirEntry[str]]:
 
 
 def _is_folder_link(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a link to a folder, or one whose target cannot be looked at, such as itself: either is one delivery.
+    """Whether an entry is a link to a folder, or a link whose target cannot be looked at, such as itself. Either becomes one delivery.
 
-    It would not be right to pass over all that may be in there in silence.
+    Whatever is in there must not be passed over in silence.
     """
     try:
         return entry.is_symlink() and entry.is_dir()
@@ -189,7 +189,7 @@ def _is_file_or_link(entry: os.DirEntry[str]) -> bool:
 
 
 def _landed_file_with_problem(path: str, file: str, problem: str) -> LandedFile:
-    """What cannot be looked at, with its size and time where at least these can be known."""
+    """Returns an entry that cannot be looked at, with its size and time if at least these can be known."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -198,7 +198,7 @@ def _landed_file_with_problem(path: str, file: str, problem: str) -> LandedFile:
 
 
 def _build_name_filter(source: Source) -> Callable[[str], object]:
-    """Whether a name fits the source's pattern and is no ready marker."""
+    """Returns a function that tells whether a name fits the source's pattern and is not a ready marker."""
     fits = re.compile(fnmatch.translate(source.pattern)).match if source.pattern != "*" else bool
     marker = source.ready_marker
     if marker is None:
@@ -210,7 +210,7 @@ def _build_name_filter(source: Source) -> Callable[[str], object]:
 
 
 def _build_readiness_check(source: Source) -> Callable[[str, set[str]], bool]:
-    """Whether a file may be read, by its name and the names beside it."""
+    """Returns a function that tells, by a file's name and the names beside it, whether it may be read."""
     marker = source.ready_marker
     if marker is None:
         return lambda name, beside: True
@@ -218,7 +218,7 @@ def _build_readiness_check(source: Source) -> Callable[[str, set[str]], bool]:
 
 
 def find_files_being_written(files: Iterable[LandedFile]) -> set[LandedFile]:
-    """Those that are still being written: just modified, and another a moment later. One wait for all of them."""
+    """Returns the files that are still being written: just modified, and changed a moment later. Waits once for all of them."""
     now = time.time()
     young = [file for file in files if file.event == DELIVERED and 0 <= now - file.modified / 1e6 < YOUNG]
     if not young:
@@ -236,7 +236,7 @@ def _find_size_and_mtime(path: str) -> tuple[int, int] | None:
 
 
 def find_folder_device(folder: Path) -> int | None:
-    """The device that a folder is on; None where it is not there."""
+    """Returns the device that a folder is on, or None if it does not exist."""
     try:
         return folder.stat().st_dev
     except (FileNotFoundError, NotADirectoryError):
@@ -244,7 +244,7 @@ def find_folder_device(folder: Path) -> int | None:
 
 
 def is_openable_file(path: str) -> bool:
-    """Whether the first byte of what lies there can be read."""
+    """Whether the first byte of a file can be read."""
     try:
         _inspect_regular_file(path, lambda descriptor: os.read(descriptor, 1))
     except OSError:
@@ -253,7 +253,7 @@ def is_openable_file(path: str) -> bool:
 
 
 def hash_regular_file(path: str) -> str | None:
-    """None of a link, whose target is none of ours, and of what is no file. Raises OSError where it cannot be read."""
+    """Returns a file's SHA-256. None for a link, whose target is not ours, and for what is not a file. Raises OSError if it cannot be read."""
 
     def digest(descriptor: int) -> str:
         with open(descriptor, "rb", closefd=False) as file:  # a Path cannot refuse links
@@ -263,9 +263,9 @@ def hash_regular_file(path: str) -> str | None:
 
 
 def _inspect_regular_file(path: str, look: Callable[[int], Looked]) -> Looked | None:
-    """What a look at an open file says; None of a link and of what is no file. Raises OSError."""
+    """Returns what a function finds in an open file. None for a link and for what is not a file. Raises OSError."""
     try:
-        # Should it be a pipe by now: not to wait for who writes into it.
+        # If it is a pipe by now, do not wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         if error.errno == errno.ELOOP:
