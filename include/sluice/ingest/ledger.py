@@ -37,12 +37,12 @@ DELIVERIES = pa.schema([
     pa.field("reason", pa.string()),
     pa.field("device", pa.int64()),
 ])
-"""delivery: an increasing number. file: below the source's folder. event: delivered, or vanished (the file is there no more).
+"""delivery: an increasing number. file: its name relative to the source's folder. event: delivered, or vanished (the file is gone).
 
-Further events only say what is known of a file: existing (there before the source's first discovery), ignored (changed, where the
-source allows no overwrites), cleaned (archived or deleted by Sluice), rewritten (by an erasure), returned (it was away, and has the
-content that was known), unopened (it cannot be opened; the reason says why). device: of the source's folder, when a file was delivered.
-An older lake has not the last two columns until its next discovery.
+Further events only record what is known about a file: existing (there before the source's first discovery), ignored (changed, though the
+source allows no overwrites), cleaned (archived or deleted by Sluice), rewritten (by an erasure), returned (it was gone and came back
+unchanged), unopened (it cannot be opened; the reason says why). device: the device of the source's folder when a file was delivered.
+An older lake lacks the last two columns until its next discovery.
 """
 
 OUTCOMES = pa.schema([
@@ -68,17 +68,17 @@ OUTCOMES = pa.schema([
 ])
 """state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased.
 
-read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON, the fields that this delivery was
-the first of its source to have and that became no column, with their types. entry: as `sluice.entries` says. An older lake
-lacks the last two columns until something is appended to it.
+read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON of the fields, with their types, that
+did not become columns and that this delivery was the first of its source to have. entry: see `sluice.entries`. An older lake lacks the last
+two columns until something is appended to it.
 """
 RECORDED = "recorded_at"
-"""The column by which outcomes without an entry are in order."""
+"""The column that orders outcomes without an entry."""
 
 _FIELDS = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
 
 LOST = "lost"
-"""The state of a delivery whose rows were in a commit that was lost (`sluice repair`): it is taken as if it had no outcome."""
+"""The state of a delivery whose rows were in a lost commit (`sluice repair`). It is taken as if it had no outcome."""
 
 INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
     "ingested",
@@ -90,14 +90,14 @@ INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
 
 
 def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:
-    """Append rows to one of the two tables in one commit; outcomes get their entries. Nothing to append is no commit."""
+    """Appends rows to one of the two tables in one commit; outcomes get their entries. Without rows there is no commit."""
     append_record_rows(path, rows, schema, format_commit_mark(run=run))
 
 
 def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:
-    """Append rows of the deliveries table, one commit a list, with the numbers after `last` and after each that has an outcome.
+    """Appends rows to the deliveries table, one commit for each list, with numbers after `last` and after every number that has an outcome.
 
-    Returns how many there are.
+    Returns how many rows there are.
     """
     now, first = datetime.now(UTC), max(last, highest_delivery(f"{deliveries.rpartition('/')[0]}/outcomes"))
     given = first
@@ -110,19 +110,19 @@ def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str,
 
 
 def highest_delivery(outcomes: str) -> int:
-    """The greatest number of a delivery with an outcome; 0 where there is none."""
+    """Returns the greatest number of a delivery with an outcome, or 0 if there is none."""
     numbers = read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"]
     return int(pc.max(numbers).as_py() or 0)
 
 
 def read_delivery_ledger_columns(path: str, names: Sequence[str]) -> pa.Table:
-    """Columns of a ledger table, without a JVM. A column that an older lake has not is all NULL. No rows where there is no table."""
+    """Reads columns of a ledger table, without a JVM. A column that an older lake lacks is all NULL. No rows if there is no table."""
     opened = find_table_snapshot(path)
     return opened.read_columns(_ledger_schema(names)) if opened else _ledger_schema(names).empty_table()
 
 
 def read_delivery_ledger_rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object]]:
-    """A ledger table's rows, without a JVM; of all columns unless some are named. Empty where there is no table."""
+    """Reads a ledger table's rows, without a JVM: all columns unless some are named. Empty if there is no table."""
     opened = find_table_snapshot(path)
     if opened is None:
         return []
@@ -131,7 +131,7 @@ def read_delivery_ledger_rows(path: str, names: Sequence[str] | None = None) -> 
 
 
 def sort_deliveries_by_number(rows: Iterable[Found]) -> list[Found]:
-    """Rows of the deliveries table in the order in which they got their numbers."""
+    """Sorts rows of the deliveries table in the order of their numbers."""
     return sorted(rows, key=lambda row: int(str(row["delivery"])))
 
 
@@ -140,25 +140,25 @@ def _ledger_schema(names: Sequence[str]) -> pa.Schema:
 
 
 def read_settled_deliveries(outcomes: str) -> set[int]:
-    """The deliveries that have an outcome, which no flow takes again by itself."""
+    """Returns the deliveries that have an outcome. No flow takes them again by itself."""
     return {delivery for delivery, (state, _) in read_last_delivery_states(outcomes).items() if state != LOST}
 
 
 def read_last_delivery_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
-    """By delivery, the state that it has and the reason, of the outcomes table at that path."""
+    """Returns, by delivery, its state and the reason, from the outcomes table at that path."""
     found: list[dict[str, Any]] = read_delivery_ledger_rows(outcomes, ["delivery", "state", "reason", RECORDED, ENTRY])
     return {row["delivery"]: (row["state"], row["reason"]) for row in sort_outcomes_by_recording(found)}
 
 
 def sort_outcomes_by_recording(outcomes: Iterable[Found]) -> list[Found]:
-    """Rows of the outcomes table in the order in which they were recorded."""
+    """Sorts rows of the outcomes table in the order in which they were recorded."""
     return entries.sort_by_entry(outcomes, RECORDED)
 
 
 def find_deliveries_in_state(outcomes: str, state: str) -> set[int]:
-    """The deliveries whose last outcome is that state, of the outcomes table at that path."""
+    """Returns the deliveries whose last outcome is that state, from the outcomes table at that path."""
     found = read_delivery_ledger_columns(outcomes, ["delivery", "state"])
-    # Few ever are missed: of the others no row is looked at.
+    # Few deliveries are ever missed, and the rows of the others need not be read.
     if not pc.any(pc.equal(found["state"], state)).as_py():
         return set()
     return {number for number, (last, _) in read_last_delivery_states(outcomes).items() if last == state}
@@ -166,7 +166,7 @@ def find_deliveries_in_state(outcomes: str, state: str) -> set[int]:
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """What is known of a delivery: its last outcome. rows: how many bronze got of it; had_rows: whether it ever got any."""
+    """What is known about a delivery by its last outcome. rows: how many bronze got. had_rows: whether it ever got any."""
 
     delivery: int
     file: str
@@ -178,7 +178,7 @@ class DeliveryOutcome:
 
 
 def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
-    """What became of each delivery of a source, of the outcomes table at that path."""
+    """Returns what became of each delivery of a source, from the outcomes table at that path."""
     columns = ["delivery", "source", "file", "state", "rows", "modified_at", "sha256", RECORDED, ENTRY]
     found: dict[int, DeliveryOutcome] = {}
     of_it: list[dict[str, Any]] = [row for row in read_delivery_ledger_rows(outcomes, columns) if row["source"] == source]
@@ -198,9 +198,9 @@ def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
 
 
 def select_live_deliveries(outcomes: Iterable[DeliveryOutcome], replaces: bool) -> set[int]:
-    """The deliveries of one source whose rows count now.
+    """Returns the deliveries of one source whose rows count now.
 
-    Where redelivery replaces, one delivery of each file counts: see `sluice.entries`.
+    If a redelivery replaces, one delivery of each file counts: see `sluice.entries`.
     """
     accepted = [outcome for outcome in outcomes if outcome.state == INGESTED]
     if not replaces:

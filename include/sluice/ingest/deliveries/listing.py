@@ -84,7 +84,7 @@ def locate_source_folder(source: Source, settings: Settings, landing: Path) -> P
 
 
 def count_no_records(files: Sequence[str]) -> int | None:
-    """Returns None: nobody knows how many records files have before they are read."""
+    """Returns 0 without files, otherwise None: nobody knows how many records files have before they are read."""
     return None if files else 0
 
 

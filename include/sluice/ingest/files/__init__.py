@@ -1,1 +1,1 @@
-"""From a delivered file to its bytes: decompressed, decoded, within limits."""
+"""Reads a delivered file's bytes: decompressed, decoded and within limits."""

@@ -1,4 +1,4 @@
-"""Decompressing a stream part by part, in bounded memory, so that nothing that is missing or damaged goes unnoticed."""
+"""Decompresses a stream part by part, in bounded memory, so that nothing missing or damaged goes unnoticed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + number]) + b"\x2a\x4d\x18" for num
 
 
 class DamagedStream(Exception):
-    """A stream that is not what its name says, or not all of it. str(error): the reason."""
+    """A stream that is not what its name says, or that is cut off. str(error): the reason."""
 
 
 class _Member(Protocol):
-    """One compressed stream of those that a file consists of. parts: what so much of it gives. Raises Damaged."""
+    """One of the compressed streams that a file consists of. parts: what a piece of it decompresses to. Raises DamagedStream."""
 
     @property
     def eof(self) -> bool: ...
@@ -31,7 +31,7 @@ class _Member(Protocol):
 
 class _Gzip:
     def __init__(self) -> None:
-        self._inflate = zlib.decompressobj(wbits=31)  # with gzip's header, checksum and length
+        self._inflate = zlib.decompressobj(wbits=31)  # checks gzip's header, checksum and length
 
     @property
     def eof(self) -> bool:
@@ -78,13 +78,13 @@ class _Bzip2:
 
 
 SUFFIXES = (".gz", ".bz2", ".zst")
-"""Of files that are decompressed."""
+"""The suffixes of files that are decompressed."""
 
 
 def decompress_parts(suffix: str, read: Read, most: int) -> Iterator[bytes]:
-    """What `read` gives, decompressed as the suffix says; at most so many bytes a part. Reads to the end.
+    """Yields what `read` returns, decompressed by the suffix, in parts of limited size. Reads to the end.
 
-    A file without any bytes has no content, compressed or not. Raises Damaged, and what `read` raises.
+    A file without any bytes has no content, compressed or not. Raises DamagedStream, and what `read` raises.
     """
     if suffix == ".gz":
         return _decompress_members("gzip", b"\x1f\x8b", _Gzip, read, most)
@@ -96,7 +96,7 @@ def decompress_parts(suffix: str, read: Read, most: int) -> Iterator[bytes]:
 
 
 def _decompress_members(name: str, sign: bytes, member: Callable[[], _Member], read: Read, most: int) -> Iterator[bytes]:
-    """Streams of one kind, one after the other. Zeros after the last are padding, as tapes and gzip itself have it."""
+    """Decompresses streams of one kind, one after the other. Zeros after the last are padding, as on tapes and in gzip itself."""
     data, first = read(_FEED), True
     while data:
         if len(data) < len(sign):
@@ -134,7 +134,7 @@ def _decompress_zstd(read: Read, most: int) -> Iterator[bytes]:
 
 
 class _PrefixedStream(io.RawIOBase):
-    """A start and what is read after it, as a file for Arrow. failure: of reading, not of decompressing."""
+    """A start and what is read after it, as a file for Arrow. failure: an error of reading, not of decompressing."""
 
     def __init__(self, start: bytes, read: Read) -> None:
         self._start = start

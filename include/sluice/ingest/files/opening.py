@@ -1,9 +1,9 @@
-"""From a delivered file to its bytes: decompressed, as UTF-8, within the limits of its source. Never more than a part is held.
+"""Reads a delivered file's bytes: decompressed, as UTF-8, within the limits of its source. Never holds more than a part.
 
-Files that end in .gz, .zst or .bz2 are decompressed. What cannot be read raises `UnreadableFile`; its text is the reason that the whole
-file goes to quarantine with, and never holds any of the file's content.
+Files that end in .gz, .zst or .bz2 are decompressed. A file that cannot be read raises `UnreadableFile`; its text is the reason with which
+the whole file goes to quarantine, and never holds any of the file's content.
 
-What text a file is by how it starts, where that is not what its source says.
+It also detects, by how a file starts, that its encoding is not what its source says.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ LINK = "the file is a symbolic link; links are not followed"
 NO_FILE = "it is no regular file; nothing else is read"
 NUL = "the file holds NUL bytes; it is no text"
 LONGEST = 256 << 20
-"""The most bytes that one line, or one CSV row with the line ends in it, may have."""
+"""The most bytes that a line, or a CSV row including its line ends, may have."""
 
 _CHUNK = 1 << 20
 _BOM = codecs.BOM_UTF8
 _PLAIN = ("utf-8", "utf-8-sig", "ascii")
-"""The encodings whose bytes are taken as they are."""
+"""The encodings whose bytes are used as they are."""
 
 
 class UnreadableFile(Exception):
@@ -40,9 +40,9 @@ class UnreadableFile(Exception):
 
 
 def read_file_chunks(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
-    """The file's bytes, decompressed, some 1 MiB at a time.
+    """Yields the file's bytes, decompressed, about 1 MiB at a time.
 
-    seen: is given each part of the file as it lies on the disk, to hash it. Raises Unreadable, also after some parts, and OSError.
+    seen: is called with each part of the file as it lies on the disk, to hash it. Raises UnreadableFile, possibly after some parts, and OSError.
     """
     with open_regular_file(path) as file:
         size, total = os.fstat(file.fileno()).st_size, 0
@@ -63,7 +63,7 @@ def read_file_chunks(source: Source, path: Path, seen: Callable[[bytes], object]
 
 
 def read_text_pieces(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
-    """The text of the file as UTF-8 without a byte order mark, some 1 MiB at a time, cut anywhere. Raises as `read_file_chunks`."""
+    """Yields the file's text as UTF-8 without a byte order mark, about 1 MiB at a time, cut anywhere. Raises what `read_file_chunks` raises."""
     decoder = codecs.getincrementaldecoder(source.encoding)()
     plain = codecs.lookup(source.encoding).name in _PLAIN
     pending, first = False, True
@@ -91,38 +91,38 @@ def read_text_pieces(source: Source, path: Path, seen: Callable[[bytes], object]
 
 @dataclass(frozen=True)
 class FileSpan:
-    """Of a file that is not compressed, what begins at `start` or later and before `end`, in bytes; None: the file's end."""
+    """The part of an uncompressed file that begins at `start` or later and before `end`, in bytes. None: the file's end."""
 
     start: int
     end: int | None
 
 
 A_PART = 32_000_000
-"""A file of more is read in parts of about so many bytes of text at most."""
+"""A larger file is read in parts of about this many bytes of text at most."""
 
 
 def divide_file(on_disk: int, text_bytes: int) -> list[int]:
-    """Where the parts of a file begin, the first at 0, as if it could be cut anywhere. on_disk, text_bytes: the bytes of it and of its text."""
+    """Returns where the parts of a file begin, the first at 0, as if it could be cut anywhere. on_disk, text_bytes: bytes of file and text."""
     parts = max(1, -(-text_bytes // A_PART))
     return [on_disk * part // parts for part in range(parts)]
 
 
 def is_cut_anywhere(source: Source, path: Path) -> bool:
-    """Whether a line of the file's text ends where its bytes have a line end, whatever comes before it."""
+    """Whether every line end in the file's bytes ends a line of its text, whatever comes before it."""
     return path.suffix.lower() not in decompression.SUFFIXES and codecs.lookup(source.encoding).name in _PLAIN
 
 
 def read_line_blocks(source: Source, path: Path, span: FileSpan | None = None) -> Iterator[bytes]:
-    """The text of the file as UTF-8 in blocks of whole lines, about 1 MiB each; the last line may have no line end.
+    """Yields the file's text as UTF-8 in blocks of whole lines, about 1 MiB each; the last line may have no line end.
 
-    A line that is longer is a block of its own. span: of a file that `is_cut_anywhere`, these lines of it. Raises as `read_file_chunks`,
-    also where a line has more than `LONGEST` bytes.
+    A longer line is a block of its own. span: the lines to read of a file that `is_cut_anywhere`. Raises what `read_file_chunks` raises, also if
+    a line has more than `LONGEST` bytes.
     """
     return cut_at_line_ends(read_text_pieces(source, path) if span is None else read_span_pieces(source, path, span))
 
 
 def read_span_pieces(source: Source, path: Path, span: FileSpan) -> Iterator[bytes]:
-    """As `read_text_pieces`, the lines of a span, of a file that `is_cut_anywhere`."""
+    """Does what `read_text_pieces` does for the lines of a span of a file that `is_cut_anywhere`."""
     decoder = codecs.getincrementaldecoder(source.encoding)()
     with open_regular_file(path) as file:
         at, stop = (_find_line_start(file, position) for position in (span.start, span.end))
@@ -142,7 +142,7 @@ def read_span_pieces(source: Source, path: Path, span: FileSpan) -> Iterator[byt
 
 
 def _find_line_start(file: BinaryIO, position: int | None) -> int:
-    """Where the first line begins at a position or after it; the file's size where none does."""
+    """Returns where the first line begins at a position or after it, or the file's size if none does."""
     if position == 0:
         return 0
     size = os.fstat(file.fileno()).st_size
@@ -158,7 +158,7 @@ def _find_line_start(file: BinaryIO, position: int | None) -> int:
 
 
 def cut_at_line_ends(texts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes, cut after line ends. Raises Unreadable where a line has more than `LONGEST` bytes."""
+    """Yields the same bytes, cut after line ends. Raises UnreadableFile if a line has more than `LONGEST` bytes."""
     rest: list[bytes] = []
     waiting = 0
     for text, last in mark_last_text(texts):
@@ -174,7 +174,7 @@ def cut_at_line_ends(texts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def mark_last_text(texts: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Each with whether it is the last."""
+    """Yields each piece with whether it is the last."""
     before = next(texts, None)
     for text in texts:
         if before is not None:
@@ -185,17 +185,17 @@ def mark_last_text(texts: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
 
 
 def long_line_reason() -> str:
-    """The reason for a line that is too long."""
+    """Returns the reason for refusing a line that is too long."""
     return f"a line of the file has more than {LONGEST} bytes"
 
 
 def open_decompressed_file(path: Path, source: Source) -> BinaryIO:
-    """The file's bytes, decompressed, as a file to be read once from its start. Reading raises as `read_file_chunks`."""
+    """Opens the file's bytes, decompressed, to be read once from the start. Reading raises what `read_file_chunks` raises."""
     return io.BufferedReader(_Stream(read_file_chunks(source, path)), _CHUNK)
 
 
 class _Stream(io.RawIOBase):
-    """Parts, as a file."""
+    """Parts that are read as a file."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts = parts
@@ -222,10 +222,10 @@ class _Stream(io.RawIOBase):
 
 
 def open_regular_file(path: Path) -> BinaryIO:
-    """The file as it lies there. Raises Unreadable where it is a link or no file, and OSError."""
+    """Opens the file as it lies on the disk. Raises UnreadableFile if it is a link or not a file, and OSError."""
     if path.is_symlink():
         raise UnreadableFile(LINK)
-    # Not to wait for a writer, should it be a pipe; and no link that has taken the file's place since is followed.
+    # Does not wait for a writer if it is a pipe, and follows no link that has replaced the file since.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -234,7 +234,7 @@ def open_regular_file(path: Path) -> BinaryIO:
 
 
 def check_size_limits(source: Source, size: int, total: int) -> None:
-    """Raises Unreadable. size: of the file on the disk; total: of what has come out of it so far."""
+    """Raises UnreadableFile if a limit is exceeded. size: bytes of the file on the disk. total: bytes that it has decompressed to so far."""
     if total > int(source.most_bytes):
         raise UnreadableFile(f"the file has more than {source.most_bytes} bytes; most_bytes of its source allows no more")
     if total > size * source.most_growth:
@@ -244,7 +244,7 @@ def check_size_limits(source: Source, size: int, total: int) -> None:
 
 
 def _gather_text_start(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes; the first part has enough of them to tell what text it is, if there are."""
+    """Yields the same bytes. The first part has enough of them, if there are, to tell the encoding."""
     start = b""
     for part in parts:
         start += part
@@ -258,17 +258,17 @@ def _gather_text_start(parts: Iterator[bytes]) -> Iterator[bytes]:
 START = 1 << 12
 
 
-"""So many bytes of a file's start tell what text it is."""
+"""How many bytes of a file's start tell its encoding."""
 
 
 _WIDE = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
 
 
 def encoding_mismatch_reason(start: bytes, encoding: str) -> str | None:
-    """Why the file cannot be text of that encoding, or None.
+    """Returns why the file cannot be text of that encoding, or None.
 
-    UTF-16 where bytes are declared would be taken for damaged text. Bytes where UTF-16 is declared would be taken for any text: it has NUL
-    bytes at its blanks and line ends.
+    UTF-16 would be read as damaged text if a byte encoding is declared. Text in bytes could be read as any text if UTF-16 is declared: real
+    UTF-16 has NUL bytes at its blanks and line ends.
     """
     if codecs.lookup(encoding).name in _WIDE:
         marked = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -278,7 +278,7 @@ def encoding_mismatch_reason(start: bytes, encoding: str) -> str | None:
 
 
 def _detect_wide_encoding(start: bytes) -> str | None:
-    """utf-32 or utf-16, by a byte order mark or by the place of the NUL bytes in text of a Latin script."""
+    """Returns utf-32 or utf-16, by a byte order mark or by the places of the NUL bytes in text of a Latin script. Otherwise None."""
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -1,8 +1,8 @@
-"""Delivered files: from the bytes and the known columns to Arrow tables; a look before, and writing a file without some records.
+"""Turns the bytes of delivered files and the known columns into Arrow tables; examines files before, and writes them without some records.
 
 Pure functions: no Spark, no JVM.
 
-The rule of all formats: record = columns + rescued. A field is in its column, exactly, or in _rescued_data, exactly.
+The rule of all formats is record = columns + rescued. A field is exactly in its column, or exactly in _rescued_data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RAGGED = "the row has another number of fields than the header"
 RESCUED, PROBLEM, RECORD = "_rescued_data", "_problem", "_record"
 
 NO_FIELDS: Mapping[int, Collection[str]] = MappingProxyType({})
-"""Where no field of any record is to be emptied."""
+"""For calls that empty no field of any record."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class ParsedBlock:
 
 @dataclass(frozen=True)
 class ExaminedContent:
-    """What a look at a whole file has shown. empty: there is no record in it. header: the names in its first row, as delivered.
+    """What a look at a whole file has shown. empty: it has no record. header: the names in its first row, as delivered.
 
-    text_bytes: how large it is when it is decompressed, of Parquet in memory. cuts: of a large file that only the look at it shows where to
-    cut, the bytes at which records begin and its parts after the first do.
+    text_bytes: its decompressed size; for Parquet its size in memory. cuts: the bytes at which the parts after the first begin, for a large file
+    whose records must be looked at to find these.
     """
 
     empty: bool
@@ -64,11 +64,11 @@ class ExaminedContent:
 def read_file_records(
     source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
-    """The records of a file, some 1 to 4 MB at a time.
+    """Yields the records of a file, about 1 to 4 MB at a time.
 
-    schema: the bronze table's columns without Sluice's own. path_values: from the path, such as {"date": "2026-11-20"}; they count as
-    fields of each record, as text, and a record's own field goes first. span: of a file that `is_read_in_spans` or has `cuts`, this much of it.
-    Raises opening.Unreadable, possibly after some blocks, and OSError.
+    schema: the bronze table's columns without Sluice's own. path_values: values from the path, such as {"date": "2026-11-20"}. They count as text
+    fields of each record, and a record's own field comes first. span: the part to read of a file that `is_read_in_spans` or has `cuts`.
+    Raises opening.UnreadableFile, possibly after some blocks, and OSError.
     """
     read = _load_format_module(source).read_format_records
     if span is None:
@@ -77,14 +77,14 @@ def read_file_records(
 
 
 def is_read_in_spans(source: Source, path: Path) -> bool:
-    """Whether several readers can share a file that nobody has looked at, each of whom reads what begins in his span of it."""
+    """Whether several readers can share a file that nobody has looked at, each reading what begins in its span."""
     return FILE_FORMATS[source.format].is_divisible and not source.multi_line and opening.is_cut_anywhere(source, path)
 
 
 def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
-    """A look at all bytes of a file before its records are read. seen: is given each part of the file as it lies there.
+    """Looks at all bytes of a file before its records are read. seen: is called with each part of the file as it lies on the disk.
 
-    Raises opening.Unreadable where it cannot be read as its source says, and OSError.
+    Raises opening.UnreadableFile if it cannot be read as its source says, and OSError.
     """
     return _load_format_module(source).examine_format_content(source, path, seen)
 
@@ -92,12 +92,12 @@ def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], obj
 def write_remaining_records(
     source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
-    """Write what stays of a file, neither compressed. gone, emptied: as `landing.rewriting.write_without_records` has them."""
+    """Writes what stays of a file, uncompressed. gone, emptied: as in `landing.rewriting.write_without_records`."""
     _load_format_module(source).write_remaining_records(source, path, gone, emptied, target)
 
 
 class _FormatModule(Protocol):
-    """What the module of a format has, each as the function above that calls it."""
+    """What the module of a format has; each function is like the one above that calls it."""
 
     def read_format_records(
         self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]
@@ -111,7 +111,7 @@ class _FormatModule(Protocol):
 
 
 class _SpanReader(Protocol):
-    """What reads records of a format whose files are read in spans."""
+    """Reads records of a format whose files are read in spans."""
 
     def __call__(
         self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan
@@ -131,7 +131,7 @@ def append_technical_columns(
     problem: pa.Array | None = None,
     record: pa.Array | None = None,
 ) -> pa.Table:
-    """The rows of a `ParsedBlock`: the columns, and after them the three of each format. problem, record: None where there is none."""
+    """Returns the rows of a `ParsedBlock`: the columns, then the three that every format adds. problem, record: None if there is none."""
     none = pa.nulls(len(rescued), pa.string())
     ends = [rescued, none if problem is None else problem, none if record is None else record]
     fields = [*schema, *(pa.field(name, pa.string()) for name in (RESCUED, PROBLEM, RECORD))]

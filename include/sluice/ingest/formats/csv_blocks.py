@@ -1,7 +1,7 @@
-"""Where the rows of CSV text end, however it is cut into pieces: blocks of whole rows, and the bytes at which a large file may be cut.
+"""Finds where the rows of CSV text end, however it is cut into pieces: blocks of whole rows, and the bytes at which a large file may be cut.
 
-What begins after a block is a row, whatever stands before it. So a block, or what several readers make of a file that is cut after blocks,
-has the rows that one reader of the whole finds.
+After a block a row begins, whatever comes before it. So blocks, or several readers of a file that is cut after blocks, find the rows that
+one reader of the whole file finds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CsvBlock(NamedTuple):
 
 
 class CsvSplitter:
-    """Divides UTF-8 text that comes in pieces. What follows the last whole row waits for more text."""
+    """Divides UTF-8 text that comes in pieces. Text after the last whole row waits for more."""
 
     def __init__(self, dialect: CsvDialect) -> None:
         self._dialect = dialect
@@ -32,10 +32,10 @@ class CsvSplitter:
         self.waiting_bytes = 0
 
     def add_text(self, text: bytes, last: bool) -> Iterator[CsvBlock]:
-        """The rows that are whole with a piece more. last: whether it is the text's end. Raises UnreadableFile where a row is too long."""
+        """Returns the rows that one more piece completes. last: whether it is the end of the text. Raises UnreadableFile if a row is too long."""
         self._waiting.append(text)
         self.waiting_bytes += len(text)
-        # Looked at again when there is twice as much: a long quoted field costs no more than its length.
+        # Looked at again only when there is twice as much text, so that a long quoted field costs no more than its length.
         if self.waiting_bytes < 2 * self._seen and not last:
             return
         data = b"".join(self._waiting)
@@ -56,17 +56,17 @@ class CsvSplitter:
 
 
 class CsvCutFinder:
-    """Finds the bytes at which the parts of a file of plain text can begin, while its text is looked at for other reasons."""
+    """Finds the bytes at which the parts of an uncompressed text file can begin, while its text is examined for other reasons."""
 
     def __init__(self, dialect: CsvDialect, starts: list[int]) -> None:
-        """starts: where the parts after the first should begin, at the earliest."""
+        """starts: where the parts after the first should begin at the earliest."""
         self._splitter = CsvSplitter(dialect)
         self._starts = starts
         self._at = 0
         self._found: list[int] = []
 
     def follow_text(self, texts: Iterator[bytes]) -> Iterator[bytes]:
-        """The same pieces, looked at. After a row that is longer than a part no cuts are found: it would have to be held whole."""
+        """Passes the pieces on and looks at them. Finds no cuts after a row that is longer than a part, which would have to be held whole."""
         for text in texts:
             if len(self._found) < len(self._starts) and self._splitter.waiting_bytes <= opening.A_PART:
                 self._note_cuts(text)
@@ -82,5 +82,5 @@ class CsvCutFinder:
                 self._found.append(self._at)
 
     def list_cuts(self, first_row: int, mark: int) -> tuple[int, ...]:
-        """The cuts in bytes of the file. first_row: where its first record begins in the text. mark: how many bytes stand before the text."""
+        """Returns the cuts in bytes of the file. first_row: where its first record begins in the text. mark: the bytes before the text."""
         return tuple(sorted({at + mark for at in self._found if first_row < at}))

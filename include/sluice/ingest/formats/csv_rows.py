@@ -1,8 +1,8 @@
-"""What a dialect means for text: where its rows end, what their cells are, and how cells are written as a row again.
+"""What a CSV dialect means for text: where rows end, what their cells are, and how cells are written as a row again.
 
-Also a file's text without some of its rows, or with some of their cells emptied; the rest stays as it came.
+Also writes a file's text without some of its rows, or with some of their cells emptied; the rest stays as delivered.
 
-A row is read cell by cell here, whatever its quotes; of rows whose quotes are right, Arrow reads many at once.
+A row is read cell by cell here, whatever its quotes. Arrow reads many rows at once if their quotes are right.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CR, _LF = 13, 10
 
 
 class CsvFileStart(NamedTuple):
-    """How the text of a file begins. Each option that says so is heard here and in `format_csv_file_start`, and nowhere else.
+    """How the text of a file begins. Only this class and `format_csv_file_start` know the options for that.
 
-    first: the cells of its first row, None where there is none, or its quotes are wrong; end: how many characters it and what precedes
-    it have. rows_at: how many characters stand before the first record.
+    first: the cells of its first row, or None if there is none or its quotes are wrong. end: how many characters it and everything before it
+    have. rows_at: how many characters come before the first record.
     """
 
     first: list[str | None] | None
@@ -39,20 +39,20 @@ class CsvFileStart(NamedTuple):
 
 
 def find_csv_file_start(dialect: CsvDialect, text: str, complete: bool) -> CsvFileStart:
-    """How a file begins. complete: whether the text is all of it; otherwise a row at its end may continue."""
+    """Finds how a file begins. complete: whether the text is all of the file; if not, a row at its end may continue."""
     first, end = find_first_csv_row(dialect, text, complete)
     return CsvFileStart(first, end, end if dialect.header else 0)
 
 
 def format_csv_file_start(dialect: CsvDialect, header: str | None) -> str:
-    """What stands before the first record of a file. header: the row of the columns' names; where it is not known, of one nameless column."""
+    """Returns what comes before the first record of a file. header: the row of column names; if unknown, that of one nameless column."""
     return f"{header or dialect.quote * 2}\n" if dialect.header else ""
 
 
 def find_first_csv_row(dialect: CsvDialect, start: str, complete: bool) -> tuple[list[str | None] | None, int]:
-    """The first row that is not blank, and how many characters it and what precedes it have.
+    """Returns the first row that is not blank, and how many characters it and everything before it have.
 
-    None where there is none, or its quotes are wrong. complete: whether the text ends there; otherwise a row at its end may continue.
+    None if there is none or its quotes are wrong. complete: whether the text ends there; if not, a row at its end may continue.
     """
     at = 0
     while at < len(start):
@@ -66,13 +66,13 @@ def find_first_csv_row(dialect: CsvDialect, start: str, complete: bool) -> tuple
 
 
 def parse_csv_row(dialect: CsvDialect, text: str, at: int, last: bool) -> tuple[list[str | None] | None, int | None]:
-    """The cells of the row that starts there, and where the next one starts. Cells None: its quotes are wrong, and the row is one line.
+    """Returns the cells of the row that starts there, and where the next one starts.
 
-    End None: the row may continue after the text.
+    If the cells are None, the quotes are wrong and the row is one line. If the end is None, the row may continue after the text.
     """
     delimiter, quote = dialect.delimiter, dialect.quote
     line = _LINE.match(text, at)
-    assert line is not None  # it matches nothing, too
+    assert line is not None  # the pattern also matches an empty line
     if quote not in line[1]:
         return [cell or None for cell in line[1].split(delimiter)], line.end()
     quoted, bare = _csv_field_patterns(delimiter, quote)
@@ -97,22 +97,22 @@ def parse_csv_row(dialect: CsvDialect, text: str, at: int, last: bool) -> tuple[
 
 
 def is_csv_record(cells: Sequence[str | None] | None, line: str, width: int) -> bool:
-    """Whether a row that was read is one at all: a line of blanks is none, unless it has as many cells as the others. line: without its end."""
+    """Whether a row is a record: a line of blanks is not, unless it has as many cells as the others. line: the row without its line end."""
     return bool(line) and ((cells is not None and len(cells) == width) or bool(line.strip()))
 
 
 def format_csv_row(dialect: CsvDialect, cells: Iterable[str | None]) -> str:
-    """The row that is read as these cells, without a line end. Quotes are where they must be."""
+    """Returns the row that is read as these cells, without a line end. It has quotes only where it must."""
     return dialect.delimiter.join(_quote_csv_cell(dialect, cell) for cell in cells)
 
 
 def format_csv_header(dialect: CsvDialect, names: Iterable[str]) -> str:
-    """The names of columns as the row of them that stands in a file. A nameless one is empty."""
+    """Returns the column names as they stand in a file's header row. A nameless column is empty."""
     return format_csv_row(dialect, (name or None for name in names))
 
 
 def parse_csv_header(dialect: CsvDialect, start: str) -> tuple[str, ...]:
-    """The names that a file begins with. Empty where it has no header."""
+    """Returns the names that a file begins with. Empty if it has no header."""
     return tuple(name or "" for name in find_csv_file_start(dialect, start, True).first or ()) if dialect.header else ()
 
 
@@ -125,7 +125,7 @@ def _quote_csv_cell(dialect: CsvDialect, cell: str | None) -> str:
 
 
 def find_clean_rows_end(dialect: CsvDialect, data: bytes, last: bool) -> tuple[int, bool]:
-    """How many bytes are whole rows that Arrow reads as `parse_csv_row` does, and whether the row after them is to be read by itself."""
+    """Returns how many bytes are whole rows that Arrow reads as `parse_csv_row` does, and whether the next row must be read by itself."""
     if not (dialect.delimiter.isascii() and dialect.quote.isascii()):
         return 0, True
     delimiter, quote = ord(dialect.delimiter), ord(dialect.quote)
@@ -152,7 +152,7 @@ def find_clean_rows_end(dialect: CsvDialect, data: bytes, last: bool) -> tuple[i
 
 
 def find_rows_end(dialect: CsvDialect, text: str, last: bool, give_up: bool) -> int:
-    """How many characters the rows have whose ends are known, as `parse_csv_row` finds them; it is asked only for odd ones.
+    """Returns how many characters the rows with known ends have. `parse_csv_row` is asked only for odd rows.
 
     last: whether the text ends there. give_up: whether the first row is too long to wait for its end.
     """
@@ -168,7 +168,7 @@ def find_rows_end(dialect: CsvDialect, text: str, last: bool, give_up: bool) -> 
 
 
 def build_arrow_parse_options(dialect: CsvDialect, note_odd: Callable[[csv.InvalidRow], str]) -> csv.ParseOptions:
-    """How Arrow reads clean rows. note_odd: is given a row of another width."""
+    """Returns the options with which Arrow reads clean rows. note_odd: is called with each row of another width."""
     return csv.ParseOptions(
         delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True, invalid_row_handler=note_odd
     )
@@ -176,26 +176,26 @@ def build_arrow_parse_options(dialect: CsvDialect, note_odd: Callable[[csv.Inval
 
 @cache
 def _csv_field_patterns(delimiter: str, quote: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The patterns of a quoted field and of a bare one."""
+    """Returns the patterns of a quoted field and of a bare one."""
     d, q = re.escape(delimiter), re.escape(quote)
     return re.compile(f"{q}((?:[^{q}]++|{q}{q})*+){q}"), re.compile(f"[^{d}\r\n]*")
 
 
 @cache
 def _right_rows_pattern(delimiter: str, quote: str) -> re.Pattern[str]:
-    """The pattern of rows, each with its line end, whose quotes are right."""
+    """Returns the pattern of rows with correct quotes, each with its line end."""
     d, q = re.escape(delimiter), re.escape(quote)
     cell = f"(?:{q}(?:[^{q}]++|{q}{q})*+{q}|(?!{q})[^{d}\r\n]*+)"
     return re.compile(f"(?:{cell}(?:{d}{cell})*+(?:\r\n|[\r\n]))*+")
 
 
 def decode_whole_characters(data: bytes) -> str:
-    """The text without a character that is cut off at its end."""
+    """Decodes text without a character that is cut off at its end."""
     return codecs.getincrementaldecoder("utf-8")().decode(data)
 
 
 def filter_csv_rows(source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:
-    """What stays of the text."""
+    """Returns the text without some rows, or with some cells emptied."""
     dialect = source.dialect
     first, _, at = find_csv_file_start(dialect, text, True)
     width = len(first or ())
@@ -216,14 +216,14 @@ def filter_csv_rows(source: Source, text: str, gone: frozenset[int], emptied: Ma
 
 
 def _empty_csv_fields(dialect: CsvDialect, cells: Sequence[str | None], header: Sequence[str], fields: Collection[str]) -> str:
-    """A row of CSV with nothing in these columns, without a line end. header: the names of its columns."""
+    """Returns a CSV row with these columns emptied, without a line end. header: the names of its columns."""
     names = {name.lower() for name in fields}
     kept = [None if name.lower() in names else cell for name, cell in zip(header, cells, strict=True)]
     return format_csv_row(dialect, kept)
 
 
 def _csv_field_names(source: Source, first: Sequence[str | None]) -> list[str]:
-    """What the fields of a CSV file are called: by its first row, else by the schema or their places."""
+    """Returns the names of a CSV file's fields: from its first row, otherwise from the schema or from their places."""
     if source.header:
         return column_names([name or "" for name in first])
     declared = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'").columns if source.ddl else ()

@@ -1,1 +1,1 @@
-"""What is changed in landing folders: files cleaned away, records taken out."""
+"""Changes in landing folders: files are cleaned away, and records are removed."""

@@ -1,7 +1,7 @@
-"""Cleaning a landing folder: files whose ingestion was committed are archived or deleted after a while, where the source says so.
+"""Cleans a landing folder: files whose ingestion was committed are archived or deleted after a while, if the source says so.
 
-That a file was cleaned is committed before it is touched: one that is killed in between is taken up again by the next run, and a file
-that its producer puts back as it was is no new delivery.
+That a file was cleaned is committed before it is touched. So the next run finishes a killed cleaning, and a file that its producer puts back
+unchanged is not a new delivery.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from sluice.ingest.deliveries.listing import LandedFile, list_ready_files
 from sluice.ingest.files import decompression
 
 ARCHIVE = "_archive"
-"""The folder below a pipeline's landing folder that archived files go into; no source looks into it."""
+"""The folder below a pipeline's landing folder for archived files. No source looks into it."""
 
 _IN_FRONT, _BEHIND = re.compile(r"\A(\d+\.){1,2}"), re.compile(r"(\.\d+){1,2}\Z")
 
 
 @dataclass(frozen=True)
 class CleaningResult:
-    """What was done. files: how many were archived or deleted. failed: how many could not be, by why."""
+    """What was done. files: how many were archived or deleted. failed: how many could not be, by reason."""
 
     files: int = 0
     failed: Counter[str] = field(default_factory=Counter)
 
     def notes(self, source: Source) -> list[str]:
-        """In words, for a run's report."""
+        """Returns notes for a run's report."""
         what = "archived" if source.clean_source == "archive" else "deleted"
         said = [f"{self.files} files {what}"] if self.files else []
         return said + [f"{count} files could not be {what}: {why}" for why, count in sorted(self.failed.items())]
 
 
 def clean_landing_folder(source: Source, landing: Path, deliveries: str, outcomes: str, run: str) -> CleaningResult:
-    """Archive or delete the files of a source that are due, and note it in the deliveries table. landing: the pipeline's landing folder.
+    """Archives or deletes the files of a source that are due, and notes it in the deliveries table. landing: the pipeline's landing folder.
 
-    Due is a file whose last delivery is ingested since `clean_after_days`, and that is as it was then. To be called under the lease.
+    A file is due if its last delivery was ingested `clean_after_days` ago and the file is unchanged since. Call it under the lease.
     """
     if source.clean_source == "keep":
         return CleaningResult()
@@ -73,7 +73,7 @@ def clean_landing_folder(source: Source, landing: Path, deliveries: str, outcome
 
 
 def _list_unchanged_files(source: Source, landing: Path, known: KnownFiles) -> Iterator[tuple[LandedFile, int]]:
-    """Files that are as the ledger knows them, each with the number of its delivery; of one that should be gone already, 0."""
+    """Returns the unchanged files, each with the number of its delivery, or 0 if it should be gone already."""
     seen = known.files_of_source(source.name)
     for file in list_ready_files(source, landing):
         last = seen.get(file.file)
@@ -85,7 +85,7 @@ def _list_unchanged_files(source: Source, landing: Path, known: KnownFiles) -> I
 
 
 def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> set[int]:
-    """The source's deliveries that were ingested before an instant and still count as such; and 0."""
+    """Returns the source's deliveries that were ingested before an instant and still count as ingested; and 0."""
     found = ledger.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", ledger.RECORDED, entries.ENTRY])
     last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["source"] == source}
     rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == ledger.INGESTED]
@@ -111,12 +111,12 @@ def _build_file_archiver(source: Source, landing: Path) -> Callable[[LandedFile,
 
 
 def archived_file_names(archived: str) -> tuple[str, str, str]:
-    """The name of an archived file, and what it was called before it got a number: in front, or behind as it once was."""
+    """Returns the name of an archived file, and its names before it got a number: in front, or behind as in earlier versions."""
     return archived, _IN_FRONT.sub("", archived), _BEHIND.sub("", archived)
 
 
 def restore_archived_suffix(archived: Path) -> Path:
-    """Where an archived file lies from now on. A number behind the name, as it once was, hid that it is compressed: it is put in front."""
+    """Returns where an archived file lies from now on. A number behind the name, as in earlier versions, hid the suffix: it is put in front."""
     number, name = _BEHIND.search(archived.name), _BEHIND.sub("", archived.name)
     if number is None or not name.lower().endswith(decompression.SUFFIXES) or archived.is_symlink():
         return archived
@@ -128,9 +128,9 @@ def restore_archived_suffix(archived: Path) -> Path:
 
 
 def _find_free_path(target: Path, number: int) -> Path:
-    """Where nothing lies yet: the target, else its name with the delivery's number, else with a further one.
+    """Returns a free path: the target, or its name with the delivery's number, or with a further one.
 
-    In front of the name, whose end says how the file is to be read.
+    The number comes before the name, because the name's end says how to read the file.
     """
     if not os.path.lexists(target):
         return target
@@ -139,7 +139,7 @@ def _find_free_path(target: Path, number: int) -> Path:
 
 
 def _require_unchanged_file(file: LandedFile) -> None:
-    """Raises FileNotFoundError where the file is not as it was when it was listed."""
+    """Raises FileNotFoundError if the file has changed since it was listed."""
     found = os.lstat(file.path)
     if (found.st_size, found.st_mtime_ns // 1000) != (file.size, file.modified):
         raise FileNotFoundError

@@ -1,10 +1,10 @@
-"""Taking records out of landed and archived files: each is written anew beside itself and put in its place at once.
+"""Removes records from landed and archived files: each file is rewritten beside itself and then replaced in one step.
 
-The ledger hears of it, so that the file is not taken for a new delivery, and a journal makes both one step: whoever comes next, before
-any discovery, brings to its end what a killed erasure had begun. The journal holds names of files, sizes and hashes.
+The ledger is told, so that the file does not count as a new delivery. A journal makes both one step: the next run finishes, before any
+discovery, what a killed erasure began. The journal holds names of files, sizes and hashes.
 
-A file stays compressed and encoded as it was, and the rest of its text stays as it came. Records are numbered from 0 as
-`formats.read_file_records` gives them. JSON lines and text go by blocks; CSV, JSON documents and Parquet files are held in memory whole.
+A file keeps its compression and encoding, and the rest of its text stays as delivered. Records are numbered from 0 in the order of
+`formats.read_file_records`. JSON lines and text are rewritten block by block; CSV, JSON documents and Parquet files are held in memory whole.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from sluice.ingest.formats import NO_FIELDS
 from sluice.pipeline_stages import DELETIONS
 
 MARK = ".rewritten.part"
-"""How the names of files end that are being written; none of them is listed as delivered."""
+"""The ending of names of files that are being written. They are never listed as delivered."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class RewrittenFile:
-    """A file and what takes its place. part: None where the file goes as a whole. known: whether the ledger knows it as it was.
+    """A file and its replacement. part: None if the whole file is removed. known: whether the ledger knows the file as it was.
 
-    size, modified (microseconds since 1970): of the file as it was; new_size, sha256: of what takes its place.
+    size, modified (microseconds since 1970): those of the old file. new_size, sha256: those of its replacement.
     """
 
     source: str
@@ -65,10 +65,10 @@ def prepare_rewritten_file(
     is_known: bool,
     emptied: Mapping[int, Collection[str]] = NO_FIELDS,
 ) -> RewrittenFile:
-    """Write a file anew beside itself, without the records of these numbers; None: it is to go as a whole.
+    """Rewrites a file beside itself without the records of these numbers. None: the whole file is to be removed.
 
-    emptied: by number of a record that stays, the fields of it that become empty.
-    Its modification time stays, and its mode. Raises Unreadable, and OSError where it has changed meanwhile or cannot be written.
+    emptied: by number of a record that stays, the fields that become empty. The file keeps its modification time and mode. Raises UnreadableFile,
+    and OSError if the file has changed meanwhile or cannot be written.
     """
     size, modified = _read_size_and_mtime(path)
     if gone is None or FILE_FORMATS[source.format].is_one_record:
@@ -88,7 +88,7 @@ def prepare_rewritten_file(
 
 
 def replace_rewritten_files(journals: Path, deliveries: str, files: Sequence[RewrittenFile], run: str) -> int:
-    """Put prepared files in their places and tell the ledger. Returns how many were; one that was changed meanwhile stays as it is."""
+    """Puts prepared files in their places and tells the ledger. Returns how many; a file that changed meanwhile stays as it is."""
     if not files:
         return 0
     journals.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def replace_rewritten_files(journals: Path, deliveries: str, files: Sequence[Rew
 
 
 def finish_rewriting_journals(journals: Path, deliveries: str, run: str) -> int:
-    """Bring to its end what a killed erasure had begun. To be called before any discovery. Returns how many files it was."""
+    """Finishes what a killed erasure began. Call it before any discovery. Returns how many files that were."""
     return sum(_finish_rewriting_journal(journal, deliveries, run) for journal in sorted(journals.glob("*.json")))
 
 
@@ -110,7 +110,7 @@ _REMEDY = (
 
 def _parse_rewritten_files(said: list[dict[str, Any]]) -> list[RewrittenFile]:
     if not isinstance(said, list):
-        raise TypeError  # else an object would be no file to replace
+        raise TypeError  # any other object is not a file to replace
     return [RewrittenFile(**one) for one in said]
 
 
@@ -124,14 +124,14 @@ def _finish_rewriting_journal(journal: Path, deliveries: str, run: str) -> int:
         elif Path(one.part).exists():
             move_file_durably(Path(one.part), Path(one.path))
     for one in files:
-        if one.part is not None:  # of a file that its producer has written again since
+        if one.part is not None:  # the producer has written the file again since
             Path(one.part).unlink(missing_ok=True)
     journal.unlink()
     return len(waiting)
 
 
 def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run: str) -> None:
-    """Note what the files are from now on; what is the last that is noted of a file is not noted again."""
+    """Notes what the files are from now on. Nothing is noted that is already the last note about a file."""
     before = known.read_known_files(deliveries)
     told = {
         (row["source"], row["file"]): (row["event"], row["sha256"])
@@ -140,7 +140,7 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
     rows = []
     for one in files:
         event = file_events.CLEANED if one.part is None else file_events.REWRITTEN
-        # Not any note of before: a file that came again since was another in between.
+        # Only the last note counts: a file that came again since was another in between.
         if told.get((one.source, one.file)) != (event, one.sha256):
             at = _EPOCH + timedelta(microseconds=one.modified)
             size = one.size if one.part is None else one.new_size
@@ -154,7 +154,7 @@ def _is_still_replaceable(one: RewrittenFile) -> bool:
         there = _read_size_and_mtime(Path(one.path)) == (one.size, one.modified)
     except FileNotFoundError:
         return False
-    # A file that was put in place already may have the size of before.
+    # A file that was already put in place may have the same size as before.
     return there and (one.part is None or Path(one.part).exists())
 
 
@@ -166,10 +166,9 @@ def _read_size_and_mtime(path: Path) -> tuple[int, int]:
 def write_without_records(
     source: Source, path: Path, gone: Collection[int], target: Path, emptied: Mapping[int, Collection[str]] = NO_FIELDS
 ) -> None:
-    """Write the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty one.
+    """Writes the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty file.
 
-    emptied: by number of a record that stays, the fields that become empty in it: of JSON, CSV and Parquet.
-    Raises Unreadable and OSError.
+    emptied: by number of a record that stays, the fields that become empty, for JSON, CSV and Parquet. Raises UnreadableFile and OSError.
     """
     with ExitStack() as stack:
         file = stack.enter_context(target.open("xb"))
@@ -178,7 +177,7 @@ def write_without_records(
 
 
 def _open_compressed_output(file: IO[bytes], suffix: str) -> Any:
-    """A file that compresses what is written to it as its suffix says."""
+    """Opens a file that compresses what is written to it, by its suffix."""
     if suffix == ".gz":
         return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
     if suffix == ".bz2":

@@ -1,1 +1,1 @@
-"""From deliveries to records: examined first, then read by Arrow, here or by Spark's workers."""
+"""Turns deliveries into records: files are examined first, then read by Arrow, in this process or by Spark's workers."""

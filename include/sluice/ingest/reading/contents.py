@@ -1,6 +1,6 @@
 """The bytes of files that cannot be read, as rows: quarantine keeps them whole.
 
-Apart from the look at a file, which the workers do without Spark.
+A module apart from the look at a file, which workers do without Spark.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 HERE = 32_000_000
-"""Files of so many bytes together are read in this process."""
+"""Files with at most this many bytes together are read in this process."""
 MOST = 1_000_000_000
-"""A larger file does not fit a row: its bytes stay where they are."""
+"""A larger file does not fit into a row, so its bytes stay where they are."""
 
 
 def read_refused_files(session: SparkSession, refused: list[ExaminedDelivery]) -> DataFrame:
-    """Files with their bytes: _delivery, _file, _reason, content. A link is not followed, a file above MOST not copied: content NULL."""
+    """Reads files with their bytes: _delivery, _file, _reason, content. The content is NULL for a link, and for a file larger than MOST."""
     small = sum(item.delivery.size or 0 for item in refused) <= HERE
     kept = [item for item in refused if not item.delivery.path.is_symlink() and (item.delivery.size or 0) <= MOST]
     inline = [
