@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 from sluice.lake import commit_marks, log, small_writes
 from sluice.lake.row_sizes import RowsSize
+from sluice.lake.tables import FILES_BY_SIZE
 from sluice.step_times import COMPUTING, WRITING, measure_step
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameWriter
+
+_MOST_IN_ONE_FILE = 64 * 1024 * 1024
+"""Rows that take at most this many bytes of memory go into one file, however many tasks made them."""
 
 
 @measure_step(COMPUTING)
@@ -50,7 +54,7 @@ def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, si
         if small_writes.are_dates_within_reach(rows):
             small_writes.append_few_rows(path, rows, commit_marks.read_session_mark(frame.sparkSession), once)
             return
-    writer = frame.write.format("delta").mode("append").option("mergeSchema", "true")
+    writer = _write_files_by_size(frame, path, size).mode("append").option("mergeSchema", "true")
     if transaction:
         writer = writer.option("txnAppId", transaction.application).option("txnVersion", transaction.batch)
     writer.save(path)
@@ -72,4 +76,14 @@ def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence
         append_rows(frame, path, None, size)
         return
     within = f"_delivery IN ({', '.join(str(delivery) for delivery in sorted(deliveries))})"
-    frame.write.format("delta").mode("overwrite").option("replaceWhere", within).save(path)
+    _write_files_by_size(frame, path, size).mode("overwrite").option("replaceWhere", within).save(path)
+
+
+def _write_files_by_size(frame: DataFrame, path: str, size: RowsSize | None) -> DataFrameWriter:
+    """Returns a writer that makes as many files as the rows' bytes need. Spark itself makes one for each task and each partition in it.
+
+    Many rows for a table without partitions stay with their tasks: each task has enough of them, and a shuffle would cost more. A MERGE
+    needs no such writer, because it shuffles anyway, by partitions.
+    """
+    small = size is not None and size.bytes is not None and size.bytes <= _MOST_IN_ONE_FILE
+    return frame.write.format("delta").option(FILES_BY_SIZE, str(small or bool(log.read_partition_columns(path))).lower())

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _MOST_STATISTICS_COLUMNS = 32
 _SAFE_DIGITS = 15
 """How many digits of a decimal a floating-point number holds."""
+FILES_BY_SIZE = "optimizeWrite"
+"""Delta's option of a write: it shuffles the rows first, so that they make as many files as they fill and not one for each task."""
 _WITH_STATISTICS = (
     "byte",
     "short",
@@ -156,7 +158,7 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
     for name, value in {**_shape_properties(checked), "comment": shape.comment}.items():
         writer = writer.tableProperty(name, value)
     if shape.partition_by:
-        writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by))
+        writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by)).option(FILES_BY_SIZE, "true")
     writer.replace()
 
 

@@ -68,8 +68,7 @@ def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | N
         return None
     table = table_frames.read_table(rows.sparkSession, path)
     given = rows.select(*_select_table_columns(rows, table.schema))
-    partitions = log.read_partition_columns(path)  # as a MERGE does; otherwise each task writes a file for each of them
-    commits.append_rows(given.repartition(*_quoted_columns(partitions)) if partitions else given, path, None)
+    commits.append_rows(given, path, None)
     done = log.read_table_state(path)
     if done is None or done.rows is None:
         return MergeCounts(inserted=table_frames.read_table(rows.sparkSession, path).count())
