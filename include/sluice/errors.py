@@ -35,6 +35,10 @@ class LeaseHeld(SluiceError):
     exit_code = 3
 
 
+class LeaseLost(SluiceError):
+    """This process may not commit any more: its lease ran out before it could be renewed, or another took it. Exit code 1."""
+
+
 class StopRequested(SluiceError):
     """Somebody asked this run to stop; it did so at a batch boundary. Exit code 1."""
 
