@@ -62,7 +62,10 @@ class _Server(ThreadingHTTPServer):
 
 
 class FaultyProxy:
-    """A proxy that runs. address: where; faults: what it does, which may be changed; counts: how often each fault happened and each method was used."""
+    """A running proxy.
+
+    address: where it listens. faults: what it does, which may be changed. counts: how often each fault happened and each method was used.
+    """
 
     def __init__(self, address: str, faults: Faults) -> None:
         self.faults = faults
@@ -70,7 +73,7 @@ class FaultyProxy:
         self.stored: dict[str, float] = {}
         self.behind = urlsplit(address).netloc
         self.lock = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), _make_handler(self))
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_ProxyHandler,), {"proxy": self}))
         self._server.daemon_threads = True
         self.address = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -121,81 +124,81 @@ def running_faulty_proxy(address: str, faults: Faults) -> Iterator[FaultyProxy]:
         proxy.stop()
 
 
-def _make_handler(proxy: FaultyProxy) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _ProxyHandler(BaseHTTPRequestHandler):
+    """Passes a request on, or does what the fault that was drawn for it says."""
 
-        def log_message(self, format: str, *arguments: Any) -> None:
-            pass
+    proxy: FaultyProxy
+    protocol_version = "HTTP/1.1"
 
-        def _pass_on(self) -> None:
-            parts = urlsplit(self.path)
-            path = unquote(parts.path)
-            body = self._read_body()
-            if proxy.faults.partitioned:
-                self._cut()
-                return
-            conditional = any(name in self.headers for name in ("If-None-Match", "If-Match"))
-            fault = proxy.draw_fault(self.command, path, conditional)
-            if fault == "conflicts":
-                return self._answer_error(409, "ConditionalRequestConflict")
-            if fault == "refused":
-                return self._answer_error(503, "SlowDown")
-            if self.command == "PUT":
-                proxy.faults.hold(path)
-            status, headers, content = self._ask(body)
-            if self.command == "PUT" and status == 200:
-                proxy.note_stored(path)
-            if fault == "lost" or proxy.faults.partitioned:
-                return self._cut()
-            if fault == "failed_late":
-                return self._answer_error(503, "SlowDown")
-            if self.command == "GET":
-                content = proxy.hide_late(path, parts.query, content)
-            self._answer(status, headers, content)
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
 
-        def _read_body(self) -> bytes:
-            if "chunked" in self.headers.get("Transfer-Encoding", ""):
-                parts = []
-                while size := int(self.rfile.readline().split(b";")[0], 16):
-                    parts.append(self.rfile.read(size))
-                    self.rfile.readline()
+    def _pass_on(self) -> None:
+        parts = urlsplit(self.path)
+        path = unquote(parts.path)
+        body = self._read_body()
+        if self.proxy.faults.partitioned:
+            self._cut()
+            return
+        conditional = any(name in self.headers for name in ("If-None-Match", "If-Match"))
+        fault = self.proxy.draw_fault(self.command, path, conditional)
+        if fault == "conflicts":
+            return self._answer_error(409, "ConditionalRequestConflict")
+        if fault == "refused":
+            return self._answer_error(503, "SlowDown")
+        if self.command == "PUT":
+            self.proxy.faults.hold(path)
+        status, headers, content = self._ask(body)
+        if self.command == "PUT" and status == 200:
+            self.proxy.note_stored(path)
+        if fault == "lost" or self.proxy.faults.partitioned:
+            return self._cut()
+        if fault == "failed_late":
+            return self._answer_error(503, "SlowDown")
+        if self.command == "GET":
+            content = self.proxy.hide_late(path, parts.query, content)
+        self._answer(status, headers, content)
+
+    def _read_body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
                 self.rfile.readline()
-                return b"".join(parts)
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.rfile.readline()
+            return b"".join(parts)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
-        def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
-            left_out = _HOP_BY_HOP | ({"if-none-match", "if-match"} if proxy.faults.ignores_conditions else set()) | {"expect"}
-            headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
-            connection = http.client.HTTPConnection(proxy.behind, timeout=60)
-            try:
-                connection.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
-                answer = connection.getresponse()
-                return answer.status, answer.getheaders(), answer.read()
-            finally:
-                connection.close()
+    def _ask(self, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+        left_out = _HOP_BY_HOP | ({"if-none-match", "if-match"} if self.proxy.faults.ignores_conditions else set()) | {"expect"}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in left_out}
+        connection = http.client.HTTPConnection(self.proxy.behind, timeout=60)
+        try:
+            connection.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
 
-        def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
-            length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
-            try:
-                self.send_response_only(status)
-                for name, value in headers:
-                    if name.lower() not in _HOP_BY_HOP:
-                        self.send_header(name, value)
-                self.send_header("Content-Length", length)
-                self.end_headers()
-                self.wfile.write(content)
-            except OSError:
-                self.close_connection = True
-
-        def _answer_error(self, status: int, code: str) -> None:
-            content = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>by the proxy</Message></Error>".encode()
-            self._answer(status, [("Content-Type", "application/xml")], content)
-
-        def _cut(self) -> None:
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+        try:
+            self.send_response_only(status)
+            for name, value in headers:
+                if name.lower() not in _HOP_BY_HOP:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", length)
+            self.end_headers()
+            self.wfile.write(content)
+        except OSError:
             self.close_connection = True
-            self.connection.close()
 
-        do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _pass_on
+    def _answer_error(self, status: int, code: str) -> None:
+        content = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>by the proxy</Message></Error>".encode()
+        self._answer(status, [("Content-Type", "application/xml")], content)
 
-    return Handler
+    def _cut(self) -> None:
+        self.close_connection = True
+        self.connection.close()
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _pass_on
