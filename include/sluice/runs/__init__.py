@@ -1,1 +1,1 @@
-"""One run of one stage: its mode, its lease, its progress and what is recorded of it."""
+"""One run of one stage: its mode, its lease, its progress and its records."""

@@ -1,6 +1,6 @@
-"""What is due of a pipeline's erasures, and by when: read from the requests' files without Spark, by Airflow's tasks too.
+"""What a pipeline's erasures need, and by when. It is read from the requests' files without Spark, also by Airflow's tasks.
 
-Ids and dates only: no identifier and no pseudonym leaves this room.
+Only ids and dates: no identifier and no pseudonym leaves this room.
 """
 
 from __future__ import annotations
@@ -26,35 +26,34 @@ RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
 """The states of a request, in order; `failed`: a scan found something, or a step could not be done."""
 
 SCANNED, LIFTED, WITHDRAWN = "scanned", "lifted", "withdrawn"
-"""Of events, no states: a scan decided nothing; the person is off the suppression list; nobody is to be erased any more."""
+"""Events that are no states: a scan decided nothing; the person is off the suppression list; nobody is to be erased any more."""
 
 APPROVED = "approved"
-"""The note in a request's history by which it may be carried out, where approval is asked for."""
+"""The note in a request's history that allows it to be carried out, if approval is required."""
 
 SCANNED_AGAIN_AFTER = timedelta(days=30)
-"""How long after its certificate a request is looked at once more: what came late, or back, would show."""
+"""How long after its certificate a request is scanned for again, which would show what came late or came back."""
 
 NOT_SCANNED = "not scanned again"
-"""Of events, no state: the second look was passed over, since the identifiers were kept no more."""
+"""An event that is no state: the second look was skipped, because the identifiers were no longer kept."""
 
 KEPT_AFTER = SCANNED_AGAIN_AFTER + timedelta(days=14)
 """How long after its first certificate a request's identifiers are kept for the second look, and no longer."""
 
 UNDECIDED_FOR = timedelta(days=7)
-"""How long a scan that decided nothing stands, unless somebody asks for the request: it reads every byte."""
+"""How long a scan that decided nothing is not repeated, unless somebody asks for the request: it reads every byte."""
 
 ALERTED_BEFORE = timedelta(days=7)
-"""How long before its deadline an open request is told of."""
+"""How long before its deadline an open request is reported."""
 
 
 @dataclass(frozen=True)
 class RequestStanding:
-    """Where a request stands. due_at: by when it must be certified; physical_due_at: from when on its bytes can be removed.
+    """Where a request stands. due_at: by when it must be certified. physical_due_at: from when on its bytes can be removed.
 
-    certified: when each certificate of it was issued. scanned: when it was scanned last, where that decided nothing. erased: whether
-    its rows have ever left the tables: one that failed before that has to be asked anew. approved: whether it may be carried out.
-    lifted: whether the person may come back, or the request was taken back, so that nothing is done any more. passed_over: whether
-    the second look was.
+    certified: when each of its certificates was issued. scanned: when it was last scanned, if that decided nothing. erased: whether its rows
+    have ever left the tables; a request that failed before that must be made again. approved: whether it may be carried out. lifted: whether the
+    person may come back or the request was withdrawn, so that nothing is done any more. passed_over: whether the second look was skipped.
     """
 
     request: str
@@ -70,7 +69,7 @@ class RequestStanding:
 
     @property
     def looked_again_until(self) -> datetime | None:
-        """Until when its identifiers are needed for the second look; None where that was, or there is none."""
+        """Until when its identifiers are needed for the second look. None if that is done, or if there is none."""
         if self.state != CERTIFIED or self.lifted or self.passed_over or not self.certified:
             return None
         first = self.certified[0]
@@ -78,16 +77,16 @@ class RequestStanding:
 
     @property
     def open(self) -> bool:
-        """Whether it is not proved yet."""
+        """Whether the erasure is not proved yet."""
         return self.state != CERTIFIED and not self.lifted
 
 
 @dataclass(frozen=True)
 class DueRequests:
-    """Ids of requests by what is due of them now, and those that wait.
+    """Ids of requests by what they need now, and of those that wait.
 
-    unapproved: somebody must approve; erase: the rows are to leave every table; finish: the bytes are to be removed; scan: a
-    certificate is to be issued; again: the scan of 30 days later; later: the bytes may not be removed yet.
+    unapproved: somebody must approve. erase: the rows must leave every table. finish: the bytes must be removed. scan: a certificate must be
+    issued. again: the scan 30 days later. later: the bytes may not be removed yet.
     """
 
     unapproved: tuple[str, ...] = ()
@@ -99,11 +98,11 @@ class DueRequests:
 
     @property
     def now(self) -> tuple[str, ...]:
-        """All that can be worked at now."""
+        """All requests that can be worked on now."""
         return tuple(dict.fromkeys((*self.erase, *self.finish, *self.scan, *self.again)))
 
     def as_lists(self) -> dict[str, list[str]]:
-        """As plain lists, which Airflow keeps."""
+        """Returns plain lists, which Airflow keeps."""
         return {name: list(found) for name, found in asdict(self).items()}
 
 
@@ -111,7 +110,7 @@ _SCANS = ("scan", "again")
 
 
 def read_request_standings(records: PipelineRecords) -> list[RequestStanding]:
-    """Where each request of a pipeline stands, oldest first."""
+    """Returns where each request of a pipeline stands, oldest first."""
     folder = Path(records.bookkeeping("erasure_requests"))
     told = [
         load_kept_request(path, lambda said: _standing_with_sort_key(said, records.settings.erasure_approval))
@@ -125,7 +124,7 @@ def _standing_with_sort_key(said: Any, approval: bool) -> tuple[tuple[str, str],
 
 
 def find_due_requests(standings: Iterable[RequestStanding], now: datetime, asked: Collection[str] = ()) -> DueRequests:
-    """What is due at an instant. asked: of these requests alone; none means of all."""
+    """Returns what is due at an instant. asked: only these requests; none means all."""
     found: dict[str, list[str]] = {name: [] for name in DueRequests.__dataclass_fields__}
     for one in standings:
         name = _find_due_action(one, now)
@@ -136,26 +135,26 @@ def find_due_requests(standings: Iterable[RequestStanding], now: datetime, asked
 
 
 def may_hold_unseen_requests(records: PipelineRecords) -> bool:
-    """Whether rows of bronze may ask that nobody has looked at yet, as far as can be told without the pipeline's declarations.
+    """Whether bronze may hold requests that nobody has seen yet, as far as can be told without the pipeline's declarations.
 
-    That is where requests were looked for before, and the table has changed since.
+    That is so if requests were looked for in a table before, and the table has changed since.
     """
     path = Path(records.bookkeeping("erasure_requests")) / ".asked"
     if not path.is_file():
         return False
-    from sluice.lake import log  # Airflow parses whoever imports this
+    from sluice.lake import log  # imported here, because Airflow parses this module
 
     try:
         seen = load_kept_json(path, "where requests were looked for", "", lambda said: list(said.values()))
     except KeptFileDamaged:
-        return True  # the next run looks everywhere again, and writes it anew
+        return True  # the next run looks everywhere again and rewrites the file
     return any(log.table_change_mark(one["path"]) not in (None, one["mark"]) for one in seen)
 
 
 def summarize_erasure_requests(
     records: PipelineRecords, asked: Collection[str] = (), now: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """Where requests stand, as plain objects of ids, states and dates: those asked for; or those that are open or were certified today."""
+    """Returns where requests stand, as plain objects of ids, states and dates: the given ones, or those open or certified today."""
     now = now or datetime.now(UTC)
     found = read_request_standings(records)
     shown = [one for one in found if one.request in asked or (not asked and (one.open or _is_certified_on(one, now)))]
@@ -171,7 +170,7 @@ def summarize_erasure_requests(
 
 
 def check_requests_exist(standings: Iterable[RequestStanding], asked: Collection[str]) -> None:
-    """Raises UsageError for an id that no request has."""
+    """Raises UsageError if no request has one of the ids."""
     ids = [one.request for one in standings]
     for request in asked:
         if request not in ids:
@@ -179,13 +178,13 @@ def check_requests_exist(standings: Iterable[RequestStanding], asked: Collection
 
 
 def all_requests_exist(settings: Settings, asked: Iterable[str]) -> bool:
-    """Whether each of these ids is a request's, of any pipeline."""
+    """Whether each of these ids belongs to a request of any pipeline."""
     folders = [Path(records.bookkeeping("erasure_requests")) for records in list_pipeline_records(settings)]
     return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
 
 
 def _find_due_action(one: RequestStanding, now: datetime) -> str | None:
-    """What is due of a request, as a field of Due; None where it is done with."""
+    """Returns what a request needs, as the name of a field of DueRequests. None if it is finished."""
     if one.lifted or one.passed_over or (one.state == FAILED and not one.erased):
         return None
     if one.state == RECEIVED:
@@ -194,7 +193,7 @@ def _find_due_action(one: RequestStanding, now: datetime) -> str | None:
         return "finish" if one.physical_due_at is None or one.physical_due_at <= now else "later"
     if one.state in (PHYSICALLY, FAILED):
         return "scan"
-    # A certificate of before that, which somebody asked for by hand, is not the second look.
+    # An earlier certificate, which somebody asked for by hand, is not the second look.
     again = one.certified[0] + SCANNED_AGAIN_AFTER if one.certified else now
     return "again" if one.certified and one.certified[-1] < again <= now else None
 

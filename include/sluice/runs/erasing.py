@@ -1,7 +1,7 @@
-"""The jobs that erase: `sluice erase run`, and the stage `propagate_deletions`, by which what is too old leaves, then who asked to be erased.
+"""The jobs that erase: `sluice erase run`, and the stage `propagate_deletions`, which removes first what is too old and then erased people.
 
-The first does all that is due of a pipeline's erasures, under one lease, so that no flow writes while its bytes are searched. Rows leave
-every table first; then the bytes of those go whose retention is over; then a scan of every byte decides on the certificate.
+The first does everything that a pipeline's erasures need, under one lease, so that no flow writes while its bytes are searched. Rows leave
+every table first. Then bytes whose retention is over are removed. Then a scan of every byte decides on the certificate.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from sluice.runs.execution.stages import StageOptions
 
 _AT_ONCE = 500
-"""Requests that are scanned for at once: a scan for so many takes some times as long as for one, since each is twenty-five needles."""
+"""How many requests are scanned for at once: each has about twenty-five needles, so that many take several times as long as one."""
 _AGING = "aging"
 
 
 def run_erase_script() -> NoReturn:
-    """The body of the job script: as the arguments say, and with the exit codes of every job."""
+    """Runs the job script: by its arguments, with the exit codes that every job has."""
     parser = script.build_job_parser(ERASE, "What is due of a pipeline's requests to erase people.")
     parser.add_argument("--requests", default="", help="Ids, separated by commas; otherwise all that is due.")
     parser.add_argument("--approved", action="store_true", help="Somebody approved of these requests.")
@@ -42,10 +42,10 @@ def run_erase_script() -> NoReturn:
 def run_erase_stage(
     settings: Settings, asked: job.JobRequest, requests: Sequence[str] = (), approved: bool = False
 ) -> dict[str, Any]:
-    """Do what is due, of these requests or of all, and record it as a run of the stage `erase`. Returns its report.
+    """Does what is due, for these requests or for all, and records it as a run of the stage `erase`. Returns the run's report.
 
-    The report has an entry `requests` beside those of every run: id, state and dates of each, and its latest certificate.
-    Starts no Spark where nothing is due. Raises SluiceError where a scan finds a person, and UsageError for an unknown id or a clone.
+    The report has an entry `requests` beside those of every run: id, state and dates of each, and its latest certificate. Starts no Spark if
+    nothing is due. Raises SluiceError if a scan finds a person, and UsageError for an unknown id or a clone.
     """
     records = PipelineRecords(settings, asked.pipeline)
     graph = load_declaration_graph(settings, asked.pipeline)
@@ -65,16 +65,16 @@ def run_erase_stage(
 
 
 def _may_hold_unseen_requests(settings: Settings, graph: Graph) -> bool:
-    """Whether rows of bronze may ask that nobody has looked at yet."""
+    """Whether bronze may hold requests that nobody has seen yet."""
     from sluice.erasure import asking
 
     return asking.has_unseen_request_rows(settings, graph)
 
 
 def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
-    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL asks for it. Who approved is for Airflow to know, not for the lake.
+    """Approves requests, if SLUICE_ERASURE_APPROVAL requires that. Airflow knows who approved; the lake does not record it.
 
-    Returns those that were withdrawn, which keep none of the others from being carried out. Raises UsageError for an unknown id.
+    Returns those that were withdrawn, which do not hold up the others. Raises UsageError for an unknown id.
     """
     from sluice.erasure import requests
 
@@ -88,10 +88,10 @@ def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
 
 
 def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
-    """Do what is due under the lease that is held. asked: of these requests alone, none meaning all.
+    """Does what is due, under the lease that is held. asked: only these requests; none means all.
 
-    A part that fails keeps nobody else's bytes and nobody else's certificate: all are tried. Raises stages.Failed at the end, where one
-    failed, or a scan found a person; and at once StopRequested.
+    A part that fails does not hold up the removal or the certificate of anybody else: all are tried. Raises stages.FlowsFailed at the end if one
+    failed or a scan found a person, and StopRequested at once.
     """
     from sluice.erasure import physical
     from sluice.lake.report import FlowReport
@@ -123,7 +123,7 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
 def scan_and_certify_requests(
     workspace: Workspace, asked: Sequence[str] = ()
 ) -> tuple[list[FlowReport], dict[str, BaseException]]:
-    """Scan for the requests whose bytes should be gone, and issue their certificates. Returns a report each, and the errors of those that fail.
+    """Scans for the requests whose bytes should be gone, and issues their certificates. Returns a report for each, and the errors.
 
     Raises StopRequested between two scans.
     """
@@ -147,7 +147,7 @@ def scan_and_certify_requests(
 
 
 def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], dict[str, BaseException]]:
-    """Scan once for these requests."""
+    """Scans once for these requests."""
     from sluice.erasure import requests, vault
     from sluice.erasure.proof import certificate, chain
     from sluice.erasure.proof.sought import hint_at_near_spellings
@@ -161,7 +161,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
         try:
             vault.read_vault_identifiers(records, request)
             known.append(requests.read_erasure_request(records, request))
-        except SluiceError as error:  # of one's vault entry: it keeps nobody else from a certificate
+        except SluiceError as error:  # one request's vault entry failed: the others still get certificates
             errors[report.flow] = error
     try:
         issued = certificate.issue_certificates(records.settings, workspace.graph, known) if known else {}
@@ -191,9 +191,9 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Both, whatever becomes of what is too old: a flow that fails there must not keep those in the tables who asked to leave.
+    """Removes what is too old and then erases people, even if the first fails: a failing flow must not keep people in the tables.
 
-    Raises FlowsFailed with the reports of both where the first failed; otherwise what the second raises.
+    Raises FlowsFailed with the reports of both if the first failed, otherwise what the second raises.
     """
     from sluice.erasure import aging, lifetimes, propagation
     from sluice.erasure.steps.erasing import NotFollowed

@@ -1,6 +1,6 @@
-"""Why a run failed, as one line: what happened, to what, and what to do. The commonest failures stand in one table, REASONS.
+"""Explains in one line why a run failed: what happened, to what, and what to do. The commonest failures are in one table, REASONS.
 
-Of an error's texts only paths are shown, and of these none of a partition's folders: the rest may hold a cell's value.
+Only paths of an error's texts are shown, without the folders of partitions: the rest may hold a cell's value.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from sluice.settings import Settings
 
 @dataclass(frozen=True)
 class Failure:
-    """An error with all that led to it. text: of all of them, those of the JVM with their causes: to be searched, never to be shown."""
+    """An error with everything that led to it. text: the texts of all of them, including the JVM's causes; it is searched, never shown."""
 
     errors: tuple[BaseException, ...]
     text: str
 
     def says(self, *marks: str) -> bool:
-        """Whether any of the errors says one of these."""
+        """Whether any of the errors' texts holds one of these."""
         return any(mark in self.text for mark in marks)
 
     def path(self, pattern: str = r"(?:file:)?(/[^\s'\",()\[\]]+)") -> Path | None:
-        """The path that the innermost error is about, or the first in the texts that fits a pattern."""
+        """Returns the path that the innermost error is about, or the first in the texts that fits a pattern."""
         named = [error.filename for error in self.errors if isinstance(error, OSError) and isinstance(error.filename, str)]
         found = re.search(pattern, self.text)
         return Path(named[-1]) if named else Path(found.group(1)) if found else None
 
 
 def explain_failure(error: BaseException) -> str | None:
-    """The line of the first of REASONS that knows the failure; None where none does."""
+    """Returns the line of the first of REASONS that knows the failure, or None."""
     failure = Failure(tuple(_walk_error_chain(error)), "\n".join(_read_error_text(one) for one in _walk_error_chain(error)))
     return next((line for reason in REASONS if (line := reason(failure))), None)
 
 
 def _explain_lost_jvm(failure: Failure) -> str | None:
-    # Py4J says it in several ways, of which one is "An error occurred while calling o26.range": the JVM itself is asked.
+    # Py4J says so in several ways, one of them "An error occurred while calling o26.range". So the JVM itself is asked.
     if not any(_is_raised_in(error, "py4j") for error in failure.errors) or _is_jvm_alive():
         return None
     return (
@@ -80,7 +80,7 @@ def _explain_full_disk(failure: Failure) -> str | None:
 def _explain_read_only_folder(failure: Failure) -> str | None:
     closed = [str(place) for place in _list_written_folders() if place.exists() and not os.access(place, os.W_OK)]
     clearly = failure.says("Read-only file system", "(os error 30)", "Permission denied", "(os error 13)")
-    # Hadoop and Delta do not say why they could not make a folder: then the folders are looked at.
+    # Hadoop and Delta do not say why they could not create a folder, so the folders are looked at.
     if not clearly and not (closed and failure.says("Mkdirs failed to create", "DELTA_CANNOT_CREATE_LOG_PATH")):
         return None
     path = failure.path()
@@ -93,7 +93,7 @@ def _explain_read_only_folder(failure: Failure) -> str | None:
 
 def _explain_missing_data_file(failure: Failure) -> str | None:
     gone = ("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location")
-    # From its root: delta-rs names the same file without the first slash, too.
+    # Absolute: delta-rs also names the same file without the first slash.
     path = failure.path(r"(?:(?<![\w.-])|file:)(/[^\s'\",()\[\]]+\.parquet)") if failure.says(*gone) else None
     table = _find_enclosing_table(path) if path else None
     if path is None or table is None:
@@ -112,14 +112,14 @@ REASONS: tuple[Callable[[Failure], str | None], ...] = (
     _explain_missing_data_file,
     _explain_lost_jvm,
 )
-"""In this order: a full disk and short memory may be why the JVM is gone."""
+"""The order matters: a full disk or too little memory may be why the JVM is gone."""
 
 _LITTLE = 64 << 20
-"""Bytes: a disk with less is full for Spark, which removed its partial file when it failed."""
+"""A disk with fewer free bytes was full for Spark, which removed its partial file when it failed."""
 
 
 def _walk_error_chain(error: BaseException) -> Iterator[BaseException]:
-    """The error, and those it was raised from or beside, each once."""
+    """Yields the error, and those it was raised from or during, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:
@@ -131,7 +131,7 @@ def _walk_error_chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _read_error_text(error: BaseException) -> str:
-    """What an error says; one of the JVM with its causes, as long as the JVM is there to tell them."""
+    """Returns an error's text; for an error of the JVM with its causes, as long as the JVM can tell them."""
     try:
         return f"{error}\n{getattr(error, '_stackTrace', '')}"
     except Exception:
@@ -159,7 +159,7 @@ def _is_jvm_alive() -> bool:
 
 
 def _list_written_folders() -> list[Path]:
-    """The folders that a run writes."""
+    """Lists the folders that a run writes to."""
     try:
         settings = Settings.current()
     except SluiceError:
@@ -173,11 +173,11 @@ def _describe_free_space(place: Path) -> str:
 
 
 def _find_enclosing_table(path: Path) -> Path | None:
-    """The folder of the table that a file lies in."""
+    """Returns the folder of the table that a file lies in."""
     return next((folder for folder in path.parents if (folder / "_delta_log").is_dir()), None)
 
 
 def _cut_partition_folders(path: Path) -> Path:
-    """The path up to the first folder of a partition, whose name is a value."""
+    """Returns the path up to the first folder of a partition, whose name is a value."""
     kept = next((place for place, part in enumerate(path.parts) if "=" in part), len(path.parts))
     return Path(*path.parts[:kept])

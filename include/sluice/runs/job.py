@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 class JobRequest:
     """What is asked of a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
 
-    interval: what a replay takes; of a scheduled run only recorded, since an increment takes whatever is new. verified: the tables that
-    the stage `verify` compares, none meaning all; None: the next one in turn. optimized: the tables whose files the stage `optimize` writes
-    anew whether or not they need it.
+    interval: what a replay takes; for a scheduled run it is only recorded, because an increment takes whatever is new. verified: the tables that
+    the stage `verify` compares, empty for all; None: the next one in turn. optimized: the tables whose files the stage `optimize` rewrites
+    whether or not they need it.
     """
 
     pipeline: str
@@ -54,13 +54,13 @@ class JobRequest:
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether it asks for no more than what a plain run does. What is verified or laid out concerns the stage alone that does it."""
+        """Whether it asks for nothing more than a plain run does. What is verified or laid out concerns only the stage that does it."""
         demands = {VERIFY.name: self.verified is not None, OPTIMIZE.name: bool(self.optimized)}
         return self.mode == "increment" and not self.tables and not demands.get(self.stage)
 
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
-    """Run a stage under the lease and record it. Returns its report. Raises SluiceError, or what Spark raised."""
+    """Runs a stage under the lease and records it. Returns its report. Raises SluiceError, or what Spark raised."""
     from sluice.runs import modes
     from sluice.runs.execution import clones, stages
 
@@ -81,9 +81,9 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
 
 
 def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Run stages in this process, one after the other, under one run id. Gives the report of each when it is done.
+    """Runs stages in this process, one after the other, under one run id. Yields the report of each when it is done.
 
-    Raises StopRequested before a stage where the run is asked to stop, and what `run_recorded_stage` raises.
+    Raises StopRequested before a stage if the run is asked to stop, and what `run_recorded_stage` raises.
     """
     request = replace(request, run=request.run or uuid.uuid4().hex[:12])
     stop_request = PipelineRecords(settings, request.pipeline).stop_request(request.run)
@@ -94,7 +94,7 @@ def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence
 
 
 def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:
-    """The report of a stage that succeeded, with where the requests to erase people stand, if the stage may move them."""
+    """Returns the report of a successful stage with the state of the erasure requests, if the stage may change it."""
     records = PipelineRecords(settings, request.pipeline)
     clean_up_after_stage(records, request.stage)
     standing = due.summarize_erasure_requests(records) if describe_stage(request.stage).moves_erasures else []
@@ -102,16 +102,16 @@ def add_request_standings(settings: Settings, request: JobRequest, report: dict[
 
 
 def clean_up_after_stage(records: PipelineRecords, stage: str) -> None:
-    """What follows a stage that succeeded, whoever ran it."""
+    """Does what follows a successful stage, whoever ran it."""
     if describe_stage(stage).moves_erasures:
         forget_expired_identifiers(records)
 
 
 def forget_expired_identifiers(records: PipelineRecords) -> None:
-    """Remove identifiers from the vault whose time is over.
+    """Removes identifiers from the vault whose time is over.
 
-    Not those of a request that is not proved yet, which nothing could prove then; nor, for a while, those that the second look needs.
-    Raises UsageError, when all others are seen to, for an entry that cannot be read.
+    It keeps those of a request that is not proved yet, which nothing could prove without them, and for a while those that the second look needs.
+    Raises UsageError for an entry that cannot be read, after all others are done.
     """
     from sluice.erasure import vault
 
@@ -132,7 +132,7 @@ def forget_expired_identifiers(records: PipelineRecords) -> None:
 
 
 def empty_run_report(request: JobRequest) -> dict[str, Any]:
-    """The report of a run for which there was nothing to do, and for which no Spark was started."""
+    """Returns the report of a run that had nothing to do and started no Spark."""
     return summary.summarize_run(request.run or uuid.uuid4().hex[:12], request.pipeline, request.stage, request.mode, 0.0, [])
 
 
@@ -143,9 +143,9 @@ def run_under_lease(
     work: Callable[[Workspace], list[FlowReport]],
     towards_quiet: bool = False,
 ) -> dict[str, Any]:
-    """Do something under a pipeline's lease and record it as a run of the request's stage. Returns and raises as `run_recorded_stage` does.
+    """Does something under a pipeline's lease and records it as a run of the request's stage. Returns and raises what `run_recorded_stage` does.
 
-    towards_quiet: it is all that the stage has to do, so that a run of all stages may leave the pipeline quiet.
+    towards_quiet: whether this is all that the stage has to do, so that a run of all stages may leave the pipeline quiet.
     """
     from sluice.runs.execution import stages
 
@@ -161,9 +161,9 @@ def run_under_lease(
 def open_leased_workspace(
     settings: Settings, graph: Graph, request: JobRequest, kept_running: bool = False
 ) -> Iterator[Workspace]:
-    """Hold a pipeline's lease, in the process's session. kept_running: it is told to others that this process does not end by itself.
+    """Holds a pipeline's lease and opens the workspace in the process's session. kept_running: tells others that this process does not end by itself.
 
-    If the request is for one stage alone, they are told that, too.
+    If the request is for one stage alone, others are told that, too.
     """
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
@@ -190,11 +190,11 @@ def record_stage_run(
     at: datetime | None = None,
     towards_quiet: bool = False,
 ) -> dict[str, Any]:
-    """Do something under the lease that is held, and record it as a run of the request's stage. at: when it began; now unless given.
+    """Does something under the lease that is held, and records it as a run of the request's stage. at: when it began; by default now.
 
     towards_quiet: see `run_under_lease`.
 
-    Returns its report, when all that was written is on the disk. Raises DamagedLog before anything is done, stages.Failed once that is
+    Returns the report when everything written is on the disk. Raises DamagedLog before anything is done, stages.FlowsFailed once that is
     recorded, and what else `work` raises.
     """
     from sluice.lake import durability, places, spark_counters
@@ -240,7 +240,7 @@ def record_stage_run(
 
 
 def _add_what_there_is(workspace: Workspace, report: FlowReport, counted: dict[str, float]) -> dict[str, float]:
-    """What Spark counted of a flow, with what that is judged by: cores, and tables_bytes of its inputs and of its table. Nothing of nothing."""
+    """Adds to what Spark counted of a flow what that is judged by: cores, and the bytes of its inputs and its table. Empty stays empty."""
     if not counted or report.flow not in workspace.graph.stored:
         return counted
     from sluice.lake import log
@@ -252,7 +252,7 @@ def _add_what_there_is(workspace: Workspace, report: FlowReport, counted: dict[s
 
 
 def describe_error_without_values(error: BaseException) -> str:
-    """Why it failed, without a cell's value: of Spark's own errors their condition alone, since their text may quote data."""
+    """Returns why it failed, without a cell's value. For Spark's own errors that is only their condition, because their text may quote data."""
     if os.environ.get("SLUICE_DEBUG"):
         traceback.print_exception(error)
     if isinstance(error, SluiceError):
@@ -293,7 +293,7 @@ def append_report_rows(
     failed: Collection[str],
     fingerprints: Mapping[tuple[str, str], str | None],
 ) -> None:
-    """Append a report to the run ledger, a row a flow. at: when the run began. fingerprints: of declarations, by flow and layer."""
+    """Appends a report to the run ledger, one row per flow. at: when the run began. fingerprints: those of declarations, by flow and layer."""
     common = {"run": report["run"], "pipeline": request.pipeline, "stage": request.stage, "mode": request.mode}
     common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
     common |= {ledger.STAGE_STEPS: json.dumps(report.get(ledger.STAGE_STEPS, {}))}

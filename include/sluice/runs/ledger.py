@@ -1,4 +1,4 @@
-"""The ledgers, read without a JVM: what each run did, what became of each delivery, what is in the tables."""
+"""Reads the ledgers without a JVM: what each run did, what became of each delivery, what is in the tables."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ versions; spark, stream: JSON, what Spark counted of its jobs and of its streams
 questions: JSON, what that bought (as `sluice.lake.report` says).
 The counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
 STARTED, RECORDED = "started_at", "recorded_at"
-"""The columns by which runs and outcomes without an entry are in order."""
+"""The columns that order runs and outcomes without an entry."""
 
 
 REPAIR = "SLUICE REPAIR"
-"""The operation of a commit that stands in the place of one that was lost, and changes nothing."""
+"""The operation of a commit that replaces a lost one and changes nothing."""
 
 WITHOUT_DATA = frozenset({
     REPAIR,
@@ -97,19 +97,19 @@ _OF_OUTCOME = (
     "recorded_at",
     ENTRY,
 )
-"""What the delivery ledger says of the last outcome, None where it does not."""
+"""What the delivery ledger says about the last outcome; None if there is none."""
 
 
 def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
-    """Append to the run ledger. To be called under the pipeline's lease."""
+    """Appends to the run ledger. Call it under the pipeline's lease."""
     append_record_rows(records.bookkeeping("runs"), rows, RUNS)
 
 
 def read_run_ledger(records: PipelineRecords) -> list[Row]:
-    """The run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
+    """Reads the run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
     found = read_snapshot_rows(records.bookkeeping("runs"))
     for row in found:
-        for name in RUNS.names:  # a ledger that got its last row before there was such a column has none
+        for name in RUNS.names:  # a ledger lacks a column that came after its last row
             row.setdefault(name, None)
         for name in (*FLOW_OBJECTS, STAGE_STEPS):
             row[name] = json.loads(row[name] or "{}")
@@ -119,17 +119,17 @@ def read_run_ledger(records: PipelineRecords) -> list[Row]:
 def read_delivery_ledger(
     records: PipelineRecords, source: str | None = None, replacing: frozenset[str] = frozenset()
 ) -> list[Row]:
-    """The delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
+    """Reads the delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
 
-    held_back: the fields that it was the first to have and that became no column, with their types; None where there are none.
-    Of what is no delivery, but known of a file, the state is existing, ignored, cleaned or returned; missed, where it cannot be opened.
+    held_back: the fields, with their types, that it was the first to have and that did not become columns; None if there are none. For what is
+    not a delivery but known about a file, the state is existing, ignored, cleaned or returned, or missed if the file cannot be opened.
 
     replacing: the sources in which the latest version of a file supersedes the earlier ones.
     """
     outcomes: dict[int, Row] = {}
     held_back: dict[int, dict[str, str]] = {}
     for row in entries.sort_by_entry(read_snapshot_rows(records.bookkeeping("outcomes")), RECORDED):
-        if row.get("held_back"):  # told once, by whichever outcome: a later one does not take it back
+        if row.get("held_back"):  # said once, by any outcome: a later one does not take it back
             held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
         outcomes[row["delivery"]] = row
     superseded = _find_superseded_deliveries(list(outcomes.values()), replacing)
@@ -148,9 +148,9 @@ def read_delivery_ledger(
 
 
 def find_missed_files(deliveries: list[Row]) -> list[Row]:
-    """Of each file that is missed now, the entry that says so. deliveries: as `read_delivery_ledger` gives them.
+    """Returns, for each file that is missed now, the entry that says so. deliveries: from `read_delivery_ledger`.
 
-    A file whose next state was read, or that is there no more, is missed no longer.
+    A file is no longer missed if its next state was read, or if it is gone.
     """
     last: dict[tuple[str, str], Row] = {}
     content: dict[tuple[str, str], Row] = {}
@@ -163,14 +163,14 @@ def find_missed_files(deliveries: list[Row]) -> list[Row]:
 
 
 def _state_without_outcome(row: Row) -> Row:
-    """What is told of an entry without an outcome."""
+    """Returns the state of an entry without an outcome."""
     if row["event"] == UNOPENED:
         return {"state": "missed", "reason": row.get("reason")}
     return {"state": "waiting" if row["event"] in TAKEN else row["event"]}
 
 
 def _find_superseded_deliveries(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
-    """Accepted deliveries that are not the one that counts of their file."""
+    """Returns accepted deliveries that are not the one of their file that counts."""
     accepted = [row for row in outcomes if row["state"] == "ingested" and row["source"] in replacing]
 
     counting = select_counting_deliveries(
@@ -180,7 +180,7 @@ def _find_superseded_deliveries(outcomes: list[Row], replacing: frozenset[str]) 
 
 
 def list_pipeline_tables(records: PipelineRecords) -> list[Row]:
-    """Every table of a pipeline that is there, restricted ones as well: layer, table, rows, version, files, bytes, path."""
+    """Lists every existing table of a pipeline, including restricted ones: layer, table, rows, version, files, bytes, path."""
     found = []
     for restricted in (False, True):
         root = Path(records.table_path("", "", restricted=restricted)).resolve()
@@ -193,12 +193,12 @@ def list_pipeline_tables(records: PipelineRecords) -> list[Row]:
 
 
 def read_table_rows(records: PipelineRecords, table: str) -> list[Row]:
-    """A table's rows. Meant for small ones. Raises UsageError where there is no such table."""
+    """Returns a table's rows. Meant for small tables. Raises UsageError if there is no such table."""
     return read_snapshot_rows(find_table_path(records, table))
 
 
 def find_table_path(records: PipelineRecords, table: str) -> str:
-    """Where a table lies that is there. Raises UsageError with the nearest name."""
+    """Returns where an existing table lies. Raises UsageError with the nearest name."""
     present = {sql_name(row): str(row["path"]) for row in list_pipeline_tables(records)}
     if table not in present:
         raise UsageError(
@@ -208,7 +208,7 @@ def find_table_path(records: PipelineRecords, table: str) -> str:
 
 
 def sql_name(row: Row) -> str:
-    """The name that a table of `list_pipeline_tables` has in SQL."""
+    """Returns the SQL name of a table from `list_pipeline_tables`."""
     return name_quarantine(str(row["table"])) if row["layer"] == QUARANTINE else str(row["table"])
 
 

@@ -1,4 +1,4 @@
-"""The modes of a run: which there are, what they may be asked for, and which tables a run is about."""
+"""The modes of a run: which there are, what they may be asked for, and which tables a run concerns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MODES = ("increment", "replay", "refresh")
 
 
 def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], interval: Interval | None = None) -> None:
-    """Raises UsageError for a stage, a mode, an interval or a table that is not there, or that this mode does not allow."""
+    """Raises UsageError for a stage, mode, interval or table that does not exist or that this mode does not allow."""
     find_stage_of_pipeline(graph.pipeline, stage)
     if mode not in MODES:
         raise UsageError(f"There is no mode '{mode}'.{nearest_name_hint(mode, MODES)}")
@@ -33,14 +33,14 @@ def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], i
 
 
 def check_demanded_tables(graph: Graph, names: Sequence[str]) -> None:
-    """Raises UsageError for a table that is not there, or whose rows lie in another, so that it has no files to lay out."""
+    """Raises UsageError for a table that does not exist, or whose rows lie in another, so that it has no files to lay out."""
     for name in names:
         if graph.table_of(graph[name].name) != name:
             raise UsageError(f"'{name}' has no table of its own: its rows are in '{graph.table_of(name)}'. Name that one.")
 
 
 def find_concerned_tables(graph: Graph, mode: str, tables: Sequence[str]) -> set[str]:
-    """What a run is about: a refresh the named tables and all that reads them, a replay those and what they are made from, by default all."""
+    """Returns the tables that a run concerns: in a refresh the named ones and all that read them, in a replay those and their inputs, else all."""
     if mode == "refresh":
         anew = {*tables, *(log for name in tables for log in graph.kept_for(name))}
         return anew | {below for name in anew for below in graph.below(name)}

@@ -1,8 +1,8 @@
-"""What a stage did, as OpenLineage events: a run for the stage, one below it for each table, and one for the rules of a table.
+"""Sends what a stage did as OpenLineage events: a run for the stage, one below it for each table, and one for the rules of a table.
 
-Events hold names of tables and columns, versions, counts and types; no value, no condition, no path and no text that a declaration or an
-error has. They are made from what the engine knows at the end of a flow: Spark's listener loses streams and merges. Sending never
-fails a run. `openlineage-python` is loaded only where events are asked for.
+Events hold names of tables and columns, versions, counts and types; no value, condition or path, and no text of a declaration or an error.
+They are made from what the engine knows at the end of a flow, because Spark's listener loses streams and merges. Sending never fails a run.
+`openlineage-python` is loaded only if events are asked for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
 
 NAMESPACE = "sluice"
-"""Of all jobs and tables. A table is called <pipeline>.<table>, wherever its files lie."""
+"""The namespace of all jobs and tables. A table is named <pipeline>.<table>, wherever its files lie."""
 PRODUCER = "urn:sluice"
 _SECONDS = 5.0
 _PARENT = ("spark.openlineage.parentRunId", "spark.openlineage.parentJobNamespace", "spark.openlineage.parentJobName")
@@ -37,7 +37,7 @@ _PARENT = ("spark.openlineage.parentRunId", "spark.openlineage.parentJobNamespac
 
 @dataclass(frozen=True)
 class StageIdentity:
-    """The stage's run. parent: run id, namespace and name of the job that started it; None where nobody said."""
+    """The stage's run. parent: run id, namespace and name of the job that started it; None if unknown."""
 
     pipeline: str
     stage: str
@@ -46,17 +46,17 @@ class StageIdentity:
     parent: tuple[str, str, str] | None = None
 
     def run_id(self, *parts: str) -> str:
-        """The id of the stage's run, or of one below it: the same whenever it is asked for."""
+        """Returns the id of the stage's run, or of one below it: always the same."""
         named = "/".join((self.pipeline, self.stage, self.run, self.began.isoformat(), *parts))
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{named}"))
 
     def job_name(self, *parts: str) -> str:
-        """The name of the stage's job, or of one below it."""
+        """Returns the name of the stage's job, or of one below it."""
         return ".".join((self.pipeline, self.stage, *parts))
 
 
 def find_parent_run(read_conf: Callable[[str], str | None]) -> tuple[str, str, str] | None:
-    """The run that started this job: by Spark's configuration, else by OPENLINEAGE_PARENT_ID (namespace/name/run id)."""
+    """Finds the run that started this job: by Spark's configuration, otherwise by OPENLINEAGE_PARENT_ID (namespace/name/run id)."""
     said = [read_conf(name) for name in _PARENT]
     if said[0] and said[1] and said[2]:
         return (said[0], said[1], said[2])
@@ -66,7 +66,7 @@ def find_parent_run(read_conf: Callable[[str], str | None]) -> tuple[str, str, s
 
 
 def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
-    """Say that a stage began, if events are asked for."""
+    """Sends that a stage began, if events are asked for."""
     if settings.sends_lineage:
         _send_events(settings, identity.pipeline, lambda: [_build_event(identity, "START", identity.began)])
 
@@ -74,7 +74,7 @@ def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
 def send_stage_end(
     settings: Settings, graph: Graph, identity: StageIdentity, flows: Collection[Mapping[str, Any]], failed: bool
 ) -> None:
-    """Say what a stage did, if events are asked for. flows: of its report, those that did anything are told."""
+    """Sends what a stage did, if events are asked for. flows: those of its report; only those that did something are sent."""
     if settings.sends_lineage:
         _send_events(settings, identity.pipeline, lambda: _build_end_events(settings, graph, identity, flows, failed))
 
@@ -107,7 +107,7 @@ def _build_event(
     inputs: list[InputDataset] | None = None,
     outputs: list[OutputDataset] | None = None,
 ) -> RunEvent:
-    """An event of the stage's run, or of one below it."""
+    """Makes an event of the stage's run, or of one below it."""
     from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import job_type_job, parent_run
 
@@ -133,7 +133,7 @@ def _build_event(
 
 
 def _describe_inputs(settings: Settings, graph: Graph, table: str) -> list[InputDataset]:
-    """What a table was made of, each in the version that its last commit notes, or the one that is there now."""
+    """Describes a table's inputs, each in the version that its last commit notes, or in its present version."""
     from openlineage.client.event_v2 import InputDataset
 
     path = graph.location(settings, table)
@@ -190,7 +190,7 @@ def _describe_version(version: int | None) -> dict[str, Any]:
 
 
 def _describe_rules(graph: Graph, flow: Mapping[str, Any]) -> InputDataset | None:
-    """The table with what its rules found: by name, whether all rows met them and how many did not. None where it has none."""
+    """Describes what a table's rules found: by name, whether all rows met them and how many did not. None if it has no rules."""
     from openlineage.client.event_v2 import InputDataset
     from openlineage.client.facet_v2 import data_quality_assertions_dataset
 
@@ -214,7 +214,7 @@ def _dataset_name(graph: Graph, table: str) -> str:
 
 
 def _send_events(settings: Settings, pipeline: str, build: Callable[[], list[RunEvent]]) -> None:
-    """Send events in their order. After one that cannot be sent no other is tried: a server that is away must not hold up the run."""
+    """Sends events in order. If one cannot be sent, no other is tried: an absent server must not hold up the run."""
     count, sent = 1, 0
     try:
         events = build()

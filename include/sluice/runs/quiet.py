@@ -29,7 +29,7 @@ _MARK = "quiet.json"
 _LOG = "_delta_log"
 _REQUESTS = "erasure_requests"
 _WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS})
-"""What lies in a pipeline's `_sluice` and may change without a reason to run: who holds the lease, and that runs were recorded and told."""
+"""What lies in a pipeline's `_sluice` and may change without a reason to run: who holds the lease, and records and events of runs."""
 _COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
 _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
 
@@ -55,29 +55,29 @@ class QuietMark:
 
 
 class NotComparable(Exception):
-    """Something is there that cannot be compared by names, sizes and times, such as a link to a folder elsewhere, or a pipe."""
+    """There is something that cannot be compared by names, sizes and times, such as a link to a folder elsewhere, or a pipe."""
 
 
 def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = False) -> QuietMark | None:
-    """The mark of a pipeline that is quiet; None where a run may find something to do. leased: this process holds the lease."""
+    """Returns the mark of a quiet pipeline, or None if a run may find something to do. leased: whether this process holds the lease."""
     try:
         mark = read_quiet_mark(records)
         if mark is None or mark.until is None or now >= mark.until:
             return None
-        # Whoever was killed while he held it may have left files that a run sweeps.
+        # A process that was killed while it held the lease may have left files that a run sweeps.
         if not leased and holder.read_lease_description(Path(records.bookkeeping())) is not None:
             return None
         if due.find_due_requests(due.read_request_standings(records), now).now:
             return None
         if mark.inputs != digest_run_inputs(records) or mark.lake != digest_lake(records):
             return None
-    except Exception:  # whatever is the matter, a run is there to find out and to say
+    except Exception:  # whatever is wrong, a run finds out and reports it
         return None
     return mark
 
 
 def read_quiet_mark(records: PipelineRecords) -> QuietMark | None:
-    """The mark as the latest run left it; None where there is none that can be read."""
+    """Returns the mark that the latest run left, or None if there is none that can be read."""
     try:
         said = load_kept_object(_quiet_mark_path(records), "when the pipeline was quiet", "Remove it.")
         until = datetime.fromisoformat(said["until"]) if said["until"] else None
@@ -88,18 +88,18 @@ def read_quiet_mark(records: PipelineRecords) -> QuietMark | None:
 
 
 def write_quiet_mark(records: PipelineRecords, mark: QuietMark) -> None:
-    """Write the mark. To be called under the pipeline's lease."""
+    """Writes the mark. Call it under the pipeline's lease."""
     until = mark.until.isoformat() if mark.until else None
     write_json_durably(_quiet_mark_path(records), {**vars(mark), "began": mark.began.isoformat(), "until": until})
 
 
 def remove_quiet_mark(records: PipelineRecords) -> None:
-    """Take the mark away: something failed that the next run is to try again."""
+    """Removes the mark: something failed that the next run must try again."""
     _quiet_mark_path(records).unlink(missing_ok=True)
 
 
 def digest_run_inputs(records: PipelineRecords) -> str:
-    """A digest of what is given to a run: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable."""
+    """Returns a digest of a run's input: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable."""
     given = (records.landing, records.settings.secrets, Path(records.bookkeeping(_REQUESTS)))
     return _digest_lines(
         *(f"{name} {_find_library_version(name)}" for name in _LIBRARIES),
@@ -111,7 +111,7 @@ def digest_run_inputs(records: PipelineRecords) -> str:
 
 
 def digest_lake(records: PipelineRecords) -> str:
-    """A digest of what runs write: the logs of tables and all other files below a pipeline's folders. Raises OSError and NotComparable."""
+    """Returns a digest of what runs write: the logs of tables and all other files below a pipeline's folders. Raises OSError and NotComparable."""
     books = {records.bookkeeping(), records.bookkeeping(restricted=True)}
 
     def is_left_out(folder: Path, name: str) -> bool:
@@ -125,7 +125,7 @@ def digest_lake(records: PipelineRecords) -> str:
 
 
 def find_latest_code_change(settings: Settings) -> float:
-    """When a file of the code was last changed or put there, in seconds: what a process had loaded by then may be older. Raises OSError."""
+    """Returns when a file of the code was last changed or put there, in seconds: a process may have loaded older code before. Raises OSError."""
     files = [file for folder in _code_folders(settings) for file in folder.rglob("*") if not file.is_dir()]
     return max((file.stat().st_ctime for file in files if "__pycache__" not in file.parts), default=0.0)
 

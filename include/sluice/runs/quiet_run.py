@@ -1,7 +1,7 @@
-"""Stages of a pipeline that is quiet: recorded and reported as any other, without Spark.
+"""Records and reports the stages of a quiet pipeline like any others, without Spark.
 
-Airflow's tasks call it as `python -m sluice.runs.quiet_run TASK` and the arguments of the task's job script, before they submit that
-script. The exit code `SPARK_IS_NEEDED` says that a run may find something to do.
+Airflow's tasks call it as `python -m sluice.runs.quiet_run TASK`, with the arguments of the task's job script, before they submit that
+script. The exit code `SPARK_IS_NEEDED` means that a run may find something to do.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sluice.runs.quiet import QuietMark
 from sluice.settings import Settings
 
 SPARK_IS_NEEDED = 4
-"""The exit code where the stage is to be submitted. Nothing was written then."""
+"""The exit code if the stage must be submitted. Nothing was written then."""
 
 
 def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
-    """Record and report a stage for which there is nothing to do. None, and nothing is written, where Spark is needed to say so."""
+    """Records and reports a stage that has nothing to do. If Spark is needed to find that out, returns None and writes nothing."""
     records = PipelineRecords(settings, request.pipeline)
     at = datetime.now(UTC)
     if not request.takes_what_is_new or quiet.find_quiet_mark(records, at) is None:
@@ -39,16 +39,16 @@ def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] 
     try:
         graph = load_declaration_graph(settings, request.pipeline)
         with lock.hold_lease_without_spark(records, request.run, "The job waits for it."):
-            mark = quiet.find_quiet_mark(records, at, leased=True)  # once more: nobody writes now
+            mark = quiet.find_quiet_mark(records, at, leased=True)  # again, now that nobody else writes
             if mark is None or mark.declared != digest_declarations(graph):
                 return None
             return _record_quiet_stage(settings, request, mark, at)
     except (SluiceError, OSError):
-        return None  # the job waits for the lease, and says what is the matter
+        return None  # the job waits for the lease and reports what is wrong
 
 
 def take_quiet_turns(settings: Settings, request: JobRequest, stages: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Record and report stages for which there is nothing to do. None where Spark is needed for one of them, which then runs them all."""
+    """Records and reports stages that have nothing to do. Returns None if one of them needs Spark, which then runs them all."""
     reports: list[dict[str, Any]] = []
     for stage in stages:
         report = _take_quiet_turn(settings, replace(request, stage=stage))

@@ -1,4 +1,4 @@
-"""The body of every job script: from its arguments to its summary, its JSON and its exit code."""
+"""What every job script does: from its arguments to its summary, its JSON and its exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sluice.settings import Settings
 
 
 def run_stage_script(script: str) -> NoReturn:
-    """Run the stages of the task that a job script is called like, as the arguments say; print summaries and JSON, and exit.
+    """Runs the stages of the task that the job script is named after, by its arguments; prints summaries and JSON, and exits.
 
     Exit codes: 0 done, 1 failed, 2 wrong use, 3 lease held.
     """
@@ -39,9 +39,9 @@ def _run_stages_of_task(task: str, arguments: argparse.Namespace) -> Iterator[di
 def run_job_script(
     name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], Iterable[dict[str, Any]]]
 ) -> NoReturn:
-    """Do what the arguments of a job script say; print, write and exit as `run_stage_script` does.
+    """Does what the arguments of a job script say; prints, writes and exits as `run_stage_script` does.
 
-    work: gives the reports of stages, each when it is done.
+    work: yields the report of each stage when it is done.
     """
     reports: list[dict[str, Any]] = []
     try:
@@ -62,7 +62,7 @@ def run_job_script(
 
 
 def write_task_report(place: str, task: str, reports: Sequence[dict[str, Any]]) -> str:
-    """The reports of a task's stages as one JSON object, which is written where the caller of the job wants it, if anywhere."""
+    """Joins the reports of a task's stages into one JSON object, and writes it where the job's caller wants it, if anywhere."""
     text = json.dumps(summary.join_stage_reports(task, reports))
     if place:
         Path(place).parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def write_task_report(place: str, task: str, reports: Sequence[dict[str, Any]]) 
 
 
 def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
-    """The arguments that every job script takes: of which pipeline, who asks, how long to wait, where the report goes."""
+    """Builds the parser of the arguments that every job script takes: the pipeline, who asks, how long to wait, where the report goes."""
     made = argparse.ArgumentParser(prog=f"{name}.py", description=about)
     made.add_argument("--pipeline", required=True)
     made.add_argument("--run-id", default="", type=_check_run_identifier)
@@ -82,7 +82,7 @@ def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
 
 
 def build_stage_parser(stage: str) -> argparse.ArgumentParser:
-    """The arguments of a stage's job script."""
+    """Builds the parser of the arguments of a stage's job script."""
     made = build_job_parser(stage, f"The {stage} stage of a pipeline.")
     made.add_argument("--mode", default="increment")
     made.add_argument("--from", dest="start", default="")
@@ -94,7 +94,7 @@ def build_stage_parser(stage: str) -> argparse.ArgumentParser:
 
 
 def read_job_request(arguments: argparse.Namespace) -> JobRequest:
-    """What the arguments of a stage's job script ask for, of whatever stage. Raises UsageError."""
+    """Returns what the arguments of a stage's job script ask for. Raises UsageError."""
     start, end = arguments.start, arguments.end
     if bool(start) != bool(end):
         raise UsageError("--from and --to belong together: an interval has a start and an end.")

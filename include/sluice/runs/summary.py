@@ -1,4 +1,4 @@
-"""What a run did, as a table to look at and as one JSON object to keep."""
+"""Says what a run did, as a table to look at and as one JSON object to keep."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING_NEW = "nothing new"
 
 
 def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -> str:
-    """Rows as aligned text that starts at the first column: Airflow's log view strips what leads a line."""
+    """Formats rows as aligned text that starts at the first column, because Airflow's log view strips leading blanks."""
     cells = [list(header), *[["" if cell is None else escape_to_one_line(str(cell)) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
@@ -23,7 +23,7 @@ def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -
 
 
 def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
-    """One flow as a plain object of ids, counts and reasons. failed: it did not come to its end."""
+    """Returns one flow as a plain object of ids, counts and reasons. failed: whether it did not finish."""
     names = (
         "flow",
         "layer",
@@ -60,7 +60,7 @@ def summarize_run(
     reports: Sequence[FlowReport],
     failed: Collection[str] = (),
 ) -> dict[str, Any]:
-    """A run of a stage as one object. committed: whether any table has a new version. failed: the flows that did not come to their end."""
+    """Returns a run of a stage as one object. committed: whether any table has a new version. failed: the flows that did not finish."""
     flows = [summarize_flow(report, report.flow in failed) for report in reports]
     committed = any(report.committed for report in reports)
     head = {"run": run, "pipeline": pipeline, "stage": stage, "mode": mode, "seconds": round(seconds, 1), "committed": committed}
@@ -68,7 +68,7 @@ def summarize_run(
 
 
 def join_stage_reports(task: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The reports of the stages that a task has run, as one of a stage that is called like the task."""
+    """Joins the reports of the stages that a task has run into one, for a stage named like the task."""
     joined = {name: value for report in reports for name, value in report.items()}
     return {
         **joined,
@@ -80,7 +80,7 @@ def join_stage_reports(task: str, reports: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def format_run_summary(report: dict[str, Any]) -> str:
-    """The summary table of a run."""
+    """Formats the summary table of a run."""
     header = ("table", "deliveries", "rows in", "rows out", "quarantined", "version", "seconds", "note")
     rows = []
     for flow in report["flows"]:
@@ -101,7 +101,7 @@ def format_run_summary(report: dict[str, Any]) -> str:
 
 
 def describe_request_standing(row: Mapping[str, Any]) -> str:
-    """Where a request to erase somebody stands, as a line: `request 0a1b: logically erased, physical due on 2026-11-28`."""
+    """Returns the state of an erasure request as a line: `request 0a1b: logically erased, physical due on 2026-11-28`."""
     physical = row["physical_due_at"] if row["state"] == due.LOGICALLY else None
     return f"request {row['request']}: {row['state']}" + (f", physical due on {physical[:10]}" if physical else "")
 
@@ -116,8 +116,8 @@ def _compose_flow_note(flow: dict[str, Any]) -> str:
 
 
 def _describe_gold_work(flow: dict[str, Any]) -> list[str]:
-    """How much of a view was made again; of a stateful flow, what came late or cannot be followed, and what it keeps."""
-    # A note says of a flow that began anew that it was recomputed, and why.
+    """Says how much of a view was made again; for a stateful flow, what came late or cannot be followed, and its state."""
+    # If a flow began anew, a note already says that it was recomputed, and why.
     parts = ["" if "recomputed in full" in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
     parts.append(flow["late"] and f"late: {flow['late']} rows")
     parts.append(flow["unfollowed"] and f"not followed: {flow['unfollowed']} changes")
@@ -126,6 +126,6 @@ def _describe_gold_work(flow: dict[str, Any]) -> list[str]:
 
 
 def _describe_null_count(flow: dict[str, Any], rule: str) -> str:
-    """Of the rows that do not meet a rule, for how many it was NULL."""
+    """Says for how many of the rows that do not meet a rule it was NULL."""
     count = flow["null_rules"].get(rule)
     return f" ({count} NULL)" if count else ""

@@ -1,7 +1,7 @@
-"""How many bytes wait for a process that is about to start, by the sizes and times of files. Loads neither Spark nor Arrow.
+"""Guesses how many bytes wait for a process that is about to start, by the sizes and times of files. Loads neither Spark nor Arrow.
 
-A JVM chooses its compilers when it starts, before anything is planned. So this is a guess, and of files that are compressed a low one; a
-wrong one costs seconds, and no row depends on it.
+A JVM chooses its compilers when it starts, before anything is planned. So this is a guess, and a low one for compressed files. A wrong guess
+costs seconds, and no row depends on it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ WORTH_ALL_COMPILERS = 150_000_000
 """From so many bytes on the slow compiler's code saves more than it costs. Source: `benchmarks/bulk.py`, CPU seconds and wall seconds with
 the quick compiler alone and with all: 48 MB 56 and 38, 77 and 43; 160 MB 118 and 78, 112 and 66."""
 _TEXT_OF_TABLES = 4
-"""A byte of a table is about so many of JSON."""
+"""A byte of a table stands for about this many bytes of JSON."""
 
 
 def choose_session_conf(records: PipelineRecords, run: str) -> Mapping[str, str]:
-    """What a session of a run is to be told beside its properties file, by how much waits for it. run: its id; "" where it has none yet."""
+    """Returns settings for a run's session beside its properties file, by how much waits for it. run: its id, or "" if it has none yet."""
     try:
         much = measure_waiting_bytes(records, run) >= WORTH_ALL_COMPILERS
-    except OSError:  # the stage says what is the matter
+    except OSError:  # the stage reports what is wrong
         much = False
     return session_conf_with_all_compilers(records.settings) if much else {}
 
 
 def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
-    """The bytes that came since the last run began; for a later stage of a run, those that its earlier stages have written.
+    """Returns the bytes that came since the last run began; for a later stage of a run, those that its earlier stages have written.
 
-    Before the first run all there is counts. Where runs were recorded and it is not known when the last began, nothing does: most runs
-    find little, however large their lake is. Raises OSError.
+    Before the first run everything counts. If runs were recorded but it is unknown when the last began, nothing counts: most runs find little,
+    however large their lake is. Raises OSError.
     """
     mark = quiet.read_quiet_mark(records)
     if mark is None and Path(records.bookkeeping("runs")).exists():
@@ -50,7 +50,7 @@ def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
 
 
 def _list_sizes(folder: Path, since: float) -> Iterator[int]:
-    """Of the files below a folder that were written or put there since. Links are not followed."""
+    """Returns the sizes of the files below a folder that were written or put there since. Does not follow links."""
     for place, _, names in os.walk(folder):
         for name in names:
             found = (Path(place) / name).lstat()

@@ -1,1 +1,1 @@
-"""What each stage of a run does once the lease is held, in a clone too."""
+"""What each stage of a run does once the lease is held, also in a clone."""

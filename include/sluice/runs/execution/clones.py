@@ -1,4 +1,4 @@
-"""What a clone of a pipeline's tables says of itself, and what runs in it: views, as far as the columns that are there allow. Without a JVM."""
+"""What a clone says about itself, and what runs in it: views, as far as its columns allow. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_SUCH_COLUMN = "UNRESOLVED_COLUMN"
 
 
 def read_clone_description(records: PipelineRecords) -> dict[str, Any] | None:
-    """What the lake of the settings was cloned from. None where it is no clone."""
+    """Returns what the settings' lake was cloned from, or None if it is not a clone."""
     try:
         return load_kept_object(clone_description_path(records), "what this clone was made from", _REMEDY)
     except FileNotFoundError:
@@ -30,12 +30,12 @@ def read_clone_description(records: PipelineRecords) -> dict[str, Any] | None:
 
 
 def clone_description_path(records: PipelineRecords) -> Path:
-    """Where a clone says what it is."""
+    """Returns the file in which a clone says what it is."""
     return Path(records.bookkeeping()) / "clone.json"
 
 
 def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
-    """Raises UsageError for a stage that a clone has nothing for: it has no deliveries, and bronze and silver stay as they were cloned."""
+    """Raises UsageError for a stage that does nothing in a clone: it has no deliveries, and bronze and silver stay as they were cloned."""
     clone = read_clone_description(graph.records(settings))
     if clone is None:
         return
@@ -54,7 +54,7 @@ def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
 
 
 def find_left_out_columns(records: PipelineRecords) -> frozenset[str]:
-    """The names of columns that a clone leaves out of some table. None in a lake that is no clone."""
+    """Returns the names of columns that a clone leaves out of some table. None if the lake is not a clone."""
     clone = read_clone_description(records) or {"tables": {}}
     return frozenset(name for table in clone["tables"].values() for name in table["left_out"])
 
@@ -67,13 +67,13 @@ def _is_run_in_clones(graph: Graph, stage: Stage) -> bool:
 
 
 def adapt_view_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
-    """A view's flow. In a clone a view that names a column which the clone leaves out stays as it was cloned, and says so."""
+    """Returns a view's flow. In a clone, a view that names a left-out column stays as it was cloned, and its report says so."""
     gone = find_left_out_columns(workspace.records)
     if not gone:
         return flow
 
     def as_far_as_possible(workspace: Workspace, report: FlowReport) -> None:
-        from pyspark.errors import AnalysisException  # what is said of clones is read without Spark
+        from pyspark.errors import AnalysisException  # imported here: the rest of this module needs no Spark
 
         try:
             flow(workspace, report)
@@ -87,7 +87,7 @@ def adapt_view_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
 
 
 def adapt_stream_flow_to_clone(workspace: Workspace, flow: Flow) -> Flow:
-    """A stream's flow. A clone has no checkpoint that it could go on from."""
+    """Returns a stream's flow. A clone has no checkpoint to resume from."""
     if read_clone_description(workspace.records) is None:
         return flow
     return lambda _, report: report.notes.append("a clone leaves what streams write as it was cloned")

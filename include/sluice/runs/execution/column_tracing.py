@@ -1,6 +1,6 @@
-"""Keeping the record of where columns come from: found again when a table's declaration, or the columns of its inputs, changed.
+"""Keeps the record of where columns come from. It is traced again when a table's declaration or its inputs' columns changed.
 
-A run in which no table changed looks at nothing. What cannot be traced is left out, with a note: it never fails a run.
+A run in which no table changed looks at nothing. What cannot be traced is left out with a note and never fails a run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sluice.step_times import PLANNING, measure_step
 
 @measure_step(PLANNING)
 def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -> None:
-    """Trace the columns of the tables of these reports that need it. A note of a report says what could not be traced.
+    """Traces the columns of the tables of these reports, if needed. A note in a report says what could not be traced.
 
     A clone has no record of its own: it leaves out columns, and its tables have the origins of those that were cloned.
     """
@@ -43,7 +43,7 @@ def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -
     for report in able:
         try:
             found = _trace_if_changed(workspace, report, known.get(report.flow))
-        except Exception as error:  # a look at a plan must not undo a run
+        except Exception as error:  # tracing must not fail a run
             report.notes.append(f"where its columns come from could not be found ({type(error).__name__})")
             continue
         if found is not None:
@@ -54,14 +54,14 @@ def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -
 
 
 def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrigins | None) -> TableOrigins | None:
-    """The columns of a table, where they have to be found again."""
+    """Returns a table's columns with their origins if they must be traced again, otherwise None."""
     declared = workspace.graph[report.flow]
     fingerprint = compute_declaration_fingerprint(declared) if isinstance(declared, Dataset) else "source"
     if known is not None and not report.committed and known.mark.startswith(fingerprint):
         return None
     if not isinstance(declared, Dataset):
         return _list_source_columns(workspace, declared.name, known)
-    if declared.kind.preview is None:  # a kind that does not say where its columns come from
+    if declared.kind.preview is None:  # this kind does not say where its columns come from
         return None
     present = declared.over([name for name in declared.reads if log.is_delta_table(workspace.path(name))])
     if present is None or not log.is_delta_table(workspace.path(declared.name)):
@@ -74,7 +74,7 @@ def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrig
 
 
 def _list_source_columns(workspace: Workspace, source: str, known: TableOrigins | None) -> TableOrigins | None:
-    """The columns of a source's records, which come from nowhere in the lake."""
+    """Returns the columns of a source's records, which come from nowhere in the lake."""
     path = workspace.path(source)
     if not log.is_delta_table(path):
         return None
@@ -86,7 +86,7 @@ def _list_source_columns(workspace: Workspace, source: str, known: TableOrigins 
 
 
 def read_logged_schema(path: str) -> StructType:
-    """A table's columns as its log has them, read without a Spark job."""
+    """Returns a table's columns as in its log, read without a Spark job."""
     return StructType.fromJson(json.loads(open_checked_table(path).schema().to_json()))
 
 

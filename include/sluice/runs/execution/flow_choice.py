@@ -1,6 +1,6 @@
-"""What a run does to each kind of table: what is new, everything again (refresh), or an interval again (replay).
+"""What a run does to each kind of table: takes what is new, makes everything again (refresh), or an interval again (replay).
 
-`DatasetKind.run` names these. chosen: whether the run names the table, as one to refresh or to replay.
+`DatasetKind.run` names these functions. chosen: whether the run names the table as one to refresh or to replay.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sluice.runs.status import stale
 
 
 def choose_bronze_flow(workspace: Workspace, source: Source, chosen: bool) -> Flow | None:
-    """The flow of a source's table; None in a replay that is not about it."""
+    """Returns the flow of a source's table, or None in a replay that does not concern it."""
     interval = workspace.interval
     if interval is None:
         anew = _reason_to_refresh(workspace, chosen)
@@ -33,7 +33,7 @@ def choose_bronze_flow(workspace: Workspace, source: Source, chosen: bool) -> Fl
 
 
 def choose_silver_flow(workspace: Workspace, table: Table[Any], chosen: bool) -> Flow | None:
-    """The flow of a table; None in a replay that is not about it."""
+    """Returns the flow of a table, or None in a replay that does not concern it."""
     interval = workspace.interval
     if interval is None:
         anew = _reason_to_refresh(workspace, chosen)
@@ -48,7 +48,7 @@ def choose_silver_flow(workspace: Workspace, table: Table[Any], chosen: bool) ->
 
 
 def choose_stream_flow(workspace: Workspace, stream: Windowed[Any], chosen: bool) -> Flow | None:
-    """The flow of a stream with state, which says itself that a replay does not reach it."""
+    """Returns the flow of a stream with state, which itself reports that a replay does not reach it."""
     anew = _reason_to_refresh(workspace, chosen)
     return clones.adapt_stream_flow_to_clone(
         workspace, lambda workspace, report: stateful.run_stateful_flow(workspace, stream, report, anew)
@@ -56,7 +56,7 @@ def choose_stream_flow(workspace: Workspace, stream: Windowed[Any], chosen: bool
 
 
 def choose_gold_flow(workspace: Workspace, view: MaterializedView[Any], chosen: bool) -> Flow | None:
-    """The flow of a view, which follows its inputs in a replay, too."""
+    """Returns the flow of a view, which also follows its inputs in a replay."""
     anew = _reason_to_refresh(workspace, chosen)
     return clones.adapt_view_flow_to_clone(
         workspace, lambda workspace, report: gold_view.run_gold_flow(workspace, view, report, anew)

@@ -1,7 +1,7 @@
-"""Following a run from stage to stage: when it has done them all and nothing is left, the pipeline is marked quiet (`sluice.runs.quiet`).
+"""Follows a run from stage to stage. When it has done all of them and nothing is left, it marks the pipeline quiet (`sluice.runs.quiet`).
 
-What is given to the run must be as it was when its first stage began, and between two of its stages nobody else may have written: else
-some stage has not seen what lies there now, and there is no mark. The next run, which finds nothing to do, then leaves one.
+The run's input must be as it was when its first stage began, and nobody else may have written between two of its stages. Otherwise some
+stage has not seen what lies there now, and there is no mark. The next run, which finds nothing to do, then leaves one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, digest_declarations
 from sluice.declare.datasets.tables import Dataset
@@ -36,9 +36,9 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
-    """The mark of the run's stages before this one, when nobody has written since; None where this run leads to no mark.
+    """Returns the mark of the run's stages before this one if nobody has written since, or None if this run leads to no mark.
 
-    To be called under the lease, before the stage does anything.
+    Call it under the lease, before the stage does anything.
     """
     records = workspace.records
     stages = list_stage_names(workspace.graph.pipeline)
@@ -46,7 +46,7 @@ def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
         if records.settings.secrets_given or clones.read_clone_description(records) is not None:
             return None
         if quiet.find_latest_code_change(records.settings) >= psutil.Process().create_time():
-            return None  # this process may have loaded what was there before
+            return None  # this process may have loaded earlier code
         if stage == stages[0]:
             return QuietMark(workspace.run, datetime.now(UTC), (), quiet.digest_run_inputs(records), "")
         mark = quiet.read_quiet_mark(records)
@@ -59,7 +59,7 @@ def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
 
 
 def end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> None:
-    """Note that the run has done this stage, too. To be called under the lease, when all that it did is recorded and on the disk."""
+    """Notes that the run has done this stage, too. Call it under the lease, when everything is recorded and on the disk."""
     try:
         quiet.write_quiet_mark(workspace.records, _add_stage(workspace, stage, mark, reports))
     except Exception as error:
@@ -67,7 +67,7 @@ def end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequen
 
 
 def _tell_without_mark(pipeline: str, error: Exception) -> None:
-    """The stage is done: what keeps its mark from being made is no reason to fail it. Without one the next run looks itself."""
+    """Reports that no mark could be made. The stage is done and must not fail for that; without a mark the next run looks itself."""
     print(f"sluice: whether '{pipeline}' is quiet could not be noted ({type(error).__name__})", file=sys.stderr, flush=True)
 
 
@@ -100,7 +100,7 @@ def _fingerprint_of_flow(workspace: Workspace, report: FlowReport) -> str | None
 
 
 def _list_what_waits(workspace: Workspace) -> list[Any]:
-    """The flows that have anything to take, or cannot, files that no run could open, folders that are not there, tables that differ."""
+    """Lists flows with something to take or that cannot run, files that no run could open, missing folders, and tables that differ."""
     books = PipelineBooks(workspace.settings, workspace.graph)
     flows = lag.measure_pipeline_lag(books)
     return [
@@ -120,16 +120,15 @@ def _list_what_waits(workspace: Workspace) -> list[Any]:
 
 
 def _list_failed_verifications(books: PipelineBooks) -> list[str]:
-    """The tables that differed from their recompute when they were compared last."""
+    """Lists the tables that differed from their recompute when they were last compared."""
     last = {row["flow"]: row["state"] for row in books.runs if row["stage"] == VERIFY.name}
     return [table for table, state in last.items() if state == "failed"]
 
 
 def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
-    """When the clock alone gives a run something to do, as far as a run that began at that instant has seen to it.
+    """Returns when the passing of time alone gives a run something to do, as seen by a run that began at that instant.
 
-    VACUUM has to remove files when they have outlived the retention; what writers have left that were killed, at the latest one retention
-    from now.
+    VACUUM must remove files when they outlive the retention, and what killed writers left at the latest one retention from now.
     """
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
     ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
@@ -142,7 +141,7 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
 
 
 def find_end_of_quiet_source(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Records that grow too old, and files that are to be cleaned, are looked for once a day, or more often where they stay for less."""
+    """Returns when a source must be looked at: for records that grow too old and files to clean, once a day, or more often if they stay for less."""
     stay = [parse_duration(source.keep_for)] if source.keep_for else []
     stay += [timedelta(days=source.clean_after_days)] if source.clean_source != "keep" else []
     return _next_look_for_old_rows(began, stay) if stay else NEVER
@@ -153,17 +152,17 @@ def _next_look_for_old_rows(began: datetime, stay: Sequence[timedelta]) -> datet
 
 
 def find_end_of_quiet_topic(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Only the broker knows what is new."""
+    """Returns now: only the broker knows what is new."""
     return began
 
 
 def find_end_of_quiet_dataset(dataset: Dataset[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Some expectations on whole tables ask how old the rows are now."""
+    """Returns when a dataset must be looked at: some expectations on whole tables ask how old the rows are."""
     return began if any(rule.depends_on_time for rule in dataset.table_expectations) else NEVER
 
 
 def find_end_of_quiet_stream(stream: Windowed[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Open windows are closed when nothing has come for a while: a run that began after that has looked."""
+    """Returns when a stream must be looked at: open windows are closed when nothing has come for a while."""
     from sluice.flows.stateful import idle
 
     closed = idle.find_idle_time(stream, locate)

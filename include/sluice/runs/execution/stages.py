@@ -1,4 +1,4 @@
-"""Running a stage of a pipeline by its record, and what the stages of its layers do."""
+"""Runs a stage of a pipeline by its record, and does what the stages of its layers do."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from sluice.work_progress import CountedWork, FollowedSubject, count_work, follo
 _SIDE_BY_SIDE = 3
 
 
-@dataclass(eq=False)  # not frozen: Python sets the traceback of what passes a `with`
+@dataclass(eq=False)  # not frozen: Python sets the traceback of an error that leaves a `with`
 class FlowsFailed(Exception):
-    """Flows of a stage that failed, with the reports of all. errors: by flow."""
+    """Some flows of a stage failed. Holds the reports of all. errors: by flow."""
 
     reports: list[FlowReport]
     errors: dict[str, BaseException]
@@ -50,7 +50,7 @@ class FlowsFailed(Exception):
 
 @dataclass(frozen=True)
 class StageOptions:
-    """What a stage is asked for besides the workspace's mode: the arguments of `run_pipeline_stage`, for the stages that know them."""
+    """What a stage is asked for besides the workspace's mode: the arguments of `run_pipeline_stage`, for the stages that use them."""
 
     tables: Sequence[str] = ()
     judged: bool = True
@@ -61,7 +61,7 @@ class StageOptions:
 
 
 StageFunction = Callable[[Workspace, str, StageOptions], list[FlowReport]]
-"""What carries a stage out, as its record names it: takes the stage's name, too. Raises FlowsFailed, and what else it fails with."""
+"""The function that carries out a stage, named by its record. It is also given the stage's name. Raises FlowsFailed and other errors."""
 
 
 def run_pipeline_stage(
@@ -74,12 +74,12 @@ def run_pipeline_stage(
     requests: Sequence[str] = (),
     optimized: Sequence[str] = (),
 ) -> list[FlowReport]:
-    """Run a stage under the lease. Raises Failed when a flow failed; the others finish.
+    """Runs a stage under the lease. Raises FlowsFailed if a flow failed; the others finish.
 
-    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are looked at. verified: the tables
-    that the stage `verify` compares, none meaning all; None: the next one in turn. due: of a layer's flows, which to run; asked of each
-    when those that it reads have run. requests: to erase people, which of them to carry out, none meaning all. optimized: the tables that
-    the stage `optimize` lays out whether or not they need it.
+    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are judged. verified: the tables that the
+    stage `verify` compares, empty for all; None: the next one in turn. due: tells for each flow of a layer whether to run it, after those that
+    it reads have run. requests: which erasure requests to carry out, empty for all. optimized: the tables that the stage `optimize` lays out
+    whether or not they need it.
     """
     work = _load_stage_function(find_stage_of_pipeline(workspace.graph.pipeline, stage))
     return work(workspace, stage, StageOptions(tables, judged, verified, due, requests, optimized))
@@ -92,7 +92,7 @@ def _load_stage_function(stage: Stage) -> StageFunction:
 
 
 def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Bring the tables of a layer up to date; the lowest one looks for deliveries first. Raises FlowsFailed."""
+    """Brings the tables of a layer up to date. The lowest layer looks for deliveries first. Raises FlowsFailed."""
     chosen = find_concerned_tables(workspace.graph, workspace.mode, options.tables)
     first = stage == workspace.graph.pipeline.layer_names[0]
     reports: list[FlowReport] = []
@@ -101,7 +101,7 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
     if first:
         settlement.finish_interrupted_journals(workspace)
         if clones.read_clone_description(workspace.records) is None:
-            propagation.recompute_suppression_entries(workspace)  # before anything is read: another spelling of an erased person
+            propagation.recompute_suppression_entries(workspace)  # before anything is read: a person may have another spelling
         errors |= _discover_deliveries(workspace, chosen, warnings)
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
     levels = _group_independent_flows(workspace.graph, stage)
@@ -133,9 +133,9 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
 
 
 def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
-    """What follows a deletion. That a table is then too small, or lacks what others refer to, must not stop it half way.
+    """Runs the layers that follow a deletion. Rules that a table is too small, or lacks what others refer to, must not stop it half way.
 
-    Nor must a flow that fails: whoever reads its table reads it as it is. Raises NotFollowed at the end, with all that failed.
+    A failing flow must not stop it either: flows that read its table read it as it is. Raises NotFollowed at the end, with all that failed.
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
@@ -155,9 +155,9 @@ def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
 
 @measure_step(DISCOVERING)
 def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[str, list[str]]) -> dict[str, SluiceError]:
-    """Look at every source. Returns the errors of those that could not be looked at; raises where that is so of all.
+    """Looks at every source. Returns the errors of those that could not be looked at; raises if that is so for all.
 
-    warnings: takes what else there is to tell, by source.
+    warnings: collects what else must be reported, by source.
     """
     every = workspace.mode != "replay"
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
@@ -182,7 +182,7 @@ def _note_missing_landing_folder(workspace: Workspace, flow: str) -> list[str]:
 
 
 def _note_missed_files(workspace: Workspace, reports: list[FlowReport]) -> None:
-    """Say in each report how many of the source's files are missed, whether or not this run tried them first."""
+    """Says in each report how many of the source's files are missed, whether or not this run tried them first."""
     known = read_known_files(workspace.deliveries, workspace.outcomes)
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
@@ -192,9 +192,9 @@ def _note_missed_files(workspace: Workspace, reports: list[FlowReport]) -> None:
 
 
 def _clean_sources(workspace: Workspace, reports: list[FlowReport]) -> None:
-    """Archive or delete what has been ingested, where sources say so.
+    """Archives or deletes what has been ingested, if sources say so.
 
-    Before that, landed files lose the records of erased people that came again with them: in an archive nobody would look for these.
+    Before that, landed files lose the records of erased people that came again with them: nobody would look for these in an archive.
     """
     if any(source.clean_source == "archive" for source in workspace.graph.sources.values()):
         try:
@@ -211,7 +211,7 @@ def _clean_sources(workspace: Workspace, reports: list[FlowReport]) -> None:
 
 
 def _refuse_moved_source(workspace: Workspace, source: Source) -> None:
-    """Raises UsageError where a source had a table of its own: its earlier records are there, and would not be read with the others."""
+    """Raises UsageError if a source once had a table of its own: its earlier records are there and would not be read with the others."""
     own = workspace.records.table_path(workspace.graph.layer(source), source.name)
     if source.into and log.is_delta_table(own):
         raise UsageError(
@@ -221,11 +221,11 @@ def _refuse_moved_source(workspace: Workspace, source: Source) -> None:
 
 
 def _group_independent_flows(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
-    """The layer's declarations in groups that do not read each other, and of which no two write one table."""
+    """Groups the layer's declarations: within a group none reads another, and no two write one table."""
     levels: list[list[Source | Dataset[Any]]] = []
     place: dict[str, int] = {}
     for item in graph.in_layer(layer):
-        # What goes into the table of another source follows it, and those that went into it before.
+        # A source that writes into another's table follows that source, and those that wrote into it before.
         before = (*(one.name for one in graph.sharing(item)), *item.reads)
         place[item.name] = max((place[name] + 1 for name in before if name in place), default=0)
         while len(levels) <= place[item.name]:
@@ -243,7 +243,7 @@ def _run_flows_in_parallel(
 
     def work(position: int) -> None:
         item, flow = items[position]
-        # A session of its own: what marks a flow's commits is set on the session.
+        # Each flow has a session of its own, because the mark of its commits is set on the session.
         mine = workspace.within(workspace.session.newSession())
         if (times := current_step_times()) is not None:
             times.job_tags.append(spark_counters.session_job_tag(mine.session))
@@ -269,7 +269,7 @@ def _run_flows_in_parallel(
 
 
 def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], None]) -> None:
-    """Do a flow's work and note its seconds and the versions of its table before and after."""
+    """Does a flow's work, and notes its seconds and the versions of its table before and after."""
     path = workspace.path(report.flow)
     started, times = time.monotonic(), StepTimes()
     report.version_before = log.latest_table_version(path)
@@ -282,6 +282,6 @@ def run_timed_flow(workspace: Workspace, report: FlowReport, work: Callable[[], 
 
 
 def _choose_flow(workspace: Workspace, item: Source | Dataset[Any], chosen: set[str]) -> Flow | None:
-    """What to do to a table in this run's mode; None where the run is not about it."""
+    """Returns what to do to a table in this run's mode, or None if the run does not concern it."""
     choose: Callable[[Workspace, Source | Dataset[Any], bool], Flow | None] = load_kind_function(item.kind, "run")
     return choose(workspace, item, item.name in chosen)

@@ -1,7 +1,7 @@
-"""Expectations on whole tables, in a run: looked at when a table changed, remembered in the run ledger, loud where they must be.
+"""Judges expectations on whole tables in a run: when a table changed. The run ledger remembers what was found.
 
-What was found stands until the table, the one it refers to, or the rule changes: so a run that finds nothing new costs nothing, and a
-task that failed by a rule fails again when it is merely tried again. Freshness is looked at in every run: time passes by itself.
+A finding stands until the table, the one it refers to, or the rule changes. So a run with nothing new costs nothing, and a task that failed
+by a rule fails again when it is only repeated. Freshness is judged in every run, because time passes by itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sluice.step_times import CHECKING, measure_step
 
 @measure_step(CHECKING)
 def judge_own_table_rules(workspace: Workspace, dataset: Dataset[Any], report: FlowReport) -> None:
-    """Look at what a table's rules say of it alone, after its flow. Raises SluiceError where one that must be met is not."""
+    """Judges a table by its own rules, after its flow. Raises SluiceError if a rule that must be met is not."""
     _judge_table_rules(workspace, dataset, report, [rule for rule in dataset.table_expectations if rule.refers_to is None])
 
 
 def judge_reference_rules(workspace: Workspace, reports: Iterable[FlowReport]) -> dict[str, BaseException]:
-    """Look at references, after all flows of a stage: the tables referred to may be made in it. Returns what was raised, by flow."""
+    """Judges references after all flows of a stage, which may make the tables referred to. Returns the errors by flow."""
     errors: dict[str, BaseException] = {}
     for report in reports:
         dataset = workspace.graph.datasets.get(report.flow)
@@ -64,7 +64,7 @@ def _judge_table_rules(
 def _evaluate_table_rule(
     workspace: Workspace, dataset: Dataset[Any], rule: TableExpectation, before: list[ledger.Row]
 ) -> dict[str, Any]:
-    """What is found of a rule, as the ledger keeps it: what stands since an earlier run, or what a look at the table says."""
+    """Returns the finding of a rule, as the ledger keeps it: one that stands since an earlier run, or a new one from the table."""
     path = workspace.path(dataset.name)
     other = workspace.path(rule.refers_to) if rule.refers_to is not None else None
     version = hashlib.sha256(repr(rule).encode()).hexdigest()[:12]
@@ -81,14 +81,14 @@ def _evaluate_table_rule(
 
 
 def _list_earlier_row_counts(before: list[ledger.Row]) -> list[int]:
-    """What earlier runs that changed the table left it with, newest last."""
+    """Returns how many rows earlier runs that changed the table left in it, newest last."""
     changed = [row for row in before if row["version_before"] != row["version_after"]]
     counts = ([found["rows"] for found in row["table_rules"].values() if "rows" in found] for row in changed)
     return [of_run[0] for of_run in counts if of_run]
 
 
 def _check_rule_references(workspace: Workspace, dataset: Dataset[Any], rules: Sequence[TableExpectation]) -> None:
-    """Raises DeclarationError for a rule that names what is not there: `sluice check --plans` would have said so."""
+    """Raises DeclarationError for a rule that names something that does not exist. `sluice check --plans` would have said so."""
     wanted = {dataset.name, *(rule.refers_to for rule in rules if rule.refers_to is not None)}
     paths = {name: workspace.path(name) for name in wanted}
     schemas = {

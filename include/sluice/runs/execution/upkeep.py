@@ -1,6 +1,6 @@
-"""The stages `optimize` and `vacuum`: small files become large ones, and files that no version needs any more go.
+"""The stages `optimize` and `vacuum`: small files become large ones, and files that no version needs any more are removed.
 
-With these go the bytes of erased people whose time has come.
+With these go the bytes of erased people whose retention is over.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Every table by its retention, but not past a flow that is behind; then the bytes of erased people whose time has come.
+    """Vacuums every table by its retention, but not past a flow that is behind; then removes bytes of erased people whose retention is over.
 
-    And what killed commits left, which no VACUUM takes. Raises StopRequested between two tables, where somebody asked for it.
+    Also removes what killed commits left, which no VACUUM takes. Raises StopRequested between two tables.
     """
     now = datetime.now(UTC)
     lagging, paths = behind.find_lagging_flows(workspace, now), workspace.tables()
@@ -43,13 +43,13 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
 
 
 def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
-    """One table by its retention. name: as `Workspace.tables` has it."""
+    """Vacuums one table by its retention. name: as in `Workspace.tables`."""
     lagging = behind.find_lagging_flows(workspace, datetime.now(UTC))
     return _vacuum_tables(workspace, {name: workspace.tables()[name]}, lagging)
 
 
 def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
-    """A report of each of these tables that is there. paths: by name."""
+    """Vacuums those of the tables that exist and returns a report for each. paths: by name."""
     with_people, reports = removals.locate_tables_with_people(workspace.settings, workspace.graph), []
     with count_work("tables looked at", len(paths)) as work:
         for name, path in paths.items():
@@ -61,7 +61,7 @@ def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], lagging: Mapp
 
 
 def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
-    """Reports of those of which files are due to go."""
+    """Vacuums the record tables whose files are due to go, and returns their reports."""
     reports = []
     for name in RECORD_TABLES:
         path = workspace.places.bookkeeping(name)
@@ -80,7 +80,7 @@ def _remove_expired_record_files(session: SparkSession, path: str, keep: timedel
 
 
 def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) -> FlowReport:
-    """What was done to a table in two steps of a stage, as one report."""
+    """Joins what two steps of a stage did to a table into one report."""
     if second is not None:
         first.deleted += second.deleted
         first.notes += [note for note in second.notes if note not in first.notes]
@@ -89,7 +89,7 @@ def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) 
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Lay out every table that needs it or is demanded, those of late rows and of quarantine too; first those whose files hold INT96.
+    """Lays out every table that needs it or is demanded, including late tables and quarantines. Tables with INT96 files come first.
 
     Raises StopRequested between two tables.
     """
@@ -120,7 +120,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
 
 
 def _list_laid_out_tables(workspace: Workspace) -> list[Source | Dataset[Any]]:
-    """What is declared and has a table of its own that is there."""
+    """Lists declarations whose own table exists."""
     return [
         one
         for one in workspace.graph
@@ -129,7 +129,7 @@ def _list_laid_out_tables(workspace: Workspace) -> list[Source | Dataset[Any]]:
 
 
 def optimize_demanded_tables(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:
-    """Lay out these tables, whether or not they need it. Raises StopRequested between two tables."""
+    """Lays out these tables, whether or not they need it. Raises StopRequested between two tables."""
     reports = []
     for name in names:
         streams.stop_if_requested(workspace)

@@ -1,4 +1,4 @@
-"""The stage `verify`: tables compared with a full recompute from bronze, one of them in turn or as many as asked; what differs fails it."""
+"""The stage `verify` compares tables with a full recompute from bronze, one in turn or as many as asked for. It fails if one differs."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from sluice.verification.verify import VerificationFinding
 from sluice.work_progress import count_work
 
 _NAMED = 5
-"""How many tables a message names."""
+"""How many tables a message names at most."""
 
 
 class TablesDiffer(SluiceError):
-    """Tables are not what a full recompute from bronze gives. Exit code 1. Trying again does not help: nothing was written."""
+    """Tables differ from a full recompute from bronze. Exit code 1. Trying again does not help: nothing was written."""
 
 
 def run_verify_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Compare the tables that are asked for, or the next one in turn. Raises FlowsFailed where one differs."""
+    """Compares the tables that are asked for, or the next one in turn. Raises FlowsFailed if one differs."""
     return compare_with_recompute(workspace, options.verified)
 
 
 def compare_with_recompute(
     workspace: Workspace, tables: Sequence[str] | None, heard: Callable[[VerificationFinding], None] | None = None
 ) -> list[FlowReport]:
-    """Compare tables. heard: is given each finding as it is made.
+    """Compares tables. heard: is called with each finding.
 
-    tables: none meaning all; None: the one that was not looked at for longest, a part of it where it is large.
+    tables: empty for all; None: the one that was compared longest ago, or a part of it if it is large.
 
-    Raises FlowsFailed where tables differ, with an error for each, which names them all.
+    Raises FlowsFailed if tables differ, with an error for each, which names them all.
     """
     books = PipelineBooks(workspace.settings, workspace.graph)
     turn = choose_turn(workspace) if tables is None else None
@@ -78,16 +78,16 @@ def compare_with_recompute(
 
 @dataclass(frozen=True)
 class _Turn:
-    """What the stage compares now: the table whose turn it is, and which of its parts. parts: all that it has."""
+    """What the stage compares now: the table whose turn it is, and which of its parts. parts: how many it has."""
 
     table: str
     part: TablePart
     parts: Sequence[TablePart]
     earlier: Sequence[ledger.Row]
-    """What the run ledger says of this table's verifications, oldest first."""
+    """What the run ledger says about this table's verifications, oldest first."""
 
     def describe_proof(self) -> str:
-        """Since when how much of the table is proven, this part of now included; nothing of a table that is compared as a whole."""
+        """Says how much of the table is proven since when, including this part. Empty for a table that is compared as a whole."""
         if len(self.parts) == 1:
             return ""
         times = [max(found, default=None) for found in (self._equal_at(part) for part in self.parts if part != self.part)]
@@ -100,15 +100,15 @@ class _Turn:
 
 
 def _has_compared(row: ledger.Row, part: TablePart) -> bool:
-    """Whether a verification was of all rows of a part, and could say whether they are as they should be."""
+    """Whether a verification compared all rows of a part and could say whether they are right."""
     compared = parse_table_part(row["verified_part"])
     return compared is not None and compared.holds(part)
 
 
 def choose_turn(workspace: Workspace) -> _Turn | None:
-    """The table that was verified longest ago, or never; of several the first. None where there is no table yet.
+    """Chooses the table that was verified longest ago or never, the first of several. None if there is no table yet.
 
-    Of it the part that differed when it was last compared, or else the one that was compared longest ago, or of which nothing could be said.
+    Of its parts it takes one that differed when it was last compared, otherwise the one that was compared longest ago or without a result.
     """
     rows = [row for row in ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
     last = {row["flow"]: place for place, row in enumerate(rows)}
@@ -131,7 +131,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
 
 
 def _count_rows_to_verify(workspace: Workspace, table: str) -> tuple[int, int]:
-    """How many rows a table has, and how many the largest table has that it is made of. What no log tells counts as none."""
+    """Returns how many rows a table has, and how many the largest table has that it is made from. Unknown numbers count as zero."""
     graph = workspace.graph
     made_of = {graph.table_of(name) for name in (*graph.sources, *graph.datasets) if table in graph.below(name)}
     rows = {name: log.read_table_state(workspace.path(name)) for name in (table, *made_of)}
@@ -140,9 +140,9 @@ def _count_rows_to_verify(workspace: Workspace, table: str) -> tuple[int, int]:
 
 
 def _note_pending_inputs(workspace: Workspace, books: PipelineBooks, one: VerificationFinding) -> VerificationFinding:
-    """The finding of a table that differs, with what its next run takes: it may differ for that alone.
+    """Adds to the finding of a differing table what its next run takes, because it may differ only for that.
 
-    Of a view it is then no error yet: which of its rows it concerns only that run tells.
+    For a view this is then not an error yet: only that run tells which rows it concerns.
     """
     if one.equal is not False:
         return one
@@ -153,7 +153,7 @@ def _note_pending_inputs(workspace: Workspace, books: PipelineBooks, one: Verifi
 
 
 def _list_pending_view_changes(workspace: Workspace, books: PipelineBooks, view: MaterializedView[Any]) -> list[str]:
-    """Why the next run changes a view: what has not come into it, or into what it is made of."""
+    """Lists why the next run changes a view: what has not reached the view or its inputs yet."""
     flow = lag.measure_view_lag(books, view)
     if targets.has_transform_changed(workspace, view):
         own = [f"stale: the transform of '{view.name}' changed"]
@@ -168,7 +168,7 @@ def _list_pending_view_changes(workspace: Workspace, books: PipelineBooks, view:
 
 
 def _list_missing_deliveries(books: PipelineBooks, name: str) -> list[str]:
-    """What a silver table has not taken yet."""
+    """Lists what a silver table has not taken yet."""
     table = books.graph.tables.get(name)
     waiting = len(lag.find_pending_deliveries(books, table)) if table is not None else 0
     return [f"{waiting} deliveries are not in '{name}' yet"] if waiting else []
@@ -188,7 +188,7 @@ def _build_verification_report(one: VerificationFinding, turn: _Turn | None) -> 
 
 
 def _describe_differing_tables(pipeline: str, wrong: Sequence[VerificationFinding]) -> str:
-    """Which tables differ, by how much, and what to do."""
+    """Says which tables differ, by how much, and what to do."""
     named = "; ".join(f"'{one.table}' ({one})" for one in wrong[:_NAMED])
     more = f"; and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
     return (

@@ -1,4 +1,4 @@
-"""Who holds a pipeline's lease: told beside the lock by whoever takes it, and read without Spark, by Airflow's tasks too."""
+"""Who holds a pipeline's lease. Whoever takes it writes that down beside the lock. It is read without Spark, also by Airflow's tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
+import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.durable_files import write_json_durably
 from sluice.pipeline_records import PipelineRecords
@@ -21,9 +21,9 @@ _CLOCKS_DIFFER = 2.0
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """The process that holds a lease. kept_running: it does not end by itself, but takes whatever comes; of `stage` alone, if that is said.
+    """The process that holds a lease. kept_running: whether it does not end by itself but takes whatever comes, for `stage` alone if one is named.
 
-    jvm: the number of its JVM, which has the lock and may live longer; None where the process has it itself.
+    jvm: the number of its JVM, which has the lock and may live longer; None if the process itself has it.
     """
 
     run: str
@@ -46,11 +46,11 @@ class LeaseHolder:
 
     @property
     def here(self) -> bool:
-        """Whether it is a process of this host."""
+        """Whether the holder is a process of this host."""
         return self.host == socket.gethostname()
 
     def held(self, what: str, pipeline: str | None = None) -> str:
-        """What to tell whoever wants the lease. what: whose it is, as "Pipeline 'gym'"; pipeline: where it is one's."""
+        """Returns what to tell whoever wants the lease. what: whose lease it is, such as "Pipeline 'gym'". pipeline: its name, if it has one."""
         if not self.kept_running:
             return f"{what} is being written by {self}."
         ending = f" To run anything else, end it first: sluice stop {pipeline}" if pipeline else ""
@@ -61,18 +61,18 @@ class LeaseHolder:
 
 
 def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
-    """Who holds the lease, or None: where the process that last described itself has ended, nobody does."""
+    """Returns who holds the lease, or None. If the process that last described itself has ended, nobody holds it."""
     return find_living_holder(Path(records.bookkeeping()))
 
 
 def find_living_holder(folder: Path) -> LeaseHolder | None:
-    """Who holds the lease whose folder this is, as far as it is described; None where the process that last described itself has ended."""
+    """Returns who holds the lease of this folder, as far as it is described. None if the process that last described itself has ended."""
     found = read_lease_description(folder)
     return found if found is not None and _is_holder_alive(found) else None
 
 
 def find_locking_process(folder: Path) -> int | None:
-    """The number of the process that has the lock, as the system knows it; None where it does not say. For a holder that is not described."""
+    """Returns the number of the process that has the lock, or None if the system does not say. For a holder that has not described itself."""
     try:
         lock = (folder / JVM_LOCK).stat()
         lines = Path("/proc/locks").read_text().splitlines()
@@ -85,7 +85,7 @@ def find_locking_process(folder: Path) -> int | None:
 
 
 def read_lease_description(folder: Path) -> LeaseHolder | None:
-    """Who last described itself in the folder of a lease; None where it has given the lease up since."""
+    """Returns who last described itself in the folder of a lease, or None if it has given the lease up since."""
     try:
         told = json.loads((folder / LEASE_DESCRIPTION).read_text())
         who = LeaseHolder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
@@ -98,14 +98,14 @@ def read_lease_description(folder: Path) -> LeaseHolder | None:
 def write_lease_description(
     folder: Path, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None
 ) -> LeaseHolder:
-    """Write down that this process holds the lease whose folder this is. To be called by whoever has taken the lock. jvm: see `LeaseHolder`."""
+    """Writes down that this process holds the lease of this folder. Call it after taking the lock. jvm: see `LeaseHolder`."""
     mine = LeaseHolder(run, os.getpid(), socket.gethostname(), _current_instant_text(), kept_running, stage, jvm)
     write_json_durably(folder / LEASE_DESCRIPTION, asdict(mine))
     return mine
 
 
 def write_lease_end(folder: Path, mine: LeaseHolder) -> None:
-    """Write down that the lease is given up, unless another has it: the lock went with a JVM that died. To be called before the lock is."""
+    """Writes down that the lease is given up, unless another has it because the lock went with a dead JVM. Call it before releasing the lock."""
     if read_lease_description(folder) != mine:
         return
     with suppress(OSError):  # whoever took the folder away took the lease with it
@@ -117,14 +117,14 @@ def _current_instant_text() -> str:
 
 
 def _is_holder_alive(found: LeaseHolder) -> bool:
-    """Whether a process of the holder's is there: its JVM has the lock, and may live longer. Other hosts are believed."""
+    """Whether a process of the holder still exists: its JVM has the lock and may live longer. Holders on other hosts are believed."""
     if not found.here:
         return True
     return any(_is_process_older(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
 
 
 def _is_process_older(pid: int, since: str) -> bool:
-    """Whether that process is there: one that began after the lease was taken only has its number."""
+    """Whether that process still exists. One that began after the lease was taken only has the same number."""
     try:
         process = psutil.Process(pid)
         began = float(process.create_time())

@@ -1,10 +1,10 @@
-"""The lease: one writer a pipeline at a time.
+"""The lease: one writer per pipeline at a time.
 
 Two drivers that commit to one Delta table on a local disk can lose commits in silence. A driver commits from two processes: Spark's JVM,
-and its Python through delta-rs. Either may outlive the other, so each holds an operating system's lock for as long as it lives, and the
-lease is free only when both are. POSIX locks belong to a process and a file: opening and closing the file once more would drop the
-lock, so a lock file is opened once and holds nothing; who holds it stands in a file beside it. A command that changes Sluice's records
-without Spark holds both locks itself. Nor does an older Sluice write into a lake whose inner layout is of a newer one.
+and its Python through delta-rs. Either may outlive the other, so each holds an operating system lock for as long as it lives, and the lease
+is free only when both locks are. POSIX locks belong to a process and a file: opening and closing the file again would drop the lock. So a
+lock file is opened once and is empty; a file beside it says who holds it. A command that changes Sluice's records without Spark holds both
+locks itself. An older Sluice does not write into a lake with a newer inner layout.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you 
 def hold_writer_lease(
     records: PipelineRecords, session: SparkSession, run: str, wait: float, kept_running: bool = False, stage: str | None = None
 ) -> Iterator[None]:
-    """Hold a pipeline's lease. wait: how many seconds to wait for it. kept_running: told to others, who need not wait for such a holder.
+    """Holds a pipeline's lease. wait: how many seconds to wait for it. kept_running: tells others that they need not wait for this holder.
 
-    stage: told to them, too, where it takes nothing else.
+    stage: the one stage that a kept-running holder takes, which others are told, too.
 
-    Raises LeaseHeld, saying by whom it is held, and StopRequested where somebody asks this run to stop while it waits.
+    Raises LeaseHeld, which says who holds it, and StopRequested if somebody asks this run to stop while it waits.
     """
     if "://" in records.settings.lake:
         raise UsageError(
@@ -76,7 +76,7 @@ def hold_lease_in_folder(
     kept_running: bool = False,
     stage: str | None = None,
 ) -> Iterator[None]:
-    """Hold the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether nobody need wait for a holder.
+    """Holds the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether waiting for a holder is useless.
 
     Raises LeaseHeld as `hold_writer_lease` does, and what in_vain raises.
     """
@@ -87,7 +87,7 @@ def hold_lease_in_folder(
         closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK), "rw")) as of_jvm,
     ):
         until = time.monotonic() + wait
-        # This process's own first: who has it waits for the other alone, so that two who wait do not keep each other from it.
+        # This process's own lock first: whoever has it waits only for the other, so that two waiting processes do not block each other.
         while not (_try_lock_of_this_process(of_driver) and _try_jvm_lock(of_jvm)):
             found = holder.find_living_holder(folder)
             if time.monotonic() >= until or (found is not None and in_vain(found)):
@@ -102,7 +102,7 @@ def hold_lease_in_folder(
 
 @contextmanager
 def _open_driver_lock(folder: Path, jvm: Any) -> Iterator[IO[bytes]]:
-    """The file whose lock is this Python's. Where the JVM is gone, it stays locked until this process ends.
+    """Opens the file whose lock belongs to this Python. If the JVM is gone, it stays locked until this process ends.
 
     All threads learn at once that the JVM is gone, and those that it had called may be about to commit.
     """
@@ -115,7 +115,7 @@ def _open_driver_lock(folder: Path, jvm: Any) -> Iterator[IO[bytes]]:
             file.close()
         except Exception:
             _LOCKED_TO_THE_END.append(file)
-            os.dup(file.fileno())  # Python closes its files before the process is gone; this one nobody closes
+            os.dup(file.fileno())  # Python closes its files before the process ends; nobody closes this one
 
 
 def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
@@ -137,7 +137,7 @@ def _try_jvm_lock(file: Any) -> bool:
 
 
 def _try_lock_of_this_process(file: IO[bytes]) -> bool:
-    """Lock the whole file for as long as it is open, if no other has it; to lock it once more changes nothing."""
+    """Locks the whole file for as long as it is open, if nobody else has it. Locking it again changes nothing."""
     try:
         _lock_whole_file(file)
     except OSError:
@@ -147,9 +147,9 @@ def _try_lock_of_this_process(file: IO[bytes]) -> bool:
 
 @contextmanager
 def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) -> Iterator[None]:
-    """Hold a pipeline's lease: the same locks of the operating system as a job takes. run: what others see that it is held by.
+    """Holds a pipeline's lease with the same operating system locks as a job. run: what others see as its holder.
 
-    Raises LeaseHeld at once where it is held, with the remedy.
+    Raises LeaseHeld at once if it is held, with the remedy.
     """
     folder = Path(records.bookkeeping())
     make_private_folder(folder)
@@ -165,11 +165,11 @@ def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) ->
 
 
 def _lock_whole_file(file: IO[bytes]) -> None:
-    """Lock the whole file for as long as it is open. Raises OSError where another process has it.
+    """Locks the whole file for as long as it is open. Raises OSError if another process has it.
 
-    Where the system has locks of an open file, one of these: a lock of the process would go when the scan reads this very file and closes it.
+    Uses a lock of the open file if the system has them: a lock of the process would go when the scan reads this file and closes it.
     """
-    if sys.platform == "linux":  # elsewhere the lock is described otherwise
+    if sys.platform == "linux":  # other systems describe the lock differently
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("@hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
     else:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -190,7 +190,7 @@ def check_lake_format(records: PipelineRecords) -> None:
 
 
 def write_lake_format(records: PipelineRecords) -> None:
-    """Write the format into a new lake."""
+    """Writes the format into a new lake."""
     place = Path(records.bookkeeping()) / "lake.json"
     if not place.exists():
         write_json_durably(place, {"format": LAKE_FORMAT})
