@@ -190,11 +190,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
+    return report_checks(checks, options.quiet, options.json)
+
+
+def report_checks(checks: Sequence[MachineCheck], quiet: bool, as_json: bool) -> int:
+    """Prints a line for each check, on standard error if it fails. Returns 0, or 2 if one failed. quiet: only what fails."""
     healthy = all(check.ok for check in checks)
     for check in checks:
-        if not (check.ok and options.quiet):
+        if not (check.ok and quiet):
             print(check, file=sys.stdout if check.ok else sys.stderr, flush=True)
-    if options.json:
+    if as_json:
         print(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}))
     return 0 if healthy else 2
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sluice.errors import UsageError, nearest_name_hint
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 
 @dataclass(frozen=True)
@@ -77,17 +78,26 @@ def hadoop_url(url: str) -> str:
     return f"{find_store_kind(url).hadoop}{root[root.index('://') :]}{'/' + key if key else ''}"
 
 
-def open_store(root: str, key: str = "") -> ObjectStore:
-    """The store of a root that `split_store_url` gave. Keys are below `key`. Nothing is asked of the store yet."""
+def open_store(root: str, key: str = "", patience: timedelta | None = None) -> ObjectStore:
+    """Opens the store of a root that `split_store_url` returned. Keys are below `key`. Nothing is asked of the store yet.
+
+    patience: how long an answer may take, with the attempts before it; by default as long as obstore waits.
+    """
     import obstore.store
 
     url = f"{root}/{key}" if key else root
+    retries: RetryConfig | None = None if patience is None else {"max_retries": 2, "retry_timeout": patience}
+    # Options given here replace what the environment says of the client, so that is repeated.
+    http = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+    client: ClientConfig | None = None if patience is None else {"timeout": patience, "allow_http": http}
     if find_store_kind(root) is not _S3:
-        return obstore.store.from_url(url)
+        return obstore.store.from_url(url, retry_config=retries, client_options=client)
     # A profile is a file of the AWS tools, which obstore does not read by itself; variables with keys win over it, as with those tools.
     if os.environ.get("AWS_PROFILE") and not os.environ.get("AWS_ACCESS_KEY_ID"):
-        return obstore.store.from_url(url, credential_provider=_read_profile_credentials())
-    return obstore.store.from_url(url)
+        return obstore.store.from_url(
+            url, credential_provider=_read_profile_credentials(), retry_config=retries, client_options=client
+        )
+    return obstore.store.from_url(url, retry_config=retries, client_options=client)
 
 
 def delta_rs_storage_options(url: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import getpass
 import sys
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +30,7 @@ from orchestration.local import (
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly import needed_secrets
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.doctor import MachineCheck
 from sluice.errors import SluiceError, UsageError
 from sluice.privacy import secrets as files
 from sluice.settings import Settings, list_pipeline_names
@@ -39,14 +41,28 @@ new = typer.Typer(help="Write a new pipeline.", no_args_is_help=True)
 def doctor(
     port: Annotated[bool, typer.Option("--port", help="Also check that Airflow can have its port.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only what fails.")] = False,
+    lake: Annotated[
+        str, typer.Option("--lake", metavar="URL", help="Try this place on an object store instead, such as s3a://bucket/lake.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Say whether this machine can run Sluice. And what to do where it cannot."""
     from sluice import doctor as machine
 
+    if lake:
+        raise typer.Exit(machine.report_checks(_try_store(lake), quiet, as_json))
     given = {"--port": port, "--quiet": quiet, "--json": as_json}
     here = ["--environment", Path(sys.prefix).name]
     raise typer.Exit(machine.main([*here, *(name for name, asked in given.items() if asked)]))
+
+
+def _try_store(url: str) -> list[MachineCheck]:
+    from sluice.stores.opening import is_store_url
+    from sluice.stores.trial import try_store
+
+    if not is_store_url(url):
+        raise UsageError(f"'{url}' is a path of this machine; expected a URL such as s3a://BUCKET/FOLDER.")
+    return [MachineCheck(**asdict(finding)) for finding in try_store(url)]
 
 
 @new.command("pipeline")

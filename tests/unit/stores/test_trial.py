@@ -1,0 +1,77 @@
+"""What `sluice doctor --lake URL` says of a store: of a good one, and of one that does what no store of commits may do."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+
+import obstore
+import pytest
+from tests.s3_proxy import EVERYTHING, Faults, running_faulty_proxy
+from tests.s3_server import CREDENTIALS, S3Server
+
+from sluice.cli import main
+from sluice.errors import UsageError
+from sluice.stores import trial
+from sluice.stores.opening import open_store
+
+
+def failed(findings: list[trial.StoreFinding]) -> set[str]:
+    assert all(finding.remedy for finding in findings if not finding.ok)
+    return {finding.name for finding in findings if not finding.ok}
+
+
+def test_a_store_with_conditional_writes_passes_and_keeps_nothing_of_the_trial(bucket_url: str) -> None:
+    found = trial.try_store(f"{bucket_url.replace('s3://', 's3a://')}/lake")
+    assert [finding.name for finding in found] == list(trial.LOOKS) and failed(found) == set()
+    assert [entry for page in obstore.list(open_store(bucket_url)) for entry in page] == []
+
+
+def test_a_store_that_ignores_conditions_fails_for_commits_and_the_lease(
+    s3_server: S3Server, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running_faulty_proxy(s3_server.address, Faults(ignores_conditions=True, keys=EVERYTHING)) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+        found = trial.try_store(bucket_url)
+    assert failed(found) == {trial.COMMITS, trial.LEASE}
+    assert "[8, 8, 8, 8, 8] winners" in str(found)
+
+
+def test_a_store_that_lists_late_fails(s3_server: S3Server, bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_faulty_proxy(s3_server.address, Faults(late=5, keys=EVERYTHING)) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+        assert failed(trial.try_store(bucket_url)) == {trial.LISTING}
+
+
+def test_a_clock_that_is_wrong_fails(bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "MOST_SKEW", timedelta(seconds=-1))
+    assert failed(trial.try_store(bucket_url)) == {trial.CLOCK}
+
+
+def test_a_store_that_does_not_answer_is_one_finding_after_a_short_while(
+    s3_server: S3Server, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    with running_faulty_proxy(s3_server.address, Faults(partitioned=True)) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.address)
+        found = trial.try_store(bucket_url, timedelta(seconds=3))
+    assert [(finding.name, finding.ok) for finding in found] == [(trial.REACHED, False)]
+    assert time.monotonic() - began < 30
+
+
+def test_the_command_prints_a_line_for_each_look_and_no_credential(bucket_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for url, code in ((f"{bucket_url}/lake", 0), ("s3://no-such-bucket-here/lake", 2)):
+        with pytest.raises(SystemExit) as ended:
+            main(["doctor", "--lake", url, "--json"])
+        printed = capsys.readouterr()
+        assert ended.value.code == code, printed
+        assert json.loads(printed.out.splitlines()[-1])["ok"] is (code == 0)
+        assert not any(secret in printed.out + printed.err for secret in CREDENTIALS.values())
+
+
+@pytest.mark.parametrize("place", ["/data/lake", "s4://bucket/lake"])
+def test_what_is_no_store_is_refused(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["doctor", "--lake", place])
+    assert ended.value.code == UsageError.exit_code and place.partition(":")[0] in capsys.readouterr().err
