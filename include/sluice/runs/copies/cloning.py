@@ -1,6 +1,6 @@
-"""Cloning a pipeline's tables into a development lake: a copy that names nobody, or references to the files as they are.
+"""Clones a pipeline's tables into a development lake: as a copy that names nobody, or as references to the files as they are.
 
-What of a pipeline is cloned, at which version, and why what is not is not.
+It also decides which tables are cloned, at which version, and why the others are not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def clone_tables(
     settings: Settings, graph: Graph, to: str, kind: str = COPY, names: Sequence[str] = (), wait: float = 0.0
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Clone a pipeline's tables, all or those that are named. Returns the run's report, and what the clone says of itself.
+    """Clones a pipeline's tables, all or those that are named. Returns the run's report, and what the clone says about itself.
 
     Raises UsageError for a folder that cannot hold a clone, and for a table that is not cloned.
     """
@@ -58,7 +58,7 @@ def clone_tables(
 
 
 def check_clone_target(records: PipelineRecords, target: Settings) -> None:
-    """Raises UsageError where the target is the lake itself, lies in it or around it, or holds tables of the pipeline."""
+    """Raises UsageError if the target is the lake itself, lies in it or around it, or holds tables of the pipeline."""
     here, there = Path(records.settings.lake).resolve(), Path(target.lake).resolve()
     if here == there or here in there.parents or there in here.parents:
         raise UsageError(
@@ -75,7 +75,7 @@ def check_clone_target(records: PipelineRecords, target: Settings) -> None:
 
 
 def _write_clone_description(settings: Settings, workspace: Workspace, plan: ClonePlan) -> dict[str, Any]:
-    """Say what the clone is, before there is a table in it: what is half made is known for what it is."""
+    """Writes what the clone is before it has a table, so that a half-made clone is known as one."""
     said = {
         "from": settings.lake,
         "restricted": str(settings.restricted),
@@ -130,7 +130,7 @@ def _write_clone_file(file: Path, said: dict[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class TableToClone:
-    """A table to clone. dataset: None of bronze and quarantines. private: its columns with personal data; keys: those that it cannot lack."""
+    """A table to clone. dataset: None for bronze and quarantines. private: its columns with personal data. keys: columns that it cannot lack."""
 
     name: str
     path: str
@@ -142,7 +142,7 @@ class TableToClone:
 
 @dataclass(frozen=True)
 class ClonePlan:
-    """What is cloned, and why what is not is not. joining: personal columns that tables are joined by."""
+    """What is cloned, and why the other tables are not. joining: personal columns that tables are joined by."""
 
     kind: str
     tables: tuple[TableToClone, ...]
@@ -151,7 +151,7 @@ class ClonePlan:
 
 
 def plan_clone(settings: Settings, graph: Graph, kind: str, names: Sequence[str] = ()) -> ClonePlan:
-    """What would be cloned, at the versions of now. Raises UsageError for a named table that is not there, or is not cloned."""
+    """Plans what to clone, at the present versions. Raises UsageError for a named table that does not exist or is not cloned."""
     found, left_out = [], {}
     for one in _list_tables_to_clone(settings, graph):
         why = _explain_uncloned_table(settings, graph, one, kind)
@@ -173,7 +173,7 @@ def plan_clone(settings: Settings, graph: Graph, kind: str, names: Sequence[str]
 
 
 def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone]:
-    """Every table that is there: declared ones and quarantines."""
+    """Lists every existing table: declared ones and quarantines."""
     from sluice.lake.workspace import has_quarantine
 
     places, found = PipelinePlaces(graph.records(settings), graph), []
@@ -192,13 +192,13 @@ def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone
 
 
 def _find_joining_columns(graph: Graph) -> frozenset[str]:
-    """The names of columns that are keys or subjects somewhere: a copy without them could not be joined."""
+    """Returns the names of columns that are keys or subjects somewhere: a copy without them could not be joined."""
     datasets = [one for one in graph.datasets.values() if not one.serves]
     return frozenset(name for one in datasets for name in (*one.keys, one.subject) if name)
 
 
 def _explain_uncloned_table(settings: Settings, graph: Graph, one: TableToClone, kind: str) -> str | None:
-    """Why a table is not cloned. None: it is."""
+    """Returns why a table is not cloned, or None if it is."""
     if one.path.startswith(f"{settings.restricted}/"):
         return "it is restricted"
     if kind == SHALLOW or not one.private:

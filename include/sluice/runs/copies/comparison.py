@@ -1,4 +1,4 @@
-"""Comparing two states of a table by key: which rows only one has, which differ, and in which columns; no personal value is taken out."""
+"""Compares two states of a table by key: which rows only one has, which differ, and in which columns. Shows no personal value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 OF_ARRIVAL = (*PROVENANCE, "_file", "_ingested_at", "quarantined_at")
-"""Columns that say where a row came from and when, and nothing of what it is."""
+"""Columns that say only where a row came from and when."""
 
 HERE, THERE, BOTH = "only here", "only there", "different"
 _SIDE, _ROWS = "_sluice_side", "_sluice_rows"
@@ -26,10 +26,10 @@ _KIND = "_sluice_kind"
 
 @dataclass(frozen=True)
 class Comparison:
-    """What differs. columns: by column, of how many rows; arrival: the same of provenance, of rows that are equal otherwise.
+    """What differs. columns: by column, in how many rows. arrival: the same for provenance, in rows that are otherwise equal.
 
-    repeated: keys that a side has more than once; their rows are counted by number, and not compared. types: of columns that are not
-    compared, the type here and there. examples: kind of difference and the key's values that are not personal.
+    repeated: keys that a side has more than once; their rows are counted and not compared. types: both types of columns that are not compared.
+    examples: the kind of difference, with those values of the key that are not personal.
     """
 
     keys: tuple[str, ...]
@@ -45,14 +45,14 @@ class Comparison:
 
     @property
     def same(self) -> bool:
-        """Whether both have the same rows and the same columns, wherever these came from."""
+        """Whether both have the same rows and columns, wherever the rows came from."""
         return not (any(self.rows.values()) or self.repeated or self.only_here or self.only_there or self.types)
 
 
 def compare_table_states(
     here: DataFrame, there: DataFrame, keys: Sequence[str], private: frozenset[str], examples: int = 5
 ) -> Comparison:
-    """Compare two frames by key. private: columns of which no value is taken out. Raises UsageError where a key is not in both."""
+    """Compares two frames by key. private: columns whose values are not shown. Raises UsageError if a key is not in both."""
     kinds = [{one.name: one.dataType for one in frame.schema} for frame in (here, there)]
     shared = [name for name in here.columns if name in kinds[1]]
     types = {
@@ -89,7 +89,7 @@ def compare_table_states(
 
 
 def _match_rows_by_key(here: DataFrame, there: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """A row a key: how many rows each side has of it, and one of each. Grouping takes NULLs for equal, and needs one shuffle."""
+    """Returns one row per key: how many rows each side has, and one row of each. Grouping makes NULLs equal and needs one shuffle."""
     sides = []
     for side, frame in (("h", here), ("t", there)):
         key = F.struct(*(F.col(f"`{name}`").alias(name) for name in keys)).alias("key")
@@ -111,7 +111,7 @@ def _match_rows_by_key(here: DataFrame, there: DataFrame, keys: Sequence[str], v
 
 
 def _matched_row_columns(content: Sequence[str], values: Sequence[str]) -> list[Column]:
-    """What a key's rows are to each other, how many on each side, and by column whether they differ."""
+    """Returns how a key's rows relate, how many each side has, and by column whether they differ."""
     differs = {name: ~F.col(f"h.`{name}`").eqNullSafe(F.col(f"t.`{name}`")) for name in values}
     any_differs = F.lit(False)
     for name in content:
@@ -131,7 +131,7 @@ def _matched_row_columns(content: Sequence[str], values: Sequence[str]) -> list[
 def _difference_count_columns(content: Sequence[str], arrival: Sequence[str]) -> list[Column]:
     kinds = [F.count_if(F.col(_KIND) == kind).alias(kind) for kind in (HERE, THERE, BOTH, "equal", "repeated")]
     differing = [F.count_if(F.col(f"`c_{name}`")).alias(f"c_{name}") for name in content]
-    # Of a row that differs anyway it says nothing.
+    # If a row differs anyway, its provenance says nothing.
     return [
         *kinds,
         *differing,
@@ -147,7 +147,7 @@ def _collect_example_rows(judged: DataFrame, keys: Sequence[str], number: int) -
 
 
 def _comparable_column(name: str, kind: DataType) -> Column:
-    """Maps cannot be compared: as text, their entries in order where the map is the column itself."""
+    """Returns a column that can be compared. A map becomes a text, with its entries in order if the map is the column itself."""
     column = F.col(f"`{name}`")
     if isinstance(kind, MapType):
         return F.to_json(F.array_sort(F.transform(F.map_entries(column), lambda one: F.to_json(F.struct(one.alias("entry"))))))

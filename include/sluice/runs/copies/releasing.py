@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait: float = 0.0) -> Release:
-    """Release these tables as they are now, under the pipeline's lease. Raises UsageError for one that cannot be released.
+    """Releases these tables as they are now, under the pipeline's lease. Raises UsageError for one that cannot be released.
 
-    Raises SluiceError where requests to erase people wait: they would be in the copy.
+    Raises SluiceError if erasure requests wait: those people would be in the copy.
     """
     chosen = [_find_releasable_table(settings, graph, name) for name in dict.fromkeys(names)]
     if requests.list_waiting_requests(graph.records(settings)):
@@ -69,7 +69,7 @@ def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]],
             report = FlowReport(flow=dataset.name, layer=RELEASE)
             workspace.note(f"release_{into.number}")
             whose = subjects.find_table_subjects(workspace.graph, dataset, log.read_column_names(workspace.path(dataset.name)))
-            # Before there is a row of it: an erasure must know of a table that was half written.
+            # Written before any row: an erasure must know of a half-written table.
             into.tables[dataset.name] = {"pseudonyms": {}, "erased": [], "rows": 0, "of_people": True}
             releases.write_release_manifest(into)
             told = released.release_table(workspace, dataset, into)

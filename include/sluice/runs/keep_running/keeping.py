@@ -1,8 +1,8 @@
-"""Keeping a pipeline running: one process with one warm session, which holds the lease and looks again and again.
+"""Keeps a pipeline running: one process with one warm session, which holds the lease and looks again and again.
 
-Each look is what a triggered run does, with the same flows and the same checkpoints; so one may follow the other at any time. It is no
-endless query a flow: new columns, tables that were made anew and the order of the layers are seen at each look. What has nothing new
-costs no Spark job and no row in the run ledger.
+Each look does what a triggered run does, with the same flows and checkpoints, so one may follow the other at any time. It is not an endless
+query for each flow: each look sees new columns, tables that were made anew, and the order of the layers. A flow with nothing new costs no
+Spark job and no row in the run ledger.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from sluice.runs.status import timeliness
 from sluice.settings import Settings
 
 UPKEEP = 3600.0
-"""Seconds from one upkeep to the next: every flow looks, whatever is new; what is too old or came again of erased people goes; tables are
-optimised, vacuumed, and one is verified."""
+"""Seconds from one upkeep to the next. Then every flow looks, whatever is new; data that is too old, or that came again of erased people, is
+removed; tables are optimised and vacuumed; and one is verified."""
 
 FAILURES = 5
 """How often in a row a flow may fail before the process ends."""
@@ -39,9 +39,9 @@ _LOOK_FOR_STOP = 0.2
 
 @dataclass(frozen=True)
 class LookReport:
-    """A look that did something. reports: of the stages; errors: why flows failed; again: seconds until the first of them is tried again.
+    """A look that did something. reports: those of the stages. errors: why flows failed. again: seconds until the first of them is tried again.
 
-    differing: tables that a verification found to be otherwise than their recompute. Nothing of them is tried again, and nobody waits for them.
+    differing: tables that a verification found to differ from their recompute. They are not tried again, and nobody waits for them.
     """
 
     number: int
@@ -55,7 +55,7 @@ class LookReport:
 
 @dataclass
 class _FailingFlow:
-    """What failed, a flow or another part of a stage: in which, how often in a row, why, and when (monotonic) it is tried again."""
+    """A flow, or another part of a stage, that failed: in which stage, how often in a row, why, and when (monotonic) it is tried again."""
 
     stage: str
     times: int
@@ -72,10 +72,10 @@ def run_until_stopped(
     begun: Callable[[], None] = lambda: None,
     upkeep: float = UPKEEP,
 ) -> int:
-    """Keep a pipeline running until somebody asks it to stop. Returns how many looks did something.
+    """Keeps a pipeline running until somebody asks it to stop. Returns how many looks did something.
 
-    asked: the run, its stage being the only one wanted, or "" for all. every: seconds. heard: is given each look that did something.
-    begun: is called once the lease is held. Raises SluiceError where a flow failed too often in a row.
+    asked: the run; its stage is the only one wanted, or "" for all. every: seconds. heard: is called with each look that did something. begun: is
+    called once the lease is held. Raises SluiceError if a flow failed too often in a row.
     """
     for stage in [asked.stage] if asked.stage else list_stage_names(graph.pipeline):
         clones.check_stage_in_clone(settings, graph, stage)
@@ -99,7 +99,7 @@ def run_until_stopped(
 
 
 class PipelineKeeper:
-    """Looks at a pipeline again and again, under the lease, in one session. Arguments as of `run_until_stopped`."""
+    """Looks at a pipeline again and again, under the lease, in one session. Arguments are those of `run_until_stopped`."""
 
     def __init__(self, workspace: Workspace, asked: job.JobRequest, every: float, upkeep: float) -> None:
         self._workspace, self._asked, self._every, self._upkeep = workspace, asked, every, upkeep
@@ -118,16 +118,16 @@ class PipelineKeeper:
         return self._workspace.places.stop_request(self._workspace.run).exists()
 
     def wait(self, until: float) -> None:
-        """Until that time (monotonic), or until somebody asks to stop."""
+        """Waits until that time (monotonic), or until somebody asks to stop."""
         while (left := until - time.monotonic()) > 0 and not self.is_to_stop():
             time.sleep(min(left, _LOOK_FOR_STOP))
 
     def look(self) -> LookReport | None:
-        """Take what is new. None where nothing was, or nothing of it concerned any table."""
+        """Takes what is new. Returns None if nothing was new, or if it concerned no table."""
         started = time.monotonic()
         self._number += 1
         self._reports, self._errors, self._differing = [], {}, {}
-        with suppress(StopRequested):  # what was done before counts, and the caller sees the request
+        with suppress(StopRequested):  # what was done before counts, and the caller sees the request itself
             self._take_what_is_new()
         if not self._reports and not self._errors:
             return None
@@ -137,7 +137,7 @@ class PipelineKeeper:
         return LookReport(self._number, time.monotonic() - started, self._reports, self._errors, most, again, self._differing)
 
     def give_up(self) -> None:
-        """Raises SluiceError where a flow failed too often in a row."""
+        """Raises SluiceError if a flow failed too often in a row."""
         for name, one in self._failing.items():
             if one.times >= FAILURES:
                 raise SluiceError(
@@ -172,7 +172,7 @@ class PipelineKeeper:
         return due or (layer == self._first and self._news.arrived(sources))
 
     def _waits(self, item: Source | Dataset[Any]) -> bool:
-        # What must be met before anything comes after it is met, or nothing does.
+        # A stage that must succeed before the next ones has succeeded, or they do not run.
         failing = [name for name in self._workspace.graph.datasets if name in self._failing]
         blocked = any(item.name in self._workspace.graph.below(name) for name in failing)
         return not blocked and self._may(item.name) and self._news.waits(item)
@@ -182,7 +182,7 @@ class PipelineKeeper:
         return name not in self._failing or time.monotonic() >= self._failing[name].until
 
     def _stage(self, stage: str, due: Callable[[Source | Dataset[Any]], bool] = lambda item: True) -> None:
-        """Run a stage, and note what it did. Raises StopRequested."""
+        """Runs a stage, and notes what it did. Raises StopRequested."""
         if self.is_to_stop():
             raise StopRequested("stopped on request, between two stages")
         errors: dict[str, BaseException] = {}
@@ -214,13 +214,13 @@ class PipelineKeeper:
         self._note(stage, found, errors)
 
     def _note(self, stage: str, reports: Sequence[FlowReport], errors: Mapping[str, BaseException]) -> None:
-        """Remember which flows have taken what they were asked about, and which are to be tried again. Raises StopRequested."""
-        # Other stages report of tables, too, whose flows they do not run.
+        """Remembers which flows have taken what they were asked about, and which must be tried again. Raises StopRequested."""
+        # Other stages also report on tables whose flows they do not run.
         for report in reports if stage in self._layers else ():
             if report.flow not in errors:
                 self._news.took(report.flow)
                 self._failing.pop(report.flow, None)
-        # What is no flow is done anew whenever its stage is.
+        # A part that is not a flow is done again whenever its stage is.
         flows = {item.name for item in self._workspace.graph} if stage in self._layers else set()
         for name in [
             name for name, one in self._failing.items() if one.stage == stage and name not in errors and name not in flows
@@ -231,7 +231,7 @@ class PipelineKeeper:
         for name, error in errors.items():
             if isinstance(error, verifying.TablesDiffer):
                 self._differing[name] = job.describe_error_without_values(error)
-            elif self._may(name):  # a source that cannot be looked at is told of by every discovery
+            elif self._may(name):  # every discovery reports a source that cannot be looked at
                 times = self._failing[name].times + 1 if name in self._failing else 1
                 pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
                 self._failing[name] = _FailingFlow(

@@ -1,7 +1,7 @@
-"""What is new for each flow since it last looked, told by the tables' logs and the landing folders, without Spark.
+"""Finds what is new for each flow since it last looked, by the tables' logs and the landing folders, without Spark.
 
-A process that is kept running asks this all the time. So of a table whose log's folder has not changed nothing is read, and of the
-delivery ledger only what was appended since.
+A process that is kept running asks this all the time. So nothing is read of a table whose log folder has not changed, and only new rows of
+the delivery ledger.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from sluice.lake.workspace import Workspace
 Item = Source | Dataset[Any]
 Marks = tuple[str | None, ...]
 _TICK = 0.1
-"""Seconds: a folder that changed so lately may change again without another time."""
+"""A folder that changed fewer than this many seconds ago may change again without getting another time."""
 
 
 class FlowNews:
-    """What the flows of a pipeline have looked at. It is asked by the one process that holds the lease."""
+    """What the flows of a pipeline have looked at. Only the process that holds the lease asks it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -43,7 +43,7 @@ class FlowNews:
         self._requests: tuple[int, int] | None = None
 
     def waits(self, item: Item) -> bool:
-        """Whether a flow's inputs have anything that it has not taken; of one that never took anything, True."""
+        """Whether a flow's inputs have anything that it has not taken. True for a flow that never took anything."""
         now, before = self._standing(item), self._taken.get(item.name)
         self._looked[item.name] = now
         if before is not None and now != before and item.folded_source and not self._concerned(item, before, now):
@@ -55,7 +55,7 @@ class FlowNews:
         return self._is_to_close(item)
 
     def took(self, name: str) -> None:
-        """A flow has taken what it was last asked about."""
+        """Notes that a flow has taken what it was last asked about."""
         if name in self._looked:
             self._taken[name] = self._looked[name]
         if name in self._closing:
@@ -63,16 +63,16 @@ class FlowNews:
             del self._quiet_since[name]
 
     def up_to_date(self) -> list[Item]:
-        """The flows for which nothing waits."""
+        """Returns the flows for which nothing waits."""
         return [item for item in self._workspace.graph if self._standing(item) == self._taken.get(item.name)]
 
     def leave_out(self, items: list[Item]) -> None:
-        """What was committed just now has no row that is new to these flows."""
+        """Notes that the latest commits have no row that is new to these flows."""
         for item in items:
             self._taken[item.name] = self._standing(item)
 
     def forget(self) -> None:
-        """Let every flow look again."""
+        """Makes every flow look again."""
         self._taken.clear()
 
     def arrived(self, sources: list[Source]) -> bool:
@@ -81,10 +81,10 @@ class FlowNews:
         try:
             return any(arrivals.find_source_changes(source, self._workspace.landing, known, None).is_new for source in sources)
         except SluiceError:
-            return True  # the discovery will say it
+            return True  # the discovery will report it
 
     def deletions_wait(self) -> bool:
-        """Whether there is a request of erasure that was not carried out, or there may be one among what was delivered."""
+        """Whether an erasure request waits, or may be among what was delivered."""
         if asking.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
             return True
         folder = Path(self._workspace.records.bookkeeping("erasure_requests"))
@@ -98,11 +98,11 @@ class FlowNews:
 
     def _standing(self, item: Item) -> Marks:
         streamed = self._workspace.streamed_tables(item)
-        # What a stream with state wrote itself is no news to it.
+        # What a stream with state wrote itself is not new to it.
         return tuple(self._mark(path) for name, path in streamed.items() if name != HEARTBEATS)
 
     def _concerned(self, item: Item, before: Marks, now: Marks) -> bool:
-        """Whether what was appended to the ledger since is of the sources that the flow takes."""
+        """Whether rows that were appended to the ledger since belong to the sources that the flow takes."""
         graph, workspace = self._workspace.graph, self._workspace
         (path,) = workspace.streamed_tables(item).values()
         names = {item.name} if item.name in graph.sources else {one.name for one in graph.feeding(item.reads[0])}
@@ -116,7 +116,7 @@ class FlowNews:
             return True
 
     def _is_to_close(self, item: Item) -> bool:
-        """Whether a stream has been quiet for as long as it takes to close its windows; once, that is until it has looked."""
+        """Whether a stream has been quiet long enough to close its windows. Said once, until the stream has looked."""
         if item.closes_when_idle is None or item.name not in self._quiet_since:
             return False
         if time.monotonic() - self._quiet_since[item.name] < parse_duration(item.closes_when_idle).total_seconds():
@@ -139,7 +139,7 @@ class FlowNews:
 
 
 def _read_folder_state(folder: Path) -> tuple[int, int] | None:
-    """What changes with the names in a folder; None where it is not there."""
+    """Returns what changes when names in a folder change, or None if the folder does not exist."""
     try:
         found = folder.stat()
     except FileNotFoundError:

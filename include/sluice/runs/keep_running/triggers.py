@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sluice.errors import UsageError, nearest_name_hint
 
 EVERY = 10.0
-"""Seconds between the looks of a process that is kept running, unless it is told otherwise."""
+"""The default of seconds between the looks of a process that is kept running."""
 
 NAMES = ("available-now", "once", "processing-time")
 _NEVER = ("continuous", "real-time")
@@ -30,14 +30,14 @@ _LEAST = 1.0
 
 @dataclass(frozen=True)
 class Trigger:
-    """every: seconds from one look to the next; None: one look, and the run ends. note: what is to be said of it."""
+    """every: seconds from one look to the next; None: one look, and the run ends. note: what to say about it."""
 
     every: float | None = None
     note: str = ""
 
 
 def parse_trigger(text: str | None = None, keep_running: bool = False) -> Trigger:
-    """The trigger that was asked for, in these words or in Spark's own. Raises UsageError for one that there is not, with the nearest name."""
+    """Returns the trigger that was asked for, in Sluice's words or Spark's. Raises UsageError, with the nearest name, for any other."""
     if text is None:
         return Trigger(EVERY if keep_running else None)
     name, _, value = (part.strip() for part in text.partition("="))

@@ -1,4 +1,4 @@
-"""What a run would do, before anything moves: told by the landing folders, the ledgers, the checkpoints and the declarations, without a JVM."""
+"""Says what a run would do, before anything moves, by the landing folders, the ledgers, the checkpoints and the declarations. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sluice.settings import Settings
 
 @dataclass(frozen=True)
 class Staleness:
-    """The dates of which a silver table has rows by earlier code: now, and after the run."""
+    """The dates for which a silver table has rows made by earlier code: now, and after the run."""
 
     table: str
     now: list[Interval]
@@ -43,7 +43,7 @@ class Staleness:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The steps of a run, inputs before readers; what is stale; and what else is to be known."""
+    """The steps of a run, inputs before readers; what is stale; and notes."""
 
     mode: str
     interval: Interval | None
@@ -51,20 +51,20 @@ class RunPlan:
     stale: list[Staleness]
     notes: list[str]
     layouts: Mapping[str, LayoutDecision]
-    """By table that is there, whether its files would be written anew as they are now, before the run adds to them."""
+    """By existing table, whether its files would be rewritten as they are now, before the run adds to them."""
     vacuums: Mapping[str, VacuumDecision]
-    """By table that is there, whether files would be removed that nothing needs."""
+    """By existing table, whether files that nothing needs would be removed."""
 
     @property
     def recomputed(self) -> list[PlannedStep]:
-        """The tables of which every row would be made again."""
+        """The tables whose rows would all be made again."""
         return [step for step in self.steps if step.does in (READ_AGAIN, FOLD_ANEW, RECOMPUTE, START_OVER)]
 
 
 def plan_run(
     settings: Settings, graph: Graph, mode: str = "increment", interval: Interval | None = None, tables: Sequence[str] = ()
 ) -> RunPlan:
-    """What a run in this mode would do now. Raises UsageError for what the run itself would refuse."""
+    """Plans what a run in this mode would do now. Raises UsageError for what the run itself would refuse."""
     modes.check_run_mode(graph, graph.pipeline.layer_names[0], mode, tables, interval)
     books = PipelineBooks(settings, graph)
     chosen = modes.find_concerned_tables(graph, mode, tables)
@@ -86,7 +86,7 @@ def plan_run(
 
 
 def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
-    """By table that is there, whether its files are worth writing anew. Not of one whose log is damaged: whoever reads it says so."""
+    """Decides, by existing table, whether its files are worth rewriting. Leaves out tables with a damaged log, which their readers report."""
     found = {}
     for declared in books.graph:
         path = books.path(declared.name)
@@ -97,7 +97,7 @@ def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
 
 
 def _list_partition_changes(books: PipelineBooks) -> Iterator[str]:
-    """The tables that are partitioned otherwise than they are declared: every file would be another, which is done only when asked for."""
+    """Lists tables whose partitions differ from their declaration: every file would change, which is done only on request."""
     for name, declared in books.graph.datasets.items():
         path = books.path(name)
         if not log.is_delta_table(path):
@@ -112,13 +112,13 @@ def _list_partition_changes(books: PipelineBooks) -> Iterator[str]:
 
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:
-    """The tables that were restored, and not made anew since."""
+    """Returns the tables that were restored and not made anew since."""
     names = books.graph.datasets
     return {name: mark for name in names if (mark := versions.read_restoration_mark(books.path(name))) is not None}
 
 
 def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMark) -> str:
-    """To which version a table was restored, what is not in it, and what brings it."""
+    """Says to which version a table was restored, what it lacks, and what brings that."""
     at = f" at {mark.at:%Y-%m-%d %H:%M:%S}" if mark.at else ""
     days = ", or a backfill for some days" if name in books.graph.tables else ""
     return (

@@ -1,4 +1,4 @@
-"""What an increment, a refresh or a replay of an interval would do to one table."""
+"""Plans what an increment, a refresh or a replay of an interval would do to one table."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ NOTHING, FAIL = "nothing", "fail"
 INGEST, READ_AGAIN = "ingest", "read again"
 FOLD, FOLD_AGAIN, FOLD_ANEW = "fold", "fold again", "fold anew"
 FOLLOW, RECOMPUTE, START_OVER, FAIL = "follow", "recompute in full", "start over", "fail"
-"""What a run would do to a table. fold again: the keys of an interval; follow: recompute what changes of the inputs touch, or, of a
-stream, take what was added; start over: a stream, with its state; fail: a view that is only to follow changes, and cannot."""
+"""What a run would do to a table. fold again: the keys of an interval. follow: recompute what changes of the inputs touch, or for a stream take
+what was added. start over: a stream, with fresh state. fail: a strict view that cannot follow a change."""
 
 
 @dataclass(frozen=True)
 class PlannedStep:
     """What a run would do to one table, and why. deliveries, bytes, rows, versions: what it would read, as far as that is known now.
 
-    files: of bronze, the deliveries that it would take: file, state and, where it has one, number.
+    files: for bronze, the deliveries that it would take: file, state and, if there is one, number.
     """
 
     table: str
@@ -47,12 +47,12 @@ class PlannedStep:
 
     @property
     def moves(self) -> bool:
-        """Whether the table, or what is recorded of it, may change."""
+        """Whether the table or its records may change."""
         return self.does not in (NOTHING, FAIL)
 
 
 def plan_flow_step(books: PipelineBooks, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool) -> PlannedStep:
-    """The step of a flow. before: those of its inputs, at least. refreshed: it is to be made anew."""
+    """Plans the step of a flow. before: at least the steps of its inputs. refreshed: whether it must be made anew."""
     declared = books.graph[flow.table]
     plan: Callable[[PipelineBooks, Any, FlowLag, Sequence[PlannedStep], bool], PlannedStep]
     plan = load_kind_function(declared.kind, "plan")
@@ -60,7 +60,7 @@ def plan_flow_step(books: PipelineBooks, flow: FlowLag, before: Sequence[Planned
 
 
 def list_moving_inputs(books: PipelineBooks, dataset: Dataset[Any], before: Sequence[PlannedStep]) -> list[PlannedStep]:
-    """The steps before that may change an input."""
+    """Lists the earlier steps that may change an input."""
     return [step for step in before if books.graph.table_of(step.table) in dataset.reads and step.moves]
 
 
@@ -71,7 +71,7 @@ def _name_changed_inputs(books: PipelineBooks, dataset: Dataset[Any], before: Se
 def plan_bronze_step(
     books: PipelineBooks, source: Source, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
 ) -> PlannedStep:
-    """What a run would take of a source."""
+    """Plans what a run would take of a source."""
     if refreshed:
         return _plan_bronze_refresh(books, source, flow)
     if flow.stuck:
@@ -97,7 +97,7 @@ def _list_waiting_files(books: PipelineBooks, source: Source) -> list[dict[str, 
 
 
 def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) -> PlannedStep:
-    """Every delivery whose file is as it was, then what waits."""
+    """Plans a refresh of bronze: every delivery whose file is unchanged, then what waits."""
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     known = books.of_source(source.name, "ingested", "superseded", QUARANTINED, MISSED)
@@ -109,7 +109,7 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
 def plan_silver_step(
     books: PipelineBooks, table: Table[Any], flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
 ) -> PlannedStep:
-    """What a run would fold."""
+    """Plans what a run would fold."""
     if refreshed:
         flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh")
     coming = list_moving_inputs(books, table, before)
@@ -118,7 +118,7 @@ def plan_silver_step(
     if not coming and not log.is_delta_table(books.path(table.reads[0])):
         return PlannedStep(flow.table, flow.layer, NOTHING, "its source has no record yet")
     if any(step.does == READ_AGAIN for step in coming):
-        flow = replace(flow, deliveries=0, bytes=0)  # they are among those that are read again
+        flow = replace(flow, deliveries=0, bytes=0)  # they are among the deliveries that are read again
     return PlannedStep(
         flow.table,
         flow.layer,
@@ -133,9 +133,9 @@ def plan_silver_step(
 def plan_stream_step(
     books: PipelineBooks, stream: Windowed[Any], flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
 ) -> PlannedStep:
-    """What a run would do to a stream with state. One that cannot go on fails, whatever comes."""
+    """Plans what a run would do to a stream with state. One that cannot resume fails, whatever comes."""
     if refreshed:
-        # What keeps it from going on, a refresh brings to an end; what it waits for to begin, not.
+        # A refresh removes what keeps it from resuming, but not what it waits for to begin.
         stuck = None if flow.anew is None else flow.stuck
         flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh", stuck=stuck)
     coming = _name_changed_inputs(books, stream, before)
@@ -153,7 +153,7 @@ def plan_stream_step(
 def plan_view_step(
     books: PipelineBooks, view: MaterializedView[Any], flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool
 ) -> PlannedStep:
-    """How far a run would recompute a view."""
+    """Plans how much of a view a run would recompute."""
     if refreshed:
         flow = replace(lag.measure_lag_from_start(books, flow), anew="refresh")
     coming = _name_changed_inputs(books, view, before)
@@ -176,7 +176,7 @@ def plan_view_step(
 def plan_bronze_replay(
     books: PipelineBooks, source: Source, flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]
 ) -> PlannedStep:
-    """What a replay would take of a source, or why it cannot."""
+    """Plans what a replay would take of a source, or says why it cannot."""
     try:
         return _plan_lacking_deliveries(books, source, flow, interval)
     except SluiceError as error:
@@ -184,7 +184,7 @@ def plan_bronze_replay(
 
 
 def _plan_lacking_deliveries(books: PipelineBooks, source: Source, flow: FlowLag, interval: Interval) -> PlannedStep:
-    """Files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
+    """Plans files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
     fresh = discovery.preview_discovery(source, books.records.landing, books.known, interval).came
     lacking = [row for row in books.of_interval(source, interval) if row["state"] in ("waiting", MISSED, QUARANTINED)]
     readable = books.select_unchanged(source, lacking)
@@ -203,7 +203,7 @@ def _plan_lacking_deliveries(books: PipelineBooks, source: Source, flow: FlowLag
 def plan_silver_replay(
     books: PipelineBooks, table: Table[Any], flow: FlowLag, interval: Interval, before: Sequence[PlannedStep]
 ) -> PlannedStep:
-    """The keys that the interval's rows touch, before or after."""
+    """Plans to fold the keys that the interval's rows had or will have."""
     source = books.graph.sources[table.reads[0]]
     feeding = {one.name: one for one in books.graph.feeding(source.name)}
     mine = [row for one in feeding.values() for row in books.of_interval(one, interval) if row["rows"]]

@@ -1,1 +1,1 @@
-"""Putting right as a run of its own: quarantine judged again, a table restored."""
+"""Repairs as runs of their own: quarantine judged again, a table restored, a damaged log mended."""

@@ -1,9 +1,9 @@
-"""Tables whose log is damaged: which flows must start anew, what is lost, and the damaged files set aside. Without a JVM.
+"""Repairs tables with a damaged log: finds which flows must start anew and what is lost, and sets the damaged files aside. Needs no JVM.
 
-A commit that was lost is replaced by one that changes nothing, so that versions go on as they were counted. Whoever wrote the table makes
-it up: silver, views and quarantines from what they read, bronze from the landing folder. Whoever reads it starts anew.
+A lost commit is replaced by one that changes nothing, so that versions continue as they were counted. The flow that wrote the table makes up
+for it: silver, views and quarantines from what they read, bronze from the landing folder. Flows that read the table start anew.
 
-What a lost commit held, by what else is written down: deliveries to be read again, requests whose people are on no list any more.
+Other records tell what a lost commit held: deliveries to be read again, and requests whose people are on no list any more.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from sluice.runs.ledger import REPAIR
 from sluice.settings import Settings, name_quarantine
 
 SET_ASIDE = "set_aside"
-"""The folder among a pipeline's records that keeps the files which were damaged."""
+"""The folder among a pipeline's records that keeps damaged files."""
 
 
 @dataclass(frozen=True)
 class LogRepair:
-    """A table with a damaged log. anew: the declared tables whose flows start anew; streams: those of them that have state.
+    """A table with a damaged log. anew: the declared tables whose flows start anew. streams: those of them that have state.
 
-    since: when the last commit was made that is whole (UTC); what came later was lost. lost: by source, the deliveries to be read again.
-    refused: why it cannot be put right here, and what to do.
+    since: when the last whole commit was made (UTC); what came later is lost. lost: by source, the deliveries to be read again. refused: why it
+    cannot be repaired here, and what to do.
     """
 
     table: str
@@ -56,7 +56,7 @@ class LogRepair:
 
 
 def find_log_repairs(settings: Settings, graph: Graph, only: str | None = None) -> list[LogRepair]:
-    """The tables of a pipeline with a damaged log; of one, if it is named. Raises UsageError where it is no table."""
+    """Returns the tables of a pipeline with a damaged log, or only the named one. Raises UsageError if it is not a table."""
     around = locate_stage_tables(settings, graph)
     if only is not None and only not in around:
         raise UsageError(f"There is no table '{only}' in '{graph.pipeline.name}'.{nearest_name_hint(only, around)}")
@@ -66,11 +66,11 @@ def find_log_repairs(settings: Settings, graph: Graph, only: str | None = None) 
 
 
 def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> None:
-    """Let the flows start anew, and set the damaged files aside. To be called under the lease. Raises SluiceError for one that is refused."""
+    """Makes the flows start anew, and sets the damaged files aside. Call it under the lease. Raises SluiceError if the repair is refused."""
     records = graph.records(settings)
     if repair.refused:
         raise SluiceError(repair.refused)
-    # What is not done when this is killed is done by the next repair: the table is damaged until the last step.
+    # The table counts as damaged until the last step, so the next repair finishes what a killed one left undone.
     for name in repair.anew:
         flow = graph.flow_name(graph[name])
         checkpoints.reset_checkpoint(records.checkpoints(flow), flow, f"a commit of '{repair.table}' was lost")
@@ -103,7 +103,7 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
 
 
 def _find_affected_flows(graph: Graph, name: str) -> tuple[str, ...]:
-    """The declared whose flows write a table, its quarantine or its late rows, or read it."""
+    """Returns the declarations whose flows write a table, its quarantine or its late rows, or read it."""
     found = [
         item.name for item in graph if name in _list_written_tables(graph, item) or name in _list_streamed_tables(graph, item)
     ]
@@ -146,7 +146,7 @@ def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: s
 
 
 def _read_commit_time(path: str, version: int) -> datetime | None:
-    """When a commit that is whole was made (UTC); None where it does not say."""
+    """Returns when a whole commit was made (UTC), or None if it does not say."""
     try:
         lines = (Path(path) / LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -157,9 +157,9 @@ def _read_commit_time(path: str, version: int) -> datetime | None:
 
 
 def _set_damage_aside(log: Path, damage: LogDamage, aside: Path) -> None:
-    """Keep a damaged file elsewhere; in the place of a commit there is one that changes nothing.
+    """Moves a damaged file elsewhere, and puts a commit that changes nothing in the place of a damaged commit.
 
-    Delta's own checksums of this version and later ones go: they count what the commit held, or were made without it.
+    Delta's own checksums of this version and later ones are removed: they count what the commit held, or were made without it.
     """
     file = log / damage.file
     if file.exists():
@@ -190,13 +190,13 @@ def _build_empty_commit() -> str:
 RUN = "repair"
 
 
-"""What stands in the ledgers in the place of a run."""
+"""What stands in the ledgers instead of a run's id."""
 
 
 def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str, version: int) -> dict[str, tuple[int, ...]]:
-    """By source, the deliveries that have rows by their outcome and none in bronze, or in its quarantine, as it was at a version.
+    """Returns, by source, the deliveries that have rows by their outcome, but none in bronze or its quarantine as of a version.
 
-    A delivery is written in one commit. One that a later commit holds is found, too: it is read again, and nothing of it is written twice.
+    A delivery is written in one commit. A delivery of a later commit is found, too: it is read again, and nothing is written twice.
     """
     found = {}
     for source in graph.sources.values():
@@ -211,14 +211,14 @@ def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str
 
 
 def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
-    """By delivery of a source, the last outcome, of those that were read."""
+    """Returns the last outcome of each delivery of a source that was read."""
     rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).bookkeeping("outcomes"))
     found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
     return {number: row for number, row in found.items() if row["state"] in (ledger.INGESTED, ledger.QUARANTINED)}
 
 
 def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
-    """Write down that deliveries are to be read again, as if they had no outcome."""
+    """Records that deliveries must be read again, as if they had no outcome."""
     outcomes = graph.records(settings).bookkeeping("outcomes")
     known = find_last_read_outcomes(settings, graph, graph.sources[name])
     reason = "its rows were in a commit that was lost; it is read again"
@@ -234,13 +234,13 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
 
 
 def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
-    """The requests that were carried out and are not on the list of erased people as it was at a version."""
+    """Returns the requests that were carried out but are not on the list of erased people as of a version."""
     found = TableSnapshot(DeltaTable(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
     done = [one.request for one in requests.list_erasure_requests(graph.records(settings)) if one.state != requests.RECEIVED]
     return sorted(set(done) - set(found))
 
 
 def _read_deliveries_at_version(path: str, version: int) -> set[int]:
-    """The deliveries of which a table had rows at a version."""
+    """Returns the deliveries that a table had rows of at a version."""
     found = TableSnapshot(DeltaTable(path, version=version)).query_rows("SELECT DISTINCT _delivery FROM t")
     return set(found["_delivery"].to_pylist())

@@ -1,6 +1,6 @@
-"""A pipeline's ledgers and the places of its tables, read once for everything that is told of them.
+"""A pipeline's ledgers and the places of its tables, read once for everything that is reported about them. Needs no JVM.
 
-Fields of a source's records that could be columns and are not: what the ledger names, without what is kept by now. Read without a JVM.
+It also finds fields of records that could be columns and are not: those that the ledger names, without those that are columns by now.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sluice.settings import Settings
 
 @dataclass(frozen=True)
 class PipelineBooks:
-    """What is written down about a pipeline. Read when first asked for, and then kept."""
+    """What is recorded about a pipeline. Each part is read when it is first needed, and then kept."""
 
     settings: Settings
     graph: Graph
@@ -64,20 +64,20 @@ class PipelineBooks:
         return locate_streamed_tables(PipelinePlaces(self.records, self.graph), declared)
 
     def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
-        """A table's flow as its checkpoint and its commits call it, and the folder of its checkpoints."""
+        """Returns the name of a table's flow in checkpoints and commits, and the folder of its checkpoints."""
         name = self.graph.flow_name(declared)
         return name, self.records.checkpoints(name)
 
     def of_source(self, name: str, *states: str) -> list[Row]:
-        """A source's deliveries in these states."""
+        """Returns a source's deliveries in these states."""
         return [row for row in self.deliveries if row["source"] == name and row["state"] in states]
 
     def feeding(self, name: str, *states: str) -> list[Row]:
-        """The deliveries in these states of all sources that feed a bronze table."""
+        """Returns the deliveries in these states of all sources that feed a bronze table."""
         return [row for source in self.graph.feeding(name) for row in self.of_source(source.name, *states)]
 
     def of_interval(self, source: Source, interval: Interval) -> list[Row]:
-        """A source's deliveries of an interval: by the date in the file's path where the source declares one, else by delivery time."""
+        """Returns a source's deliveries of an interval: by the date in the file's path if the source declares one, otherwise by delivery time."""
         ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == file_events.DELIVERED]
         return [
             row
@@ -86,19 +86,19 @@ class PipelineBooks:
         ]
 
     def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:
-        """Of a source's deliveries those that can be read as they were discovered. Raises Unreachable."""
+        """Returns those of a source's deliveries that can be read as they were discovered. Raises UnreachableBroker."""
         find: Callable[[Source, Path, list[Row]], set[int]] = load_kind_function(source.kind, "find_unchanged")
         unchanged = find(source, self.records.landing, rows)
         return [row for row in rows if row["delivery"] in unchanged]
 
     def warnings(self, source: Source) -> list[str]:
-        """What is to be seen to before records of a source are lost. Raises Unreachable."""
+        """Returns warnings about records of a source that will soon be lost. Raises UnreachableBroker."""
         find: Callable[[Source, str, str], list[str]] = load_kind_function(source.kind, "find_warnings")
         return find(source, self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
 
 
 def find_rescued_fields(books: PipelineBooks) -> Iterator[dict[str, Any]]:
-    """Of each source that has some: its name, the fields with their types, and what of the declaration keeps them."""
+    """Returns, for each source that has some, its name, the rescued fields with their types, and what in the declaration keeps them out."""
     for source in books.graph.sources.values():
         path = books.path(source.name)
         kept = {

@@ -1,7 +1,7 @@
-"""Where the time of a run went, and what would help: worked out from the run ledger alone, without a JVM and without a cell's value.
+"""Says where the time of a run went and what would help, by the run ledger alone, without a JVM and without a cell's value.
 
-A thing that may be wrong with a run is a rule in `FINDING_RULES`: it looks at the run's rows and says what it found, with its number, and
-which declaration or setting helps. A new one is a function in that list, and its test.
+Each thing that may be wrong with a run is a rule in `FINDING_RULES`: it looks at the run's rows and says what it found, with its number, and
+which declaration or setting helps. A new rule is a function in that list, and its test.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sluice.step_times import FLOW_STEPS, PLANNING, STARTING, STREAMING, TABLES,
 from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
 
 OTHER = "other"
-"""What no step accounts for."""
+"""The time that no step accounts for."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found of a table or stage, with its numbers, and what helps."""
+    """What was found about a table or stage, with its numbers, and what helps."""
 
     rule: str
     subject: str
@@ -41,7 +41,7 @@ class RunTimes:
 
     @property
     def stages(self) -> list[dict[str, Any]]:
-        """A row a stage, in the order in which they ran."""
+        """A row for each stage, in the order in which they ran."""
         found: dict[str, list[Row]] = {}
         for row in self.rows:
             found.setdefault(row["stage"], []).append(row)
@@ -49,7 +49,7 @@ class RunTimes:
 
     @property
     def tables(self) -> list[dict[str, Any]]:
-        """A row a flow that took time, the longest first."""
+        """A row for each flow that took time, the longest first."""
         timed = [row for row in self.rows if row["seconds"]]
         return [_summarize_flow_times(row) for row in sorted(timed, key=lambda row: -float(row["seconds"]))]
 
@@ -73,14 +73,14 @@ class RunTimes:
         return said
 
     def find(self) -> list[Finding]:
-        """What stands out, by all rules."""
+        """Returns what stands out, by all rules."""
         return [finding for rule in FINDING_RULES for finding in rule(self.rows)]
 
 
 def select_run_rows(rows: Sequence[Row], run: str | None = None) -> RunTimes | None:
-    """The rows of a run, or of the last one; None where there is none. rows: as `read_run_ledger` gives them.
+    """Returns the rows of a run, or of the last one, or None. rows: from `read_run_ledger`.
 
-    Of a process that is kept running only the last round of each stage counts: it is one run for as long as it lives.
+    For a process that is kept running only the last round of each stage counts: it is one run for as long as it lives.
     """
     wanted = run or (rows[-1]["run"] if rows else None)
     ours = [row for row in rows if row["run"] == wanted]
@@ -115,7 +115,7 @@ def _summarize_flow_times(row: Row) -> dict[str, Any]:
 
 
 def _split_seconds(steps: Mapping[str, float], names: Iterable[str], seconds: float) -> dict[str, float | None]:
-    """Seconds by step to the tenth, None for less; the rest under OTHER. Nothing where no step was measured."""
+    """Returns seconds by step to the tenth, None for less, and the rest under OTHER. Empty if no step was measured."""
     found = {name: round(steps[name], 1) or None for name in names if name in steps}
     return {**found, OTHER: round(max(seconds - sum(steps.values()), 0.0), 1) or None} if steps else {}
 

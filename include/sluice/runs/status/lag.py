@@ -1,4 +1,4 @@
-"""What waits before each flow: files that nobody has discovered, deliveries without outcome, outcomes and versions that it has not taken."""
+"""What waits for each flow: files that nobody has discovered, deliveries without an outcome, and outcomes and versions that it has not taken."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from sluice.runs.status.books import PipelineBooks
 
 @dataclass(frozen=True, kw_only=True)
 class FlowLag:
-    """How a flow stands, and what waits for it: deliveries, their records (where known) and bytes, and versions of its inputs.
+    """How a flow stands, and what waits for it: deliveries, their records (if known) and bytes, and versions of its inputs.
 
-    anew: why its next run takes everything again; None: it goes on. stuck: why its next run cannot do anything.
-    since: when the oldest of what waits came (UTC). moved: its inputs that have something for it. unbounded: its inputs of which any
-    change means a full recompute, as far as its checkpoint tells. warnings: what is to be seen to before it is too late.
+    anew: why its next run takes everything again, or None if it resumes. stuck: why its next run cannot do anything. since: when the oldest of
+    what waits came (UTC). moved: its inputs that have something for it. unbounded: its inputs whose every change means a full recompute, as far as
+    its checkpoint tells. warnings: what must be done before it is too late.
     """
 
     table: str
@@ -65,7 +65,7 @@ def measure_flow_lag(books: PipelineBooks, declared: Source | AnyDataset) -> Flo
 
 
 def measure_lag_from_start(books: PipelineBooks, flow: FlowLag) -> FlowLag:
-    """The flow of a table or view as it would be anew: all deliveries that count, all of the inputs."""
+    """Measures a flow as if it started anew: all deliveries that count, all of the inputs."""
     declared = books.graph[flow.table]
     measure: Callable[[PipelineBooks, Any, FlowLag], FlowLag] = load_kind_function(declared.kind, "measure_lag_anew")
     return measure(books, declared, flow)
@@ -97,7 +97,7 @@ def measure_lag_of_all_inputs(books: PipelineBooks, dataset: AnyDataset, flow: F
 
 
 def read_flow_standing(books: PipelineBooks, declared: Source | AnyDataset) -> FlowLag:
-    """A flow by its checkpoint alone: how far it came and whether it starts anew. Errors as of `measure_pipeline_lag`."""
+    """Reads a flow's standing from its checkpoint alone: how far it came and whether it starts anew. Errors are those of `measure_pipeline_lag`."""
     read: Callable[[PipelineBooks, Any], FlowLag] = load_kind_function(declared.kind, "read_standing")
     return read(books, declared)
 
@@ -113,9 +113,9 @@ def read_silver_standing(books: PipelineBooks, table: Table[Any]) -> FlowLag:
 
 
 def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
-    """By how far the changes of its inputs were read; of a view that does not wait for all of them, of those that are there.
+    """Reads a view's standing by how far the changes of its inputs were read; of its existing inputs, if it does not wait for all.
 
-    Its checkpoint's fingerprint goes on with the columns that bound a change of each input. These only Spark can tell anew; they are
+    The fingerprint in its checkpoint ends with the columns that bound a change of each input. Only Spark could find them again, so they are
     taken as they are.
     """
     there = view.over(name for name in view.reads if log.is_delta_table(books.path(name)))
@@ -134,7 +134,7 @@ def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:
 
 
 def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]:
-    """The deliveries whose outcomes a silver flow has not taken; none where it has no checkpoint to go on from."""
+    """Returns the deliveries whose outcomes a silver flow has not taken. Empty if it has no checkpoint to resume from."""
     outcomes = books.records.bookkeeping("outcomes")
     flow = read_silver_standing(books, table)
     try:
@@ -168,7 +168,7 @@ def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
 
 
 def _count_waiting_records(source: Source, files: list[str]) -> int | None:
-    """How many records wait; None where nobody knows."""
+    """Returns how many records wait, or None if nobody knows."""
     count: Callable[[list[str]], int | None] = load_kind_function(source.kind, "count_waiting")
     return count(files)
 
@@ -233,7 +233,7 @@ def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowL
 
 
 def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag) -> FlowLag:
-    """The flow with what its inputs' changes since its positions are, or all of them where it starts anew."""
+    """Adds the changes of its inputs since its positions to the flow's lag, or all of them if it starts anew."""
     if flow.anew is not None:
         return measure_lag_from_start(books, flow)
     since = flow.progress.positions if flow.progress else {}
@@ -276,5 +276,5 @@ def _read_outcomes_after(path: str, progress: FlowProgress | None) -> list[Row]:
 
 
 def _list_changes_after(path: str, position: StreamPosition | None, feed: bool) -> list[positions.TableChange]:
-    """What came after a position; of a stream that still reads the table as it was at first, everything."""
+    """Lists what came after a position. For a stream that still reads the whole table that is everything."""
     return positions.list_changes_since(path, StreamPosition(0) if position is None or position.snapshot else position, feed)
