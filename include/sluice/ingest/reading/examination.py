@@ -1,6 +1,6 @@
-"""Looking at a delivered file before its records are read: is it still the one that was discovered, can it be read as its source says?
+"""Examines a delivered file before its records are read: is it still the one that was discovered, and can it be read as its source says?
 
-Every byte of it is looked at, once and in parts: its hash, its compression, its encoding. What cannot be read goes to quarantine whole.
+Every byte is looked at once, in parts: for the hash, the compression and the encoding. A file that cannot be read goes to quarantine whole.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ CHANGED = "the file was changed after it was discovered; the change is a deliver
 
 
 def examine_deliveries(source: Source, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
-    """Look at each delivery. No file raises: what is wrong with it is in its reason, without any of its content.
+    """Examines each delivery. No file raises an error: its reason says what is wrong with it, without any of its content.
 
-    Raises Unreachable where a topic's broker does not answer.
+    Raises UnreachableBroker if a topic's broker does not answer.
     """
     examine: Callable[[Source, list[Delivery]], list[ExaminedDelivery]] = load_kind_function(source.kind, "examine")
     return examine(source, deliveries)
 
 
 def examine_unread_deliveries(source: Source, deliveries: list[Delivery], judged: Container[int] = ()) -> list[ExaminedDelivery]:
-    """As `examine_deliveries`, of deliveries that bronze has nothing of yet. judged: those of them that have an outcome none the less.
+    """Does what `examine_deliveries` does for deliveries that bronze has nothing of yet. judged: those that nevertheless have an outcome.
 
-    Raises LostOffsets where a topic has lost some of it, unless the source goes on without that.
+    Raises LostOffsets if a topic has lost some of them, unless the source goes on without them.
     """
     examine: Callable[[Source, list[Delivery], Container[int]], list[ExaminedDelivery]] = load_kind_function(
         source.kind, "examine_to_ingest"
@@ -46,12 +46,12 @@ def examine_unread_deliveries(source: Source, deliveries: list[Delivery], judged
 
 
 def examine_unread_files(source: Source, deliveries: list[Delivery], judged: Container[int]) -> list[ExaminedDelivery]:
-    """Files that bronze has nothing of are looked at as all others."""
+    """Examines files that bronze has nothing of like all others."""
     return examine_files(source, deliveries)
 
 
 def examine_files(source: Source, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
-    """Look at files, several at once."""
+    """Examines files, several at once."""
     found = []
     total_bytes = sum(delivery.size or 0 for delivery in deliveries)
     with count_work("files examined", len(deliveries), total_bytes) as work, ThreadPoolExecutor(max_workers=4) as pool:
@@ -62,7 +62,7 @@ def examine_files(source: Source, deliveries: list[Delivery]) -> list[ExaminedDe
 
 
 def is_delivery_unchanged(delivery: Delivery) -> bool:
-    """Whether the file is still the one that was discovered, by its size and modification time. Reads nothing of it."""
+    """Whether the file is still the one that was discovered, by its size and modification time. Reads no content."""
     try:
         return delivery.size is None or read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
     except OSError:
@@ -78,7 +78,7 @@ def _examine_delivery(source: Source, delivery: Delivery) -> ExaminedDelivery:
         if read_file_size_and_time(delivery.path) != (delivery.size, delivery.modified_at):
             return ExaminedDelivery(delivery, MISSED, CHANGED)
         found = _examine_content(source, delivery)
-        # A file that is written to while it is looked at is neither what it was nor what it will be.
+        # A file that is written to while it is examined is neither what it was nor what it will be.
         return (
             found
             if read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
@@ -119,10 +119,9 @@ class Delivery:
 
 @dataclass(frozen=True)
 class ExaminedDelivery:
-    """What the look said. state: as in outcomes; empty: there is no record in it. header: of a CSV file, as delivered.
+    """What the examination found. state: as in outcomes. empty: whether it has no record. header: that of a CSV file, as delivered.
 
-    text_bytes: how large the file is when it is decompressed, of Parquet in memory; 0 where it was not read to its end.
-    cuts: as `ExaminedContent` has them.
+    text_bytes: the file's decompressed size, for Parquet its size in memory; 0 if it was not read to its end. cuts: as in `ExaminedContent`.
     """
 
     delivery: Delivery

@@ -1,4 +1,4 @@
-"""The records of a range of offsets: exactly these, as Arrow tables. No consumer group, no commit: the lake's ledger says what was read."""
+"""Reads exactly the records of a range of offsets, as Arrow tables. No consumer group and no commit: the lake's ledger says what was read."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SCHEMA = pa.schema([
     pa.field("timestamp", pa.timestamp("us", tz="UTC")),
     pa.field("timestamp_type", pa.int32()),
 ])
-"""The columns of a record, as `sluice.declare.ingest.kafka.SCHEMA` says them in SQL."""
+"""The columns of a record: those of `sluice.declare.ingest.kafka.SCHEMA`, which is SQL."""
 
 _PLACED = pa.schema([*SCHEMA, pa.field("_row", pa.int64())])
 _AT_ONCE = 10_000
 _A_RECORD = 1_000
-"""Bytes that a record is taken to have, where only offsets are known: it decides where a batch is read, and nothing else."""
+"""The assumed bytes of a record if only offsets are known. This only decides where a batch is read."""
 _SILENCE = 60.0
-"""Seconds without a record or an end, after which the broker counts as gone."""
+"""After this many seconds without a record or an end, the broker counts as gone."""
 _LOST = (
     KafkaError._AUTO_OFFSET_RESET,
     KafkaError.OFFSET_OUT_OF_RANGE,
@@ -51,11 +51,11 @@ _LOST = (
 def read_offset_range(
     source: KafkaSource, file: str, secrets: Path | None = None, start: int | None = None
 ) -> Iterator[pa.Table]:
-    """The records of a range, in order, as tables of up to 10,000: the columns of SCHEMA and _row, the offset counted from the range's first.
+    """Yields the records of a range, in order, as tables of up to 10,000: the columns of SCHEMA, and _row, counted from the range's first offset.
 
-    file: the range as the ledger calls it. secrets: the folder of options_file, unless the settings say it. start: the first offset to
-    read, where those before are gone. Offsets that compaction or transactions left empty are passed over. Raises LostOffsets where the broker
-    has not all of the range, Unreachable where it falls silent.
+    file: the range's name in the ledger. secrets: the folder of options_file, unless the settings say it. start: the first offset to read if those
+    before are gone. Offsets that compaction or transactions left empty are skipped. Raises LostOffsets if the broker lacks a part of the range,
+    and UnreachableBroker if it falls silent.
     """
     wanted = offset_ranges.parse_offset_range(file)
     position = wanted.start if start is None else start
@@ -71,7 +71,7 @@ def read_offset_range(
 
 
 def read_topic_blocks(source: KafkaSource, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
-    """Of a range of offsets: _row is the offset counted from the range's first, whatever of the range the broker still has."""
+    """Yields the records of a range of offsets. _row is counted from the range's first offset, whatever the broker still has."""
     for table in read_offset_range(source, place.file, find_secrets_folder(place.path), parse_start_offset(place.header)):
         rows = table.select(columns.names).cast(columns)
         for name in ("_rescued_data", "_problem", "_record"):
@@ -86,7 +86,7 @@ def read_topic_blocks(source: KafkaSource, place: DeliveryPlace, columns: pa.Sch
 
 
 def examine_offset_ranges(source: KafkaSource, deliveries: list[Delivery]) -> list[ExaminedDelivery]:
-    """Whether the broker still has each range, whole. What it has not is missed; the reason says what is gone. Raises Unreachable."""
+    """Examines whether the broker still has each range whole. If not, it is missed, and the reason says what is gone. Raises UnreachableBroker."""
     kept = Broker(source).kept()
     found = []
     for delivery in deliveries:
@@ -98,9 +98,9 @@ def examine_offset_ranges(source: KafkaSource, deliveries: list[Delivery]) -> li
 def examine_unread_offset_ranges(
     source: KafkaSource, deliveries: list[Delivery], judged: Container[int]
 ) -> list[ExaminedDelivery]:
-    """Ranges that bronze has nothing of yet: what is left of a range that is partly gone is read, if the source goes on without the rest.
+    """Examines ranges that bronze has nothing of yet. The rest of a partly lost range is read, if the source goes on without what is lost.
 
-    judged: deliveries that have been missed before. Raises LostOffsets where the source does not go on.
+    judged: deliveries that were missed before. Raises LostOffsets if the source does not go on.
     """
     examined = examine_offset_ranges(source, deliveries)
     lost = [item for item in examined if item.state == MISSED and item.delivery.number not in judged]
@@ -110,12 +110,12 @@ def examine_unread_offset_ranges(
 
 
 def parse_start_offset(header: tuple[str, ...]) -> int | None:
-    """The offset to begin at, of a range that is partly gone; None: its first. header: of what was examined."""
+    """Returns the offset at which to begin in a partly lost range, or None for its first. header: that of the examined delivery."""
     return int(header[0]) if header else None
 
 
 def find_secrets_folder(path: str) -> Path:
-    """The folder with a source's options_file. path: of a delivery, which is that folder and <topic>/<partition>/<offsets>."""
+    """Returns the folder with a source's options_file. path: that of a delivery, which is this folder and <topic>/<partition>/<offsets>."""
     return Path(path).parents[2]
 
 
@@ -132,7 +132,7 @@ def _examine_offset_range(delivery: Delivery, one: OffsetRange, kept: KeptOffset
     gone = (
         f"{where}: offsets {one.start} up to {min(kept.earliest, one.until)} are gone, the broker's earliest is {kept.earliest}"
     )
-    # As with a file's header: what reading needs to know beside the delivery.
+    # Like a file's header: what reading must know beside the delivery.
     return ExaminedDelivery(delivery, MISSED, gone, header=(str(kept.earliest),) if kept.earliest < one.until else ())
 
 
@@ -144,11 +144,11 @@ def _take_remaining_range(item: ExaminedDelivery) -> ExaminedDelivery:
 
 
 def _consume_messages(source: KafkaSource, client: Consumer, wanted: OffsetRange, position: int) -> tuple[list[Message], int]:
-    """The next records of the range, and the offset behind them. At least one, unless the range has none left."""
+    """Returns the next records of the range, and the offset after them. At least one, unless the range has none left."""
     deadline = time.monotonic() + _SILENCE
     while time.monotonic() < deadline:
         with translate_kafka_errors(source):
-            # All that are left are asked for, so that the call comes back with the last of them.
+            # All remaining records are asked for, so that the call returns with the last of them.
             found = client.consume(min(_AT_ONCE, wanted.until - position), timeout=0.1)
         messages: list[Message] = []
         for message in found:
@@ -167,7 +167,7 @@ def _consume_messages(source: KafkaSource, client: Consumer, wanted: OffsetRange
 
 
 def _check_message_offset(source: KafkaSource, message: Message, wanted: OffsetRange) -> int:
-    """The offset of a record, or of the end; of an error that passes by itself, -1."""
+    """Returns the offset of a record or of the end, or -1 for an error that passes by itself."""
     error = message.error()
     offset = message.offset()
     if error is None:
@@ -199,7 +199,7 @@ def _build_message_table(messages: list[Message], wanted: OffsetRange) -> pa.Tab
 
 
 def _message_headers(message: Message) -> list[dict[str, Any]] | None:
-    """The headers in order, a key as often as it comes; None where there are none, as Spark's connector has it."""
+    """Returns the headers in order, a key as often as it occurs. None if there are none, as in Spark's connector."""
     said: Any = message.headers()
     return [{"key": key, "value": value} for key, value in said] if said else None
 
@@ -210,5 +210,5 @@ def _message_timestamp(message: Message) -> int | None:
 
 
 def _message_timestamp_type(message: Message) -> int:
-    """As Kafka numbers them: -1 none, 0 the producer's, 1 the append's. The client counts from 0."""
+    """Returns Kafka's number: -1 for none, 0 for the producer's, 1 for the append's. The client counts from 0."""
     return int(message.timestamp()[0]) - 1

@@ -1,7 +1,7 @@
-"""The records of deliveries as a frame: read by Arrow, here where they are few, by Spark's workers where they are many.
+"""Reads the records of deliveries as a frame: by Arrow, few in this process and many by Spark's workers.
 
-A frame of records has the source's columns and those of `RESERVED` but `_corrupt`, and two more: `_problem`, why a record cannot
-stand in bronze (NULL where it can), and `_record`, its text as delivered, where it cannot.
+The frame has the source's columns, those of `RESERVED` except `_corrupt`, and two more: `_problem` says why a record does not fit into bronze
+(NULL if it does), and `_record` is the text of such a record as delivered.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 _TEXT = r'"([^"\\]{0,1000}(?:\\.[^"\\]{0,1000}){0,200})"\s*(?:[,}\]]|$)'
-"""Bounded: Java's matching recurses, and a record may be anything."""
+"""Bounded, because Java's matching recurses and a record may be anything."""
 _WORD = r'"?([^",}\s]+)'
 HERE = 32_000_000
-"""Up to so many bytes of text are read in this process: no Python worker has to start."""
+"""Up to this many bytes of text are read in this process, so that no Python worker has to start."""
 IN_PLAN = 1_000_000
-"""Up to so many bytes of rows stand in the plan; more wait on the disk."""
+"""Up to this many bytes of rows are part of the plan; more wait on the disk."""
 
 
 class ChangedWhileRead(SluiceError):
-    """A file was changed while it was read. Looked at again, it is missed, and the change is a delivery of its own."""
+    """A file changed while it was read. When it is examined again, it is missed, and the change is a new delivery."""
 
 
 class RefusedDeliveries(SluiceError):
-    """Files that looked well cannot be read. reasons: by delivery; missed: those of them that the disk does not give, now at least."""
+    """Files that passed their examination cannot be read. reasons: by delivery. missed: those that the disk does not return, at least now."""
 
     def __init__(self, reasons: dict[int, str], missed: Collection[int] = ()) -> None:
         super().__init__("; ".join(f"delivery {number}: {reason}" for number, reason in reasons.items()))
         self.reasons, self.missed = reasons, missed
 
     def judged(self, item: ExaminedDelivery) -> ExaminedDelivery:
-        """What a look at a delivery says, with what reading has shown: another reading may give what the disk did not."""
+        """Returns an examined delivery with what reading has shown: reading it again may return what the disk did not."""
         number = item.delivery.number
         if number not in self.reasons:
             return item
@@ -73,15 +73,15 @@ class RefusedDeliveries(SluiceError):
 
 
 def release_nothing() -> None:
-    """For rows that stand in the plan."""
+    """Releases nothing: the rows are part of the plan."""
 
 
 @dataclass(frozen=True)
 class DeliveredRecords:
-    """frame: None where there are no records. read: how many records by delivery. problems: how many cannot stand in bronze.
+    """frame: None if there are no records. read: the number of records by delivery. problems: how many do not fit into bronze.
 
-    found: by delivery, what its records have that the columns have not, as `Parsed.news`. bytes: of the records in memory, where they
-    are here; None where workers read them.
+    found: by delivery, the fields of its records that the columns lack, as in `ParsedBlock.news`. bytes: those of the records in memory; None if
+    workers read them.
     """
 
     frame: DataFrame | None = None
@@ -93,16 +93,16 @@ class DeliveredRecords:
 
     @property
     def news(self) -> pa.StructType:
-        """What the records of all of them have that the columns have not, as `types.grow_schema` takes it."""
+        """The fields of all records that the columns lack, as `types.grow_schema` takes them."""
         return reduce(types.merge_types, self.found.values(), pa.struct([]))
 
 
 def read_delivered_records(
     session: SparkSession, source: Source, examined: list[ExaminedDelivery], columns: pa.Schema
 ) -> DeliveredRecords:
-    """Read the records of the deliveries that can be read. columns: the source's, without Sluice's own.
+    """Reads the records of the deliveries that can be read. columns: the source's, without Sluice's own.
 
-    Raises Changed, Refused. The caller releases what it got.
+    Raises ChangedWhileRead and RefusedDeliveries. The caller must release what it got.
     """
     readable = [item for item in examined if item.state == "ingested" and not item.empty]
     if not readable:
@@ -124,12 +124,12 @@ def read_delivered_records(
 
 
 def sample_new_fields(source: Source, examined: list[ExaminedDelivery], columns: pa.Schema, most_bytes: int) -> pa.StructType:
-    """What the first records of the first deliveries have that the columns have not. Reads at most about so many bytes of text."""
+    """Returns the fields of the first records of the first deliveries that the columns lack. Reads a limited number of bytes of text."""
     news: pa.StructType = pa.struct([])
     for item in examined:
         if item.state != "ingested" or item.empty or most_bytes <= 0:
             continue
-        # What cannot be read to its end is refused when all of it is read.
+        # A file that cannot be read to its end is refused when all of it is read.
         with contextlib.suppress(UnreadableFile, OSError):
             for block in read_delivery_blocks(source, locate_delivery(item), columns):
                 news = types.merge_types(news, block.news)
@@ -140,7 +140,7 @@ def sample_new_fields(source: Source, examined: list[ExaminedDelivery], columns:
 
 
 def subject_key_column(source: Source, columns: Sequence[str]) -> Column:
-    """The subject's key of a record, as text: from its column, from what did not fit, from a text that could not be read; else NULL."""
+    """Returns a record's subject as text: from its column, from what did not fit, or from a text that could not be read; otherwise NULL."""
     if source.subject is None:
         return F.lit(None).cast("string")
     in_column = [F.expr(source.subject_in or f"`{source.subject}`").cast("string")] if source.subject in columns else []
@@ -154,9 +154,9 @@ def subject_key_column(source: Source, columns: Sequence[str]) -> Column:
 
 
 def _find_subject_in_text(field: str) -> Column:
-    """The value beside a field's name in a record that could not be read, without the escapes of JSON; NULL where there is none."""
+    """Returns the value after a field's name in a record that could not be read, without JSON escapes. NULL if there is none."""
     name = rf'"{re.escape(field)}"\s*:\s*'
-    # Whole texts first. Where the quotes are not as they should be: what stands up to a blank, a comma, a bracket.
+    # Whole texts first. If the quotes are wrong, everything up to a blank, a comma or a bracket.
     found = F.coalesce(*(F.nullif(F.regexp_extract("_record", name + value, 1), F.lit("")) for value in (_TEXT, _WORD)))
     return F.coalesce(F.get_json_object(F.concat(F.lit('["'), found, F.lit('"]')), "$[0]"), found)
 
@@ -215,7 +215,7 @@ def _read_by_workers(
     found: dict[int, pa.StructType] = {}
     before: dict[tuple[int, int], int] = {}
     read: Counter[int] = Counter()
-    # In the order of the records: of names that differ in letter case the first becomes the column.
+    # In the order of the records: of names that differ only in case, the first becomes the column.
     for row in sorted(blocks, key=lambda row: (row._delivery, row[PART.name])):
         before.setdefault((row._delivery, row[PART.name]), read[row._delivery])
         read[row._delivery] += row["read"]
@@ -232,7 +232,7 @@ def _read_by_workers(
 
 
 def _number_through_parts(frame: DataFrame, before: Mapping[tuple[int, int], int]) -> DataFrame:
-    """The records numbered as they stand in their file. before: by delivery and part, how many records its earlier parts have."""
+    """Numbers the records as they stand in their file. before: by delivery and part, how many records the earlier parts have."""
     later = [(delivery, part, rows) for (delivery, part), rows in before.items() if rows]
     if not later:
         return frame
@@ -253,7 +253,7 @@ def _add_ingestion_time(frame: DataFrame) -> DataFrame:
 
 
 def _refuse_changed_files(readable: list[ExaminedDelivery]) -> None:
-    """A file that is another now may have been read half: nothing of the batch is written."""
+    """Raises ChangedWhileRead if a file has changed: only half of it may have been read, so nothing of the batch is written."""
     for item in readable:
         delivery = item.delivery
         try:

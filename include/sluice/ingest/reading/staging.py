@@ -1,7 +1,7 @@
-"""Records that were read wait on the disk, as Parquet, for the passes that write them: neither the plan nor Spark's cache holds them whole.
+"""Keeps records that were read on the disk, as Parquet, for the passes that write them, so that neither the plan nor Spark's cache holds all.
 
-They lie in a folder below the session's local files, which has shuffled and spilt rows as well: nobody else may read it, and what a killed
-session leaves is removed with it. The workers load no Spark for it.
+They lie in a folder below the session's local files, beside shuffled and spilt rows: nobody else may read it, and what a killed session leaves
+is removed with it. Workers load no Spark for it.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _GROUP = 16_000_000
-"""About so many bytes of rows are written together."""
+"""About how many bytes of rows are written together."""
 
 
 def make_staging_folder(session: SparkSession) -> Path:
-    """A new empty folder below the session's local files, of mode 0700."""
+    """Makes a new empty folder below the session's local files, with mode 0700."""
     return Path(tempfile.mkdtemp(prefix="sluice-staged-", dir=session.sparkContext._temp_dir))
 
 
 def remove_staging_folder(folder: Path) -> None:
-    """Remove it with its rows. Nothing is done where it is gone."""
+    """Removes the folder with its rows. Does nothing if it is gone."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_staged_rows(session: SparkSession, folder: Path, schema: StructType) -> DataFrame:
-    """The rows of all files of a folder, of which there is at least one. schema: what they were written with."""
+    """Returns the rows of all files of a folder, which has at least one. schema: the one that they were written with."""
     return session.read.schema(schema).parquet(str(folder))
 
 
 class StagedRowsWriter:
-    """Writes rows of one schema into one file. A file is made by the first row."""
+    """Writes rows of one schema into one file. The first row creates the file."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
@@ -57,7 +57,7 @@ class StagedRowsWriter:
             self._writer.close()
 
     def add_rows(self, rows: pa.Table) -> None:
-        """Write rows after the others, or keep them until there are enough."""
+        """Writes rows after the others, or keeps them until there are enough."""
         if not rows.num_rows:
             return
         self._waiting.append(rows)

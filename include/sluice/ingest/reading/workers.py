@@ -1,6 +1,6 @@
-"""What Spark's workers do: read their share of the deliveries into Arrow rows, block by block, with where they came from. Loads no Spark.
+"""What Spark's workers do: they read their share of the deliveries into Arrow rows, block by block, with their provenance. Loads no Spark.
 
-Values that stand in a file's path: `date=2026-11-20/hour=07/a.json` is date 2026-11-20 and hour 07, as Hive and Spark write them.
+It also reads values from a file's path: `date=2026-11-20/hour=07/a.json` is date 2026-11-20 and hour 07, as Hive and Spark write them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sluice.ingest.reading.examination import ExaminedDelivery
 
 A_TASK = 2 * opening.A_PART
-"""About so many bytes of text a task reads: some parts, so that tasks come out alike."""
+"""About how many bytes of text a task reads: several parts, so that tasks take about the same time."""
 _TECHNICAL = pa.schema([
     pa.field("_problem", pa.string()),
     pa.field("_record", pa.string()),
@@ -38,7 +38,7 @@ _TECHNICAL = pa.schema([
     pa.field("_rescued_data", pa.string()),
 ])
 PART = pa.field("_sluice_part", pa.int32())
-"""Of a file that several workers read, whose part a record is in, from 0; records are numbered anew in each part."""
+"""The number, from 0, of the part that a record is in, if several workers read its file. Records are numbered from 0 in each part."""
 COUNTS = pa.schema([
     pa.field("_delivery", pa.int64()),
     PART,
@@ -48,20 +48,20 @@ COUNTS = pa.schema([
     pa.field("refused", pa.string()),
     pa.field("unreached", pa.bool_()),
 ])
-"""What a worker says of a block of records. news: what is new in them, serialized. refused: why the rest of the file cannot be read;
-unreached: whether that is because the disk does not give it."""
+"""What a worker reports about a block of records. news: the new fields, serialised. refused: why the rest of the file cannot be read.
+unreached: whether that is because the disk does not return it."""
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def record_rows_schema(columns: pa.Schema) -> pa.Schema:
-    """Of records with where they came from: the source's columns, then Sluice's own but for the time of ingestion."""
+    """Returns the schema of records with their provenance: the source's columns, then Sluice's own except the time of ingestion."""
     return pa.schema([*columns, *_TECHNICAL])
 
 
 def read_worker_share(
     source: Source, bins: list[list[DeliveryPlace]], columns: pa.Schema, folder: Path, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """On a worker: stage the records of the deliveries of these bins in a folder, a file for each bin. Gives `COUNTS`, a row for each block."""
+    """Runs on a worker: stages the records of the deliveries of these bins in a folder, a file for each bin. Yields a row of `COUNTS` per block."""
     schema = record_rows_schema(columns).append(PART)
     for batch in numbers:
         for number in batch.column(0).to_pylist():
@@ -73,7 +73,7 @@ def read_worker_share(
 def _stage_delivery(
     source: Source, place: DeliveryPlace, columns: pa.Schema, writer: StagedRowsWriter
 ) -> Iterator[dict[str, object]]:
-    """Stage the records of a delivery, or of its part; a row of `COUNTS` for each block, and for what cannot be read."""
+    """Stages the records of a delivery or of its part. Yields a row of `COUNTS` for each block, and for what cannot be read."""
     names = record_rows_schema(columns).names
     of = {"_delivery": place.number, PART.name: place.part}
     try:
@@ -87,12 +87,12 @@ def _stage_delivery(
 
 
 def unreadable_reason(error: Exception) -> str:
-    """The reason why a file was not read, without content."""
+    """Returns the reason why a file was not read, without its content."""
     return f"the file could not be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
 def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> list[list[DeliveryPlace]]:
-    """The deliveries, or parts of them, in groups of about the same size, each in order."""
+    """Divides the deliveries, or parts of them, into groups of about the same size, each in order."""
     places = [place for item in readable for place in _divide_delivery(source, item)]
     total = sum(size for _, size in places)
     bins: list[list[DeliveryPlace]] = [[] for _ in range(max(2, min(len(places), total // A_TASK + 1)))]
@@ -105,7 +105,7 @@ def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> lis
 
 
 def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[DeliveryPlace, int]]:
-    """A delivery as it is read, and its bytes; a large file that can be shared, in parts of about `A_PART` bytes of text at most."""
+    """Returns a delivery as it is read, with its bytes. A large file that can be shared is divided into parts of about `A_PART` bytes of text."""
     whole, size = locate_delivery(item), item.text_bytes
     starts = _find_part_starts(source, item)
     if len(starts) == 1:
@@ -115,25 +115,25 @@ def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[Deliv
 
 
 def _find_part_starts(source: Source, item: ExaminedDelivery) -> list[int]:
-    """Where the parts of a delivery begin: where the look at it has found records to begin, else about evenly, if its format allows that."""
+    """Returns where the parts of a delivery begin: at record starts that its examination found, otherwise about evenly, if its format allows."""
     if item.cuts or not (source.kind.in_files and formats.is_read_in_spans(source, item.delivery.path)):
         return [0, *item.cuts]
     try:
         return opening.divide_file(item.delivery.path.stat().st_size, item.text_bytes)
-    except OSError:  # reading says what is the matter
+    except OSError:  # reading reports what is wrong
         return [0]
 
 
 def locate_delivery(item: ExaminedDelivery) -> DeliveryPlace:
-    """Where a worker finds a delivery that was examined."""
+    """Returns where a worker finds an examined delivery."""
     return DeliveryPlace(item.delivery.number, item.delivery.file, str(item.delivery.path), item.header)
 
 
 @dataclass(frozen=True)
 class DeliveryPlace:
-    """A delivery as a worker needs it. file: below the source's folder; path: of the file; header: of a CSV file.
+    """A delivery as a worker needs it. file: its name relative to the source's folder. path: the file's. header: that of a CSV file.
 
-    span: the lines of it that are read, as its part `part`; None: all.
+    span: the lines that are read as its part `part`; None: all.
     """
 
     number: int
@@ -145,13 +145,13 @@ class DeliveryPlace:
 
 
 def read_delivery_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
-    """A delivery's records with _delivery, _file and _row, the record's number in the file from 0."""
+    """Yields a delivery's records with _delivery, _file and _row, the record's number in the file from 0."""
     read: Callable[[Source, DeliveryPlace, pa.Schema], Iterator[ParsedBlock]] = load_kind_function(source.kind, "read_blocks")
     return read(source, place, columns)
 
 
 def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
-    """A file's records, numbered as they stand in it, or in the span of it."""
+    """Yields a file's records, numbered as they stand in it or in its span."""
     values = _select_path_values(source, place.file, columns)
     start = 0
     for block in formats.read_file_records(source, Path(place.path), columns, values, place.span):
@@ -167,9 +167,9 @@ def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -
 
 
 def _select_path_values(source: Source, file: str, columns: pa.Schema) -> dict[str, str]:
-    """What the path says of each record.
+    """Returns the values that the path gives to each record.
 
-    A date that `date_in_path` takes is the delivery's: where no column waits for it, it is not rescued into every record.
+    A date that `date_in_path` takes belongs to the delivery: if no column waits for it, it is not rescued into every record.
     """
     if not source.path_columns:
         return {}
@@ -182,20 +182,20 @@ def _select_path_values(source: Source, file: str, columns: pa.Schema) -> dict[s
 
 
 def serialize_new_fields(news: pa.StructType) -> str:
-    """What a block has that the columns have not, as text for another process."""
+    """Writes the fields of a block that the columns lack as text for another process."""
     return base64.b64encode(pa.schema(list(news)).serialize().to_pybytes()).decode()
 
 
 def deserialize_new_fields(text: str) -> pa.StructType:
-    """What `serialize_new_fields` said."""
+    """Reads what `serialize_new_fields` wrote."""
     return pa.struct(list(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))))
 
 
 def parse_path_values(file: str) -> dict[str, str]:
-    """By name, the values in the folders of a path, URL-decoded. file: below the source's folder.
+    """Returns, by name, the values in the folders of a path, URL-decoded. file: the name relative to the source's folder.
 
-    Only folders count, not the file's own name; a folder without a name or without "=" says nothing, nor does `NO_VALUE`.
-    Where a name comes twice the inner folder counts; an empty value is one.
+    Only folders count, not the file's own name. A folder without a name or without "=" says nothing, and neither does `NO_VALUE`. If a name comes
+    twice, the inner folder counts. An empty value is a value.
     """
     values: dict[str, str] = {}
     for folder in file.split("/")[:-1]:

@@ -1,7 +1,7 @@
 """Which columns the records of a source are read into, and how they grow with what is delivered.
 
-A field is held back whose name begins with an underscore and which nobody has named, and one for which its table has no room left. What the
-declaration itself sends to _rescued_data is not told again. The outcomes of a source's deliveries say which were newly held back.
+A field is held back if its name begins with an underscore and nobody has named it, or if its table has no room left. Fields that the
+declaration itself sends to _rescued_data are not reported. The outcomes of a source's deliveries say which fields were newly held back.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ if TYPE_CHECKING:
 
 SAMPLE_FILES = 100
 SAMPLE_BYTES = 16_000_000
-"""Of how much, at most, the types of a source's first columns are inferred: so many files, so many bytes of text."""
+"""How much, at most, is read to infer the types of a source's first columns: files, and bytes of text."""
 _AS_IT_WAS = "as the table was before there was a schema log: all text"
-"""The reason of the first version of a table that has columns and no log, as of a source whose schema is declared no more."""
+"""The reason of the first version if a table has columns but no log, such as one whose schema is no longer declared."""
 MOST = 100
-"""So many fields a delivery's outcome names at most; a later one names the next."""
+"""How many fields a delivery's outcome names at most; a later one names the next."""
 
 
 class NewColumns(SluiceError):
-    """Fields came that are no columns, and the source says that the run then fails."""
+    """Fields came that are not columns, and the source says that the run then fails."""
 
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """The source as it is read, and its columns as Arrow has them, without Sluice's own. settled: types have been inferred before."""
+    """The source as it is read, and its columns as Arrow types, without Sluice's own. settled: whether types were inferred before."""
 
     source: Source
     schema: pa.Schema
     settled: bool
 
     def spark(self) -> StructType:
-        """The columns as Spark has them."""
+        """The columns as Spark types."""
         return from_arrow_schema(self.schema)
 
 
 def read_source_columns(source: Source, folder: str, bronze: StructType | None, run: str, anew: bool = False) -> SourceColumns:
-    """The columns now. folder: of the schema log; bronze: the table's columns; anew: as if nothing had been ingested yet."""
+    """Returns the columns as they are now. folder: the schema log's. bronze: the table's columns. anew: as if nothing had been ingested yet."""
     grows = source.schema_evolution == "add_new_columns"
     logged = None if anew or (source.ddl and not grows) else schema_log.read_latest_schema_version(folder)
     there = _without_own_columns(bronze or StructType())
@@ -63,7 +63,7 @@ def read_source_columns(source: Source, folder: str, bronze: StructType | None, 
         schema = _apply_logged_growth(declared, _without_own_columns(logged.columns()), source) if logged else declared
         return SourceColumns(source, _arrow_schema(schema), settled=True)
     if logged is None and there.fields and not anew:
-        # Their types were not inferred: what came was kept as text, and is.
+        # Their types were not inferred: values were kept as text, and still are.
         schema_log.write_schema_version(folder, there, run, _AS_IT_WAS)
         logged = schema_log.read_latest_schema_version(folder)
     if logged is None:
@@ -76,9 +76,9 @@ def read_source_columns(source: Source, folder: str, bronze: StructType | None, 
 
 
 def grow_source_columns(columns: SourceColumns, news: pa.StructType, folder: str, run: str, why: str = "") -> SourceColumns:
-    """The columns with what was found beside them, as the source declares it, in the schema log where they changed.
+    """Adds new fields to the columns, as the source declares, and records a change in the schema log.
 
-    Raises NewColumns where the source says that a run with new fields fails.
+    Raises NewColumns if the source says that a run with new fields fails.
     """
     source = columns.source
     unknown = [name for name, _ in find_unknown_fields(columns.schema, news) if is_column_added_automatically(source, name)]
@@ -99,14 +99,14 @@ def grow_source_columns(columns: SourceColumns, news: pa.StructType, folder: str
 
 
 def select_sampled_deliveries(examined: list[ExaminedDelivery]) -> list[ExaminedDelivery]:
-    """The deliveries that a first schema is inferred from."""
+    """Selects the deliveries that a first schema is inferred from."""
     return [item for item in examined if item.state == "ingested" and not item.empty][:SAMPLE_FILES]
 
 
 def find_unknown_fields(
     schema: pa.Schema | pa.StructType, news: pa.StructType, within: str = ""
 ) -> Iterator[tuple[str, pa.DataType]]:
-    """The fields of the news that the schema has not, nested ones by their path."""
+    """Returns the new fields that the schema lacks, nested ones by their path."""
     known = {field.name: field.type for field in schema}
     for field in news:
         if field.name not in known:
@@ -116,12 +116,12 @@ def find_unknown_fields(
 
 
 def is_column_added_automatically(source: Source, path: str) -> bool:
-    """Whether a field becomes a column without being named, if there is room. path: as `find_unknown_fields` gives it."""
+    """Whether a field becomes a column without being named, if there is room. path: from `find_unknown_fields`."""
     return "." in path or becomes_column(source, path)
 
 
 def withdraw_unwritten_versions(folder: str, bronze: StructType) -> None:
-    """Give up the versions of the schema log with columns that the bronze table has not: of an attempt that could not be written."""
+    """Withdraws versions of the schema log with columns that the bronze table lacks: an attempt recorded them and could not write its rows."""
     types_there = {field.name: field.dataType for field in bronze}
     found = schema_log.read_schema_versions(folder)
     while found and any(types_there.get(field.name) != field.dataType for field in found[-1].columns()):
@@ -129,7 +129,7 @@ def withdraw_unwritten_versions(folder: str, bronze: StructType) -> None:
 
 
 def _without_own_columns(schema: StructType) -> StructType:
-    """The schema without columns that are Sluice's own, Delta's or Spark's, also where a log of before has some."""
+    """Returns the schema without columns that belong to Sluice, Delta or Spark, even if an older log has some."""
     return StructType([field for field in schema if not is_reserved_column(field.name)])
 
 
@@ -138,13 +138,13 @@ def _hinted_columns(source: Source) -> StructType:
 
 
 def _union_columns(schema: StructType, more: StructType) -> StructType:
-    """The schema and those columns of the other that it lacks."""
+    """Returns the schema with those columns of the other that it lacks."""
     names = {name.lower() for name in schema.names}
     return StructType([*schema, *(field for field in more if field.name.lower() not in names)])
 
 
 def _apply_logged_growth(declared: StructType, logged: StructType, source: Source) -> StructType:
-    """The declared columns and those that came since; what grew below a declared one, or was widened, is as it is in the log."""
+    """Returns the declared columns and those that came since. What grew below a declared column, or was widened, is as in the log."""
     since = {field.name: field for field in logged}
     grew = [field.name in since and (isinstance(field.dataType, StructType) or source.widen_types) for field in declared]
     return _union_columns(StructType([since[f.name] if new else f for f, new in zip(declared, grew, strict=True)]), logged)
@@ -183,7 +183,7 @@ def _list_field_names(names: list[str], most: int = 10) -> str:
 
 
 def find_held_back_fields(columns: SourceColumns, news: pa.StructType) -> dict[str, str]:
-    """By name, within others by its path, the type that a column would have. news: what the columns, as they have grown, still have not."""
+    """Returns, by name or path, the type that a held-back field's column would have. news: the fields that the grown columns still lack."""
     if columns.source.schema_evolution in ("rescue", "none"):
         return {}
     full = types.count_remaining_fields(columns.schema, columns.source) <= 0
@@ -197,7 +197,7 @@ def find_held_back_fields(columns: SourceColumns, news: pa.StructType) -> dict[s
 
 
 def newly_held_back_fields(found: Mapping[int, Mapping[str, str]], before: Iterable[str | None]) -> dict[int, str]:
-    """By delivery, as its outcome says it, the fields that no earlier one has named. before: what the earlier outcomes say."""
+    """Returns, by delivery, the fields that no earlier outcome has named, in an outcome's form. before: what the earlier outcomes say."""
     known = set(parse_held_back_fields(before))
     said = {}
     for number, fields in sorted(found.items()):
@@ -209,13 +209,13 @@ def newly_held_back_fields(found: Mapping[int, Mapping[str, str]], before: Itera
 
 
 def held_back_note(source: Source, outcomes: Iterable[str | None]) -> str | None:
-    """What a run says of the outcomes that it has made; None: nothing is newly held back."""
+    """Returns a run's note about held-back fields in its outcomes, or None if no field is newly held back."""
     fields = parse_held_back_fields(outcomes)
     return f"rescued from now on: {'; '.join(suggest_kept_fields(source, fields))}" if fields else None
 
 
 def parse_held_back_fields(told: Iterable[str | None]) -> dict[str, str]:
-    """The fields that outcomes of deliveries name, with their types."""
+    """Returns the fields that outcomes of deliveries name, with their types."""
     fields: dict[str, str] = {}
     for said in told:
         fields |= json.loads(said) if said else {}

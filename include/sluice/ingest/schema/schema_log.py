@@ -1,7 +1,7 @@
-"""The schema log: what columns a bronze table's records have, a numbered file for each time that this changed.
+"""The schema log: the columns of a bronze table's records, with a numbered file for each change.
 
-Beside the checkpoints. A version is written before the rows that need it, so that a repeated batch reads with what the first attempt
-found. Files are JSON: version, at (UTC), run, why, and the schema as Spark writes it.
+It lies beside the checkpoints. A version is written before the rows that need it, so that a repeated batch reads with the columns that the
+first attempt found. Files are JSON: version, at (UTC), run, why, and the schema as Spark writes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SchemaVersion:
-    """An entry. number: from 0; why: in words, with names of fields at most."""
+    """An entry. number: from 0. why: a reason in words, which holds names of fields at most."""
 
     number: int
     at: str
@@ -35,13 +35,13 @@ class SchemaVersion:
 
 
 def read_schema_versions(folder: str) -> list[SchemaVersion]:
-    """All entries, oldest first."""
+    """Returns all entries, oldest first."""
     found = [path for path in Path(folder).glob("*.json") if path.stem.isdigit()]
     return [_read_schema_version(path) for path in sorted(found, key=lambda path: int(path.stem))]
 
 
 def read_latest_schema_version(folder: str) -> SchemaVersion | None:
-    """The newest entry; None before the first."""
+    """Returns the newest entry, or None before the first."""
     numbers = [int(path.stem) for path in Path(folder).glob("*.json") if path.stem.isdigit()]
     if not numbers:
         return None
@@ -58,12 +58,12 @@ def _read_schema_version(path: Path) -> SchemaVersion:
 
 
 def withdraw_schema_version(folder: str, version: SchemaVersion) -> None:
-    """Take an entry out of which no row was written. To be called under the lease."""
+    """Removes an entry that no row was written with. Call it under the lease."""
     (Path(folder) / f"{version.number}.json").unlink()
 
 
 def write_schema_version(folder: str, schema: StructType, run: str, why: str) -> None:
-    """Add an entry. A reader sees it whole or not at all. To be called under the lease."""
+    """Adds an entry. A reader sees it whole or not at all. Call it under the lease."""
     before = read_latest_schema_version(folder)
     number = before.number + 1 if before else 0
     entry = {

@@ -1,1 +1,1 @@
-"""Kafka as deliveries: the cluster asked, and ranges of offsets reckoned."""
+"""Kafka as deliveries: asks the cluster, and computes ranges of offsets."""

@@ -1,4 +1,4 @@
-"""Asking a Kafka cluster: which topics there are, where their partitions begin and end, how long they keep records. Changes nothing there."""
+"""Asks a Kafka cluster which topics there are, where their partitions begin and end, and how long they keep records. Changes nothing there."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sluice.private_files import read_secret_file
 from sluice.settings import Settings
 
 PATIENCE = 10.0
-"""Seconds that an answer may take."""
+"""How many seconds an answer may take."""
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION)
-# What the client has to say is in the errors; by itself it writes each attempt to connect to standard error.
+# The errors say everything; by itself the client writes each attempt to connect to standard error.
 _SILENT = logging.getLogger("sluice.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
@@ -37,11 +37,11 @@ class KeptOffsets(NamedTuple):
     topic_id: str
 
     def of_same_topic(self, topic_id: str | None) -> bool:
-        """Whether a range with this id is of this topic, and not of an earlier one of the same name."""
+        """Whether a range with this id belongs to this topic, and not to an earlier one of the same name."""
         return not topic_id or not self.topic_id or topic_id == self.topic_id
 
     def has(self, start: int, until: int, topic_id: str | None) -> bool:
-        """Whether all of a range is here."""
+        """Whether the broker has all of a range."""
         return self.of_same_topic(topic_id) and (start == until or self.earliest <= start <= until <= self.end)
 
 
@@ -50,9 +50,9 @@ class UnreachableBroker(SluiceError):
 
 
 def read_client_properties(source: KafkaSource, secrets: Path | None = None) -> dict[str, Any]:
-    """What a client of the source's cluster is made with. secrets: the folder that options_file lies in, unless the settings say it.
+    """Returns the properties of a client for the source's cluster. secrets: the folder of options_file, unless the settings say it.
 
-    Raises UsageError where the file is missing, may be read by others, or has a line that is no property.
+    Raises UsageError if the file is missing, may be read by others, or has a line that is not a property.
     """
     found: dict[str, Any] = {"bootstrap.servers": source.servers, **source.options}
     if source.options_file is None:
@@ -75,7 +75,7 @@ def read_client_properties(source: KafkaSource, secrets: Path | None = None) -> 
 
 @contextlib.contextmanager
 def translate_kafka_errors(source: KafkaSource) -> Iterator[None]:
-    """Turns what the client raises into Unreachable, or UsageError where the properties are wrong."""
+    """Turns the client's errors into UnreachableBroker, or UsageError if the properties are wrong."""
     try:
         yield
     except KafkaException as error:
@@ -89,9 +89,9 @@ def translate_kafka_errors(source: KafkaSource) -> Iterator[None]:
 
 
 def create_kafka_consumer(source: KafkaSource, secrets: Path | None = None) -> Consumer:
-    """A client that reads what is committed, from where it is told, and leaves no trace at the broker. To be closed.
+    """Returns a client that reads committed records from given offsets and leaves no trace at the broker. The caller must close it.
 
-    Errors as of `translate_kafka_errors`.
+    Errors are those of `translate_kafka_errors`.
     """
     said = {
         "group.id": "sluice",
@@ -108,7 +108,7 @@ def create_kafka_consumer(source: KafkaSource, secrets: Path | None = None) -> C
 
 
 class Broker:
-    """A source's cluster. Its methods raise Unreachable."""
+    """A source's cluster. Its methods raise UnreachableBroker."""
 
     def __init__(self, source: KafkaSource, secrets: Path | None = None) -> None:
         self._source = source
@@ -116,14 +116,14 @@ class Broker:
             self._client = AdminClient(read_client_properties(source, secrets), logger=_SILENT)
 
     def partitions(self) -> list[Partition]:
-        """The partitions of the topics that the source reads and that are there."""
+        """Returns the partitions of those existing topics that the source reads."""
         with translate_kafka_errors(self._source):
             topics = self._client.list_topics(timeout=PATIENCE).topics
             mine = [topic for name, topic in topics.items() if self._source.subscribes(name) and not self._is_absent(topic.error)]
         return sorted((str(topic.topic), number) for topic in mine for number in topic.partitions)
 
     def ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """By topic what tells it from an earlier one of the same name; "" where the broker does not say. Topics that are gone are left out."""
+        """Returns, by topic, the id that distinguishes it from an earlier one of its name; "" if the broker has none. Leaves out missing topics."""
         names = sorted(set(topics))
         if not names:
             return {}
@@ -132,20 +132,20 @@ class Broker:
         return {topic: "" if topic_id == _NO_ID else topic_id for topic, topic_id in said.items()}
 
     def earliest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """The first offset of each that is still there. A partition that is gone is left out."""
+        """Returns the first offset of each partition that the broker still has. Leaves out missing partitions."""
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """The offset behind the last one that is committed: what an open transaction wrote, and all after it, comes later."""
+        """Returns the offset after the last committed one. What an open transaction wrote, and everything after it, comes later."""
         return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def first_since(self, partitions: Sequence[Partition], milliseconds: int) -> dict[Partition, int | None]:
-        """The first offset whose record is not older than this time (since 1970); None where all are older."""
+        """Returns the first offset whose record is not older than this time (since 1970), or None if all are older."""
         found = self._offsets(partitions, OffsetSpec.for_timestamp(milliseconds))
         return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
 
     def kept(self) -> dict[Partition, KeptOffsets]:
-        """What there is of each partition that the source reads. What a cluster says of a topic that comes or goes may differ: Unreachable."""
+        """Returns what there is of each partition that the source reads. Raises UnreachableBroker if answers differ, as for a changing topic."""
         partitions = self.partitions()
         earliest, ends, ids = self.earliest(partitions), self.ends(partitions), self.ids(topic for topic, _ in partitions)
         for topic, number in partitions:
@@ -156,7 +156,7 @@ class Broker:
         return {one: KeptOffsets(earliest[one], ends[one], ids[one[0]]) for one in partitions}
 
     def retention(self, topics: Iterable[str]) -> dict[str, int]:
-        """By topic, after how many milliseconds it deletes records. Topics that keep them are left out."""
+        """Returns, by topic, after how many milliseconds it deletes records. Leaves out topics that keep them."""
         asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(set(topics))]
         if not asked:
             return {}
@@ -170,7 +170,7 @@ class Broker:
     @staticmethod
     def _is_absent(error: KafkaError | None) -> bool:
         if error is not None and error.code() not in _ABSENT:
-            raise KafkaException(error)  # it is there, and cannot be read now
+            raise KafkaException(error)  # it exists and cannot be read now
         return error is not None
 
     def _offsets(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
@@ -182,7 +182,7 @@ class Broker:
         return {(key.topic, key.partition): answer.offset for key, answer in answers.items()}
 
     def _answers(self, futures: Mapping[Any, Future[Any]]) -> dict[Any, Any]:
-        """What was answered of each; what is not there is left out."""
+        """Returns the answer for each; leaves out what does not exist."""
         found = {}
         with translate_kafka_errors(self._source):
             for key, future in futures.items():

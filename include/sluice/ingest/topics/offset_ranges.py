@@ -1,4 +1,4 @@
-"""Ranges of offsets: what a topic delivers. Which there are is reckoned here from what the broker and the ledger say; nobody is asked."""
+"""Ranges of offsets, which a topic delivers. They are computed from what the broker and the ledger say; this module asks neither."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ Partition = tuple[str, int]
 
 
 class LostOffsets(UsageError):
-    """Offsets that nobody has read are gone from the broker. Exit code 2: trying again does not bring them back."""
+    """The broker has deleted offsets that nobody has read. Exit code 2: trying again does not bring them back."""
 
 
 class OffsetRange(NamedTuple):
     """Offsets of one partition from `start` up to, but not including, `until`.
 
-    topic_id: of the topic that had them, as the broker tells it apart from a later one of the same name; "" where it does not.
-    modified_at: when they were discovered, UTC. event: GONE where the topic is there no more, or is another one: what came after
-    `start` is lost.
+    topic_id: the id by which the broker distinguishes the topic from a later one of the same name; "" if it has none. modified_at: when they were
+    discovered, in UTC. event: GONE if the topic does not exist any more or is another one: then everything after `start` is lost.
     """
 
     topic: str
@@ -42,22 +41,22 @@ class OffsetRange(NamedTuple):
 
     @property
     def file(self) -> str:
-        """What the ledger calls it."""
+        """The range's name in the ledger."""
         return f"{self.topic}/{self.partition}/{self.start}-{self.until}"
 
     @property
     def size(self) -> int | None:
-        """How many bytes these are no broker says."""
+        """None: no broker says how many bytes these are."""
         return None
 
     @property
     def offsets(self) -> int:
-        """How many there are; of a compacted topic, or one with transactions, fewer are records."""
+        """The number of offsets. In a compacted topic, or one with transactions, there are fewer records."""
         return self.until - self.start
 
     @property
     def row(self) -> dict[str, object]:
-        """Columns of the deliveries table. sha256 holds the topic's id: it says whose offsets these are."""
+        """Returns columns of the deliveries table. sha256 holds the topic's id, which says whose offsets these are."""
         return {
             "file": self.file,
             "event": self.event,
@@ -68,17 +67,17 @@ class OffsetRange(NamedTuple):
 
 
 def locate_options_folder(source: KafkaSource, settings: Settings, landing: Path) -> Path:
-    """The folder with a source's options_file: its deliveries lie at a broker."""
+    """Returns the folder with a source's options_file, because its deliveries lie at a broker."""
     return settings.secret(source.options_file).parent if source.options_file else settings.secrets
 
 
 def count_offsets(files: Sequence[str]) -> int:
-    """How many offsets are in the ranges of these names."""
+    """Returns how many offsets are in the ranges of these names."""
     return sum(parse_offset_range(file).offsets for file in files)
 
 
 def parse_offset_range(file: str) -> OffsetRange:
-    """The range that the ledger calls so. Raises ValueError."""
+    """Returns the range with this name in the ledger. Raises ValueError."""
     found = _FILE.match(file)
     if not found:
         raise ValueError("not a range of offsets")
@@ -86,7 +85,7 @@ def parse_offset_range(file: str) -> OffsetRange:
 
 
 def find_last_offset_ranges(rows: Iterable[tuple[str, str, str | None]]) -> dict[Partition, OffsetRange]:
-    """By partition, the last range that the ledger has. rows: file, event and sha256 of a source's deliveries, oldest first."""
+    """Returns, by partition, the last range that the ledger has. rows: file, event and sha256 of a source's deliveries, oldest first."""
     found: dict[Partition, OffsetRange] = {}
     for file, event, topic_id in rows:
         last = parse_offset_range(file)
@@ -96,7 +95,7 @@ def find_last_offset_ranges(rows: Iterable[tuple[str, str, str | None]]) -> dict
 
 @dataclass(frozen=True)
 class BrokerOffsets:
-    """What the broker says of the topics that a source reads. ids: by topic. ends: behind the last offset that is committed.
+    """What the broker says about the topics that a source reads. ids: by topic. ends: the offsets after the last committed ones.
 
     starts: where partitions begin that the ledger does not know; known ones need none.
     """
@@ -118,9 +117,9 @@ class NewOffsetRanges:
 def compute_new_offset_ranges(
     source: KafkaSource, standing: BrokerOffsets, known: Mapping[Partition, OffsetRange], now: datetime
 ) -> NewOffsetRanges:
-    """The ranges behind those that the ledger knows, up to the ends. A partition that is new gets one, be it empty: it says where reading began.
+    """Returns the ranges after those that the ledger knows, up to the ends. A new partition gets one even if empty: it says where reading began.
 
-    Raises LostOffsets where offsets that nobody has read are gone, unless the source goes on without them; then these are ranges, too.
+    Raises LostOffsets if offsets that nobody has read are gone, unless the source goes on without them; then these are ranges, too.
     """
     losses: list[tuple[OffsetRange, str]] = []
     fresh: list[OffsetRange] = []
@@ -150,7 +149,7 @@ def compute_new_offset_ranges(
 
 
 def lost_offsets_message(source: KafkaSource, losses: Sequence[str]) -> str:
-    """What an error says of lost offsets, with the remedy."""
+    """Returns the error text about lost offsets, with the remedy."""
     more = f" And {len(losses) - 1} more partitions." if len(losses) > 1 else ""
     return (
         f"Source '{source.name}': {losses[0]}.{more} These records are lost to the lake. To go on behind them, and have them in the ledger as "
@@ -159,7 +158,7 @@ def lost_offsets_message(source: KafkaSource, losses: Sequence[str]) -> str:
 
 
 def split_offset_ranges(ranges: Sequence[OffsetRange], most: int) -> list[list[OffsetRange]]:
-    """The ranges in parts, so that each list has `most` offsets together, the last what is left; each partition gets its share of a list."""
+    """Divides the ranges into lists of `most` offsets each, the last with the rest. Each partition gets its share of a list."""
     left = [one for one in ranges if one.offsets]
     lists: list[list[OffsetRange]] = []
     while left:
@@ -171,7 +170,7 @@ def split_offset_ranges(ranges: Sequence[OffsetRange], most: int) -> list[list[O
 
 
 def _proportional_shares(sizes: Sequence[int], most: int) -> list[int]:
-    """Of each size the part in proportion, whole numbers that come to `most` together, or to all where that is less."""
+    """Returns a proportional share of each size as whole numbers, which add up to `most`, or to all if that is less."""
     total = sum(sizes)
     if total <= most:
         return list(sizes)
@@ -185,7 +184,7 @@ def _proportional_shares(sizes: Sequence[int], most: int) -> list[int]:
 def _find_start_offset(
     partition: Partition, standing: BrokerOffsets, last: OffsetRange | None
 ) -> tuple[int, list[tuple[OffsetRange, str]]]:
-    """Where to read on, and what is lost before that."""
+    """Returns where to resume reading, and what is lost before that."""
     topic, number = partition
     earliest, end, topic_id = standing.earliest[partition], standing.ends[partition], standing.ids.get(topic, "")
     if last is None:

@@ -1,4 +1,4 @@
-"""What is new in the topics of a source: ranges of offsets, found by asking the broker once; and whether reading them comes too late soon."""
+"""Finds what is new in the topics of a source: ranges of offsets, by asking the broker once. Also warns if they will soon be deleted unread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sluice.ingest.topics.broker import Broker, KeptOffsets
 from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition, parse_offset_range
 
 NEAR = 0.8
-"""Which part of its topic's retention an unread record may have lived before Sluice warns."""
+"""The share of its topic's retention that an unread record may reach before Sluice warns."""
 
 
 def find_arrived_offset_ranges(source: KafkaSource, deliveries: str, within: Interval | None = None) -> list[OffsetRange]:
-    """The ranges that came to a source, in the order in which they get their numbers. deliveries: the table.
+    """Returns the ranges that came to a source, in the order of their numbers. deliveries: the table.
 
-    within: nothing comes unless now, when these are discovered, is in this interval. Raises LostOffsets, Unreachable, and UsageError
-    for a topic that is not there.
+    within: nothing comes unless now, the time of discovery, is in this interval. Raises LostOffsets, UnreachableBroker, and UsageError for a topic
+    that does not exist.
     """
     now = datetime.now(UTC)
     if within is not None and now not in within:
@@ -38,7 +38,7 @@ def find_arrived_offset_ranges(source: KafkaSource, deliveries: str, within: Int
 
 
 def find_new_offset_ranges(source: KafkaSource, last: Mapping[Partition, OffsetRange], now: datetime) -> NewOffsetRanges:
-    """What a discovery would find now. last: of `read_known_offset_ranges`. Errors as of `find_arrived_offset_ranges`."""
+    """Returns what a discovery would find now. last: from `read_known_offset_ranges`. Errors are those of `find_arrived_offset_ranges`."""
     broker = Broker(source)
     kept = broker.kept()
     _check_topics(source, kept, last)
@@ -49,14 +49,14 @@ def find_new_offset_ranges(source: KafkaSource, last: Mapping[Partition, OffsetR
 
 
 def read_known_offset_ranges(source: KafkaSource, deliveries: str) -> dict[Partition, OffsetRange]:
-    """By partition, the last range of a source in the deliveries table at that path."""
+    """Returns, by partition, the last range of a source in the deliveries table at that path."""
     return offset_ranges.find_last_offset_ranges(
         (row["file"], row["event"], row["sha256"]) for row in _read_source_deliveries(source, deliveries)
     )
 
 
 def find_retention_warnings(source: KafkaSource, deliveries: str, outcomes: str) -> list[str]:
-    """Which partitions have records that are not in bronze and will be deleted soon. The tables at these paths. Raises Unreachable."""
+    """Warns about partitions whose records are not in bronze and will soon be deleted. The tables lie at these paths. Raises UnreachableBroker."""
     unread = _find_unread_offsets(source, deliveries, outcomes)
     if not unread:
         return []
@@ -73,7 +73,7 @@ def find_retention_warnings(source: KafkaSource, deliveries: str, outcomes: str)
 
 
 def find_kept_deliveries(source: KafkaSource, landing: Path, rows: Iterable[Mapping[str, Any]]) -> set[int]:
-    """The numbers of those deliveries whose offsets the broker still has, all of them. Asks it once, of any at all. Raises Unreachable."""
+    """Returns the numbers of the deliveries whose offsets the broker still has completely. Asks it once. Raises UnreachableBroker."""
     given = list(rows)
     kept, found = Broker(source).kept() if given else {}, set()
     for row in given:
@@ -110,7 +110,7 @@ def _find_starting_offsets(
     last: Mapping[Partition, OffsetRange],
     kept: Mapping[Partition, KeptOffsets],
 ) -> dict[Partition, int]:
-    """Where partitions begin that the ledger does not know."""
+    """Returns where partitions begin that the ledger does not know."""
     said, topics = source.starting_offsets, {topic for topic, _ in last}
     grown = [partition for partition in fresh if partition[0] in topics]
     others = [partition for partition in fresh if partition[0] not in topics]
@@ -134,7 +134,7 @@ def _find_starting_offsets(
 
 
 def _find_unread_offsets(source: KafkaSource, deliveries: str, outcomes: str) -> dict[Partition, int]:
-    """By partition, the first offset that is not in bronze, of those that the ledger knows."""
+    """Returns, by partition that the ledger knows, the first offset that is not in bronze."""
     done = set(ledger.read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"].to_pylist())
     found: dict[Partition, int] = {}
     waiting: set[Partition] = set()
