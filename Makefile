@@ -45,6 +45,10 @@ help: ## Tell the targets
 run: port setup $(HOME_READY) ## Set up, then three runs of a DAG through Airflow (PIPELINE=gym; or PIPELINE=italy FROM=archive)
 	@$(PY) -m sluice.cli tour "$$PIPELINE" $${FROM:+--from "$$FROM"}
 
+.PHONY: run-cluster
+run-cluster: port setup $(HOME_READY) ## The same runs, their Spark jobs on a master and two workers that this machine runs for them
+	@$(PY) -m demonstrations.cluster "$$PIPELINE"
+
 .PHONY: demo-erasure
 demo-erasure: setup ## Set up, then erase one member of a made-up gym and prove it (some minutes, no Airflow)
 	@$(PY) -m sluice.cli demo-erasure

@@ -57,8 +57,9 @@ OF_SESSION = "session-"
 class Settings:
     """The root folders, and which Spark. Relative paths are always relative to the checkout.
 
-    spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. secrets_given: a folder of
-    secrets of this process alone, which Airflow's secret back end has (SLUICE_SECRETS_GIVEN). vault: where the identifiers of people
+    spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. executor_python: the path of
+    Python where executors run, of the same version as here; this process's unless it is said (SLUICE_EXECUTOR_PYTHON). secrets_given: a
+    folder of secrets of this process alone, which Airflow's secret back end has (SLUICE_SECRETS_GIVEN). vault: where the identifiers of people
     lie who asked to be erased; beside the truth unless it is said. released: de-identified copies, for everybody to read; there, too.
     retain: takes the place of every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
     erasure_approval: whether requests to erase people wait until somebody approves of them (SLUICE_ERASURE_APPROVAL=yes).
@@ -75,6 +76,7 @@ class Settings:
     environment: str = DEFAULT_ENVIRONMENT
     spark_profile: str = "local"
     spark_master: str = "local[*]"
+    executor_python: str = ""
     secrets_given: Path | None = None
     retain: str | None = None
     erasure_approval: bool = False
@@ -111,17 +113,22 @@ class Settings:
             environment=name,
             spark_profile=said["profile"],
             spark_master=said["master"],
+            executor_python=os.environ.get("SLUICE_EXECUTOR_PYTHON") or "",
             secrets_given=Path(given) if (given := os.environ.get("SLUICE_SECRETS_GIVEN")) else None,
             retain=_read_retention_override(name),
             erasure_approval=_read_yes_or_no("SLUICE_ERASURE_APPROVAL"),
             openlineage_file=_read_yes_or_no("SLUICE_OPENLINEAGE"),
             openlineage_url=os.environ.get("SLUICE_OPENLINEAGE_URL") or "",
         )
-        profiles = settings.spark_profiles()
-        if settings.spark_profile not in profiles:
-            hint = nearest_name_hint(settings.spark_profile, profiles)
-            raise UsageError(f"There is no Spark profile '{settings.spark_profile}' (environment '{name}').{hint}")
+        settings.require_known_profile(f"environment '{name}'")
         return settings
+
+    def require_known_profile(self, said_by: str) -> None:
+        """Raises UsageError, with the nearest name, if there is no such Spark profile. said_by: who names it."""
+        profiles = self.spark_profiles()
+        if self.spark_profile not in profiles:
+            hint = nearest_name_hint(self.spark_profile, profiles)
+            raise UsageError(f"There is no Spark profile '{self.spark_profile}' ({said_by}).{hint}")
 
     @property
     def sends_lineage(self) -> bool:
@@ -187,6 +194,12 @@ class Settings:
                 )
         return os.pathsep.join(str(folder / "*") for folder in folders)
 
+    def spark_property(self, name: str) -> str:
+        """A property of the profile; "" where it does not say it."""
+        lines = (line.split(maxsplit=1) for line in self.spark_properties.read_text(encoding="utf-8").splitlines())
+        found = [line[1].strip() for line in lines if len(line) == 2 and line[0] == name]
+        return found[-1] if found else ""  # of two lines Spark takes the later
+
     def secret(self, name: str) -> Path:
         """The path of a secret's file: in the folder given to this process if it is there, else below SLUICE_SECRETS. It may not exist."""
         given = self.secrets_given / name if self.secrets_given else None
@@ -205,12 +218,14 @@ class Settings:
             "SPARK_DIST_CLASSPATH": self.spark_class_path(),
             # A new folder each time, so that the leftovers of a killed session can be told from the files of a live one.
             "SPARK_LOCAL_DIRS": str(self.spark_local / f"{OF_SESSION}{uuid.uuid4().hex[:12]}"),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": (self.executor_python if self.on_cluster else "") or sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
             "TZ": "UTC",
             "SLUICE_ROOT": str(self.root),
             "SLUICE_ENV": self.environment,
             "SLUICE_SPARK_PROFILE": self.spark_profile,
             "SLUICE_SPARK_MASTER": self.spark_master,
+            "SLUICE_EXECUTOR_PYTHON": self.executor_python,
             "SLUICE_LAKE": self.lake,
             "SLUICE_LANDING": str(self.landing),
             "SLUICE_SECRETS": str(self.secrets),

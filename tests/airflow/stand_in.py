@@ -30,6 +30,7 @@ def main():
         "group": os.getpgid(0),
         "environment": sorted(os.environ),
         "given": given(),
+        "spark": {name: os.environ.get(name) for name in ("SLUICE_SPARK_MASTER", "SLUICE_SPARK_PROFILE", "PYSPARK_PYTHON")},
         "input": "nothing" if os.path.samestat(os.fstat(0), Path(os.devnull).stat()) else "something",
     })
     told = dict(itertools.pairwise(arguments))

@@ -109,7 +109,7 @@ def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(deployed: 
     assert told["master"] == settings.spark_master
     assert told["executor_memory"] == "2g"
     assert len(told["executors"]) == 2
-    for code, folder, pipeline in told["executors"]:
+    for code, folder, pipeline, *_ in told["executors"]:
         assert f"/{archive}/sluice/" in code
         assert Path(folder).is_relative_to(deployed.folder / "work"), "an executor of the worker"
         assert pipeline == "gym"

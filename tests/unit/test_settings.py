@@ -19,7 +19,7 @@ from sluice.errors import UsageError
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-PROFILES = ("local", "standalone", "large")
+PROFILES = ("local", "standalone", "large", "yarn", "kubernetes")
 
 
 @pytest.fixture(autouse=True)
@@ -206,7 +206,14 @@ def test_the_zip_is_named_after_its_content_and_holds_code_alone(root: Path) -> 
     content = first.read_bytes()
     names = zipfile.ZipFile(first).namelist()
     assert {"sluice/settings.py", "sluice/runs/job.py", "residue/walk.py", "pipelines/gym/pipeline.py"} <= set(names)
-    assert [name for name in names if not name.endswith(".py") or name.startswith("orchestration")] == []
+    kinds = (".py", "/", "rules.csv")
+    assert [name for name in names if not name.endswith(kinds) or name.startswith("orchestration")] == []
+    # Of a package without __init__.py as of any other; rule sets are read there, too.
+    told = f"import sys; sys.path.insert(0, {str(first)!r}); import pipelines.gym.silver as s; print(s.__file__, len(s.RULES.expectations))"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, env={"PATH": os.defpath}, check=False)
+    assert done.returncode == 0, done.stderr
+    file, rules = done.stdout.split()
+    assert file.startswith(str(first)) and int(rules) == 3
     for file in (root / "include").rglob("*.py"):
         os.utime(file, (1, 1))
     assert write_job_code_zip(settings) == first, "times do not count"

@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestration import stopping
 from orchestration.server.home import local_airflow_environment
+from orchestration.spark_submit.chosen_spark import choose_spark
 from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, UsageError
@@ -37,20 +38,23 @@ def replay_by_spark_submit(
     if tables:
         given += ["--tables", ",".join(tables)]
     given += ["--run-id", run, "--wait", str(LEASE_WAIT_SECONDS)]
+    settings, binary = _choose_spark_by_variable(records.settings)
     for stage in stages:
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
-            command = _spark_submit_command(records.settings, f"sluice-{records.pipeline}-{stage}")
-            script = records.settings.root / "spark_jobs" / f"{stage}.py"
-            _submit_job_and_wait(records, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log")
+            command = _spark_submit_command(settings, binary, f"sluice-{records.pipeline}-{stage}")
+            script = settings.root / "spark_jobs" / f"{stage}.py"
+            _submit_job_and_wait(
+                records, settings, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log"
+            )
             found: dict[str, Any] = json.loads(report.read_text())
         yield stage, time.monotonic() - began, found
 
 
-def _submit_job_and_wait(records: PipelineRecords, run: str, command: list[str], log: Path) -> None:
+def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str, command: list[str], log: Path) -> None:
     told = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    told |= {**records.settings.spark_environment(), "PYTHONPATH": str(records.settings.root / "include")}
+    told |= {**settings.spark_environment(), "PYTHONPATH": str(settings.root / "include")}
     told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told.get("PATH", os.defpath)])
     request = records.stop_request(run)
     with log.open("wb") as file:
@@ -71,8 +75,8 @@ def _submit_job_and_wait(records: PipelineRecords, run: str, command: list[str],
         raise kind(f"{Path(command[command.index('--pipeline') - 1]).stem}: {_last_job_message(log)}")
 
 
-def _spark_submit_command(settings: Settings, name: str) -> list[str]:
-    """spark-submit and the options that the operator gives it for the connection `spark_default`."""
+def _choose_spark_by_variable(settings: Settings) -> tuple[Settings, str]:
+    """The settings with the Spark that the connection `spark_default` names, and the binary that submits to it."""
     try:
         connection = json.loads(local_airflow_environment(settings)["AIRFLOW_CONN_SPARK_DEFAULT"])
     except ValueError:
@@ -80,9 +84,14 @@ def _spark_submit_command(settings: Settings, name: str) -> list[str]:
     extra = connection.get("extra") or {}
     host, port = connection["host"], connection.get("port")
     master = host if not port else f"{host}:{port}" if "://" in host else f"spark://{host}:{port}"
+    return choose_spark(settings, "spark_default", master, extra), extra.get("spark-binary", "spark-submit")
+
+
+def _spark_submit_command(settings: Settings, binary: str, name: str) -> list[str]:
+    """spark-submit and the options that the operator gives it."""
     code = job_code_to_ship(settings)
     return [
-        *(extra.get("spark-binary", "spark-submit"), "--master", master, "--deploy-mode", "client"),
+        *(binary, "--master", settings.spark_master, "--deploy-mode", "client"),
         *("--properties-file", str(settings.spark_properties), "--name", name),
         *(("--py-files", str(code)) if code else ()),
     ]

@@ -14,6 +14,8 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 
 from orchestration import stopping
+from orchestration.spark_submit.chosen_spark import choose_spark
+from sluice.errors import UsageError
 from sluice.settings import Settings
 
 _OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
@@ -27,7 +29,8 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
     stop_request: the file whose presence asks the job to stop before its next batch.
     ask_seconds, terminate_seconds: how long to wait after asking, and then after SIGTERM, before SIGKILL.
-    given: where the job finds what `given_secrets` gives it.
+    given: where the job finds what `given_secrets` gives it. settings: with the Spark that the connection chooses, as
+    `choose_spark_by_connection` returns them; those of this process unless given.
     Raises AirflowFailException where the connection is missing: the provider would go on with YARN.
     """
 
@@ -39,16 +42,12 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         ask_seconds: float = 20,
         terminate_seconds: float = 10,
         given: Mapping[str, str] | None = None,
+        settings: Settings | None = None,
         **options: Any,
     ) -> None:
-        try:
-            self.get_connection(conn_id)
-        except AirflowNotFoundException:
-            raise AirflowFailException(
-                f"There is no Airflow connection '{conn_id}'. It names the Spark master; "
-                f"set AIRFLOW_CONN_{conn_id.upper()} or create it under Admin, Connections."
-            ) from None
+        _require_connection(conn_id)
         super().__init__(conn_id=conn_id, **options)
+        self._settings = settings or Settings.current()
         self._stop_request = stop_request
         self._patience = (ask_seconds, terminate_seconds)
         self._given = dict(given or {})
@@ -64,7 +63,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
         It is in a process group of its own, which signals to the task's group do not reach.
         """
-        told = job_environment(Settings.current()) | self._given
+        told = job_environment(self._settings) | self._given
         # The task's standard input is its line to its supervisor, which hands out connections, and waits until nobody holds it.
         try:
             return super().submit(application, **{"process_group": 0, "env": told, "stdin": subprocess.DEVNULL, **options})
@@ -106,6 +105,30 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
             if not _NOISE.match(line):
                 self.last_line = line.strip()
                 yield line
+
+
+def choose_spark_by_connection(settings: Settings, conn_id: str) -> Settings:
+    """The settings with the Spark that a connection of Airflow names.
+
+    Raises AirflowFailException where the connection is missing or `choose_spark` refuses it: no retry would help.
+    """
+    connection = _require_connection(conn_id)
+    # The provider knows how host, port and type make the master.
+    master = SparkSubmitHook(conn_id=conn_id)._connection["master"]
+    try:
+        return choose_spark(settings, conn_id, master, connection.extra_dejson)
+    except UsageError as error:
+        raise AirflowFailException(str(error)) from None
+
+
+def _require_connection(conn_id: str) -> Any:
+    try:
+        return SparkSubmitHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise AirflowFailException(
+            f"There is no Airflow connection '{conn_id}'. It names the Spark master; "
+            f"set AIRFLOW_CONN_{conn_id.upper()} or create it under Admin, Connections."
+        ) from None
 
 
 def job_environment(settings: Settings) -> dict[str, str]:

@@ -22,7 +22,7 @@ from airflow.providers.common.compat.sdk import (
 from orchestration import alerts
 from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
 from orchestration.spark_submit import given_secrets
-from orchestration.spark_submit.hook import SluiceSparkSubmitHook, job_environment
+from orchestration.spark_submit.hook import SluiceSparkSubmitHook, choose_spark_by_connection, job_environment
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.ui import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
@@ -76,7 +76,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
         """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back."""
         asked = self._build_request(context)
-        run, settings = run_identity(context), Settings.current()
+        run, settings = run_identity(context), choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
         self._leave_to_kept_running(records, asked, certain=True)
         stop_request = records.stop_request(run)
@@ -98,6 +98,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                 name=self.name,
                 application_args=self.application_args,
                 given=given,
+                settings=settings,
             )
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns of an `execute` that calls the other's

@@ -72,6 +72,11 @@ class Workspace:
         """Marks all further commits of this session as this run's. inputs: by name, the versions that a view is made from."""
         commit_marks.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
 
+    @property
+    def staging(self) -> Path:
+        """The folder in which records wait that are read and not written yet, where executors have no other place in common."""
+        return Path(self.places.bookkeeping("staging"))
+
     def path(self, name: str) -> str:
         """Returns where a declared table lies. For a source whose records go into another's table, that table's place."""
         return self.places.table(name)

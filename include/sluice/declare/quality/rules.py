@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import inspect
+import io
 import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from sluice.declare.quality.expectations import Action, Expectation, ExpectationDecorator
@@ -38,15 +41,17 @@ class Rules:
 
         Raises DeclarationError that names the file and the rule.
         """
-        found = Path(path) if Path(path).is_absolute() else _calling_folder() / path
+        caller = _find_calling_frame()
+        found = Path(path) if caller is None or Path(path).is_absolute() else _folder_of_frame(caller) / path
         form = _FORMS.get(found.suffix)
         if form is None:
             raise DeclarationError(f"Rules '{path}': rules are kept as {', '.join(_FORMS)}, not as '{found.suffix}'.")
-        if not found.is_file():
+        content = _read_file_of_code(found, path, caller)
+        if content is None:
             beside = [one.name for one in found.parent.glob("*") if one.suffix in _FORMS] if found.parent.is_dir() else []
             raise DeclarationError(f"Rules '{path}': there is no file {found}.{nearest_name_hint(found.name, beside)}")
         try:
-            rules = tuple(_parse_rule(row, f"{found.name}, {where}") for where, row in form(found))
+            rules = tuple(_parse_rule(row, f"{found.name}, {where}") for where, row in form(found.name, content))
         except (csv.Error, UnicodeDecodeError, tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
             raise DeclarationError(f"Rules '{path}': the file cannot be read as {found.suffix[1:].upper()}: {error}.") from None
         return cls(rules, found.name)
@@ -131,44 +136,60 @@ def _parse_tags(value: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def _read_csv_rules(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, strict=True, skipinitialspace=True)
-        for row in reader:
-            where = f"line {reader.line_num}"
-            if None in row or None in row.values():
-                raise DeclarationError(
-                    f"Rules '{path.name}, {where}': the line has another number of cells than the header. "
-                    'A condition with a comma stands in double quotes, as in "heartrate BETWEEN 1 AND coalesce(most, 230)".'
-                )
-            yield where, row
+def _read_csv_rules(name: str, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    text = io.StringIO(content.decode("utf-8-sig"), newline="")
+    reader = csv.DictReader(text, strict=True, skipinitialspace=True)
+    for row in reader:
+        where = f"line {reader.line_num}"
+        if None in row or None in row.values():
+            raise DeclarationError(
+                f"Rules '{name}, {where}': the line has another number of cells than the header. "
+                'A condition with a comma stands in double quotes, as in "heartrate BETWEEN 1 AND coalesce(most, 230)".'
+            )
+        yield where, row
 
 
-def _read_toml_rules(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from _number_rules(path, tomllib.loads(path.read_text(encoding="utf-8")))
+def _read_toml_rules(name: str, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield from _number_rules(name, tomllib.loads(content.decode("utf-8").replace("\r\n", "\n")))
 
 
-def _read_json_rules(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield from _number_rules(path, json.loads(path.read_text(encoding="utf-8-sig")))
+def _read_json_rules(name: str, content: bytes) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield from _number_rules(name, json.loads(content.decode("utf-8-sig")))
 
 
-def _number_rules(path: Path, document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _number_rules(name: str, document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     rules = document.get("rules") if isinstance(document, dict) and set(document) == {"rules"} else document
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
-        raise DeclarationError(f"Rules '{path.name}': the file holds one list of rules, in TOML as [[rules]].")
+        raise DeclarationError(f"Rules '{name}': the file holds one list of rules, in TOML as [[rules]].")
     yield from ((f"rule {number}", rule) for number, rule in enumerate(rules, start=1))
 
 
-_FORMS: dict[str, Callable[[Path], Iterator[tuple[str, Mapping[str, Any]]]]] = {
+_FORMS: dict[str, Callable[[str, bytes], Iterator[tuple[str, Mapping[str, Any]]]]] = {
     ".csv": _read_csv_rules,
     ".toml": _read_toml_rules,
     ".json": _read_json_rules,
 }
 
 
-def _calling_folder() -> Path:
-    """The folder of the file that called `Rules.read`."""
+def _find_calling_frame() -> FrameType | None:
+    """The code that called `Rules.read`."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
-    return Path(frame.f_code.co_filename).resolve().parent if frame else Path.cwd()
+    return frame
+
+
+def _folder_of_frame(frame: FrameType) -> Path:
+    file = Path(frame.f_code.co_filename)
+    return (file.resolve() if file.is_file() else file.absolute()).parent
+
+
+def _read_file_of_code(path: Path, asked: str | Path, caller: FrameType | None) -> bytes | None:
+    """The bytes of a file, or None where there is none. asked: as the caller names it, perhaps beside itself in a zip, as on a cluster."""
+    try:
+        package = caller.f_globals.get("__package__") if caller else None
+        if path.exists() or not package or Path(asked).is_absolute():
+            return path.read_bytes()
+        return files(package).joinpath(str(asked)).read_bytes()
+    except (OSError, KeyError):  # the latter is of a zip
+        return None

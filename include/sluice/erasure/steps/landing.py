@@ -221,7 +221,9 @@ def _read_examined_records(
     columns = intake.current_source_columns(workspace, source)
     while True:
         try:
-            return looked, records.read_delivered_records(workspace.session, columns.source, looked, columns.schema)
+            return looked, records.read_delivered_records(
+                workspace.session, columns.source, looked, columns.schema, workspace.staging
+            )
         except records.ChangedWhileRead:
             looked = examine_deliveries(source, [one.delivery for one in looked])
         except records.RefusedDeliveries as refused:

@@ -171,7 +171,7 @@ def read_delivery_records(
         columns = evolution.grow_source_columns(columns, news, log_, workspace.run, why)
     while True:
         try:
-            found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema)
+            found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema, workspace.staging)
         except records.ChangedWhileRead:
             examined = examine_deliveries(source, [item.delivery for item in examined])
             continue
@@ -226,7 +226,7 @@ def _recount_suppressed_records(workspace: Workspace, source: Source, examined: 
     if source.subject is None or suppression_list.is_suppression_list_empty(workspace):
         return {}
     columns = current_source_columns(workspace, source)
-    found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema)
+    found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema, workspace.staging)
     try:
         return {} if found.frame is None else drop_erased_and_old_records(workspace, source, found.frame)[1]
     finally:

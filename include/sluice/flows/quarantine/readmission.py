@@ -240,7 +240,7 @@ class StagedFiles:
 @contextmanager
 def open_staging_folder(workspace: Workspace) -> Iterator[Path]:
     """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data in a second place."""
-    path = Path(workspace.places.bookkeeping("staging"))
+    path = workspace.staging
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True, mode=0o700)
     try:

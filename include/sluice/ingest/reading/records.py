@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -98,9 +99,9 @@ class DeliveredRecords:
 
 
 def read_delivered_records(
-    session: SparkSession, source: Source, examined: list[ExaminedDelivery], columns: pa.Schema
+    session: SparkSession, source: Source, examined: list[ExaminedDelivery], columns: pa.Schema, shared: Path
 ) -> DeliveredRecords:
-    """Reads the records of the deliveries that can be read. columns: the source's, without Sluice's own.
+    """Reads the records of the deliveries that can be read. columns: the source's, without Sluice's own. shared: as staging takes it.
 
     Raises ChangedWhileRead and RefusedDeliveries. The caller must release what it got.
     """
@@ -111,7 +112,8 @@ def read_delivered_records(
     few = size <= HERE
     try:
         with count_work("files read", len(readable), size, by_tasks=not few) as work:
-            found = (_read_in_process if few else _read_by_workers)(session, source, readable, columns, work)
+            read = _read_in_process if few else _read_by_workers
+            found = read(session, source, readable, columns, partial(make_staging_folder, session, shared), work)
     except RefusedDeliveries:
         _refuse_changed_files(readable)
         raise
@@ -162,7 +164,12 @@ def _find_subject_in_text(field: str) -> Column:
 
 
 def _read_in_process(
-    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema, work: CountedWork
+    session: SparkSession,
+    source: Source,
+    readable: list[ExaminedDelivery],
+    columns: pa.Schema,
+    make_folder: Callable[[], Path],
+    work: CountedWork,
 ) -> DeliveredRecords:
     read: Counter[int] = Counter()
     blocks, problems = [], 0
@@ -187,7 +194,7 @@ def _read_in_process(
     if everything.nbytes <= IN_PLAN:
         frame, release = session.createDataFrame(everything, _spark_schema(columns)), release_nothing
     else:
-        folder = make_staging_folder(session)
+        folder = make_folder()
         release = partial(remove_staging_folder, folder)
         with StagedRowsWriter(folder / "rows.parquet", everything.schema) as writer:
             writer.add_rows(everything)
@@ -196,10 +203,15 @@ def _read_in_process(
 
 
 def _read_by_workers(
-    session: SparkSession, source: Source, readable: list[ExaminedDelivery], columns: pa.Schema, work: CountedWork
+    session: SparkSession,
+    source: Source,
+    readable: list[ExaminedDelivery],
+    columns: pa.Schema,
+    make_folder: Callable[[], Path],
+    work: CountedWork,
 ) -> DeliveredRecords:
     bins = balance_worker_bins(source, readable)
-    folder = make_staging_folder(session)
+    folder = make_folder()
     release = partial(remove_staging_folder, folder)
     try:
         share = partial(read_worker_share, source, bins, columns, folder)

@@ -1,13 +1,15 @@
 """Keeps records that were read on the disk, as Parquet, for the passes that write them, so that neither the plan nor Spark's cache holds all.
 
-They lie in a folder below the session's local files, beside shuffled and spilt rows: nobody else may read it, and what a killed session leaves
-is removed with it. Workers load no Spark for it.
+On one machine they lie in a folder below the session's local files, which has shuffled and spilt rows as well: nobody else may read it, and
+what a killed session leaves is removed with it. On a cluster executors share no disk with the driver but that of the lake: there the folder
+is below the pipeline's own, and the next application that stages rows removes what a killed one left. The workers load no Spark for it.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -23,9 +25,24 @@ _GROUP = 16_000_000
 """About how many bytes of rows are written together."""
 
 
-def make_staging_folder(session: SparkSession) -> Path:
-    """Makes a new empty folder below the session's local files, with mode 0700."""
-    return Path(tempfile.mkdtemp(prefix="sluice-staged-", dir=session.sparkContext._temp_dir))
+_OF_APPLICATION = "of-"
+"""The prefix of the names of folders on a shared disk; the id of a Spark application follows."""
+
+
+def make_staging_folder(session: SparkSession, shared: Path) -> Path:
+    """Makes a new empty folder, of mode 0700, that executors reach: below the session's local files, or, on a cluster, below `shared`.
+
+    shared: a folder of the lake in which only the holder of the lease stages rows. It need not be there.
+    """
+    context = session.sparkContext
+    if str(context.master).startswith("local"):
+        return Path(tempfile.mkdtemp(prefix="sluice-staged-", dir=context._temp_dir))
+    shared.mkdir(parents=True, exist_ok=True, mode=0o700)
+    own = f"{_OF_APPLICATION}{context.applicationId}-"
+    for left in shared.glob(f"{_OF_APPLICATION}*"):
+        if not left.name.startswith(own):
+            remove_staging_folder(left)
+    return Path(tempfile.mkdtemp(prefix=own, dir=shared))
 
 
 def remove_staging_folder(folder: Path) -> None:
@@ -39,10 +56,14 @@ def read_staged_rows(session: SparkSession, folder: Path, schema: StructType) ->
 
 
 class StagedRowsWriter:
-    """Writes rows of one schema into one file. The first row creates the file."""
+    """Writes rows of one schema into one file, which is there when all of them are. Without rows there is none.
+
+    Two workers may write the same file: one whose executor was lost, and is not dead yet, and the one that does its task again.
+    """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
+        self._partial = path.with_name(f"_{path.name}.{uuid.uuid4().hex}")  # which Spark does not read
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._writer: parquet.ParquetWriter | None = None
@@ -53,8 +74,13 @@ class StagedRowsWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self._write_waiting()
-        if self._writer is not None:
-            self._writer.close()
+        if self._writer is None:
+            return
+        self._writer.close()
+        if kind is None:
+            Path(self._partial).replace(self._path)
+        else:
+            self._partial.unlink(missing_ok=True)
 
     def add_rows(self, rows: pa.Table) -> None:
         """Writes rows after the others, or keeps them until there are enough."""
@@ -69,6 +95,6 @@ class StagedRowsWriter:
         if not self._waiting:
             return
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._path, self._schema, compression="snappy", write_statistics=False)
+            self._writer = parquet.ParquetWriter(self._partial, self._schema, compression="snappy", write_statistics=False)
         self._writer.write_table(pa.concat_tables(self._waiting))
         self._waiting, self._waiting_bytes = [], 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -56,10 +58,10 @@ ROWS = [
 ]  # fmt: skip
 
 
-def test_staged_rows_are_those_of_a_plan(spark: SparkSession) -> None:
+def test_staged_rows_are_those_of_a_plan(spark: SparkSession, tmp_path: Path) -> None:
     rows = pa.Table.from_pylist(ROWS, SCHEMA)
     kind = from_arrow_schema(SCHEMA)
-    folder = make_staging_folder(spark)
+    folder = make_staging_folder(spark, tmp_path / "shared")
     with StagedRowsWriter(folder / "0.parquet", SCHEMA) as writer:
         writer.add_rows(rows)
     staged = read_staged_rows(spark, folder, kind)
@@ -72,11 +74,45 @@ def test_staged_rows_are_those_of_a_plan(spark: SparkSession) -> None:
     assert not folder.exists()
 
 
-def test_the_folder_is_private_and_below_the_sessions_local_files(spark: SparkSession) -> None:
-    folder = make_staging_folder(spark)
+def test_the_folder_is_private_and_below_the_sessions_local_files(spark: SparkSession, tmp_path: Path) -> None:
+    folder = make_staging_folder(spark, tmp_path / "shared")
     assert folder.stat().st_mode & 0o777 == 0o700
     assert folder.is_relative_to(spark.sparkContext._temp_dir)
     remove_staging_folder(folder)
+    assert not (tmp_path / "shared").exists(), "which is for clusters"
+
+
+def test_on_a_cluster_rows_wait_below_the_shared_folder_and_a_killed_applications_go(tmp_path: Path) -> None:
+    context = SimpleNamespace(master="spark://somewhere:7077", applicationId="app-1", _temp_dir="/of/the/driver/alone")
+    session: Any = SimpleNamespace(sparkContext=context)
+    shared = tmp_path / "_sluice" / "staging"
+    one, other = make_staging_folder(session, shared), make_staging_folder(session, shared)
+    assert one != other and one.parent == other.parent == shared
+    assert {path.stat().st_mode & 0o777 for path in (shared, one, other)} == {0o700}
+    (shared / "0").write_text("a file that is taken out of quarantine")
+    context.applicationId = "app-10"
+    third = make_staging_folder(session, shared)
+    assert sorted(shared.iterdir()) == sorted([third, shared / "0"])
+
+
+def test_a_file_of_rows_is_whole_though_two_workers_write_it(tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    schema = pa.schema([("a", pa.int64())])
+    rows, path = pa.table({"a": list(range(10))}, schema=schema), tmp_path / "0.parquet"
+    with StagedRowsWriter(path, schema) as lost:
+        lost.add_rows(rows)
+        lost._write_waiting()
+        with StagedRowsWriter(path, schema) as again:
+            again.add_rows(rows)
+        assert parquet.read_table(path).equals(rows)
+        lost.add_rows(rows.slice(0, 0))
+    assert parquet.read_table(path).equals(rows)
+    with pytest.raises(OSError, match="no space"), StagedRowsWriter(tmp_path / "1.parquet", schema) as half:
+        half.add_rows(rows)
+        half._write_waiting()
+        raise OSError("no space")
+    assert [file.name for file in tmp_path.iterdir()] == ["0.parquet"]
 
 
 def test_rows_wait_until_there_are_enough_and_no_file_is_made_of_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,194 @@
+"""A standalone Spark cluster on this machine: a master and workers as plain processes, from PySpark's own package.
+
+For `make run-cluster` and tests. Workers have nothing of the checkout: neither its folder nor its path nor its variables. Each has its own
+working folder and its own local disk; jars are copied for them, as an image would hold them. Anybody who reaches the master's port may run
+code on the workers, so all of them listen on 127.0.0.1 alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from orchestration.server.home import LOOPBACK
+from orchestration.server.supervisor import find_session_members
+from sluice.errors import SluiceError
+from sluice.settings import Settings
+
+_KEPT = ("HOME", "JAVA_HOME", "LANG", "PATH")
+_START_SECONDS = 120
+_STOP_SECONDS = 10
+
+
+class StandaloneCluster:
+    """A master and its workers, from `with` to its end. cores, memory: of each worker, as Spark writes them.
+
+    folder: for what they write; it must be empty or missing. before: a command that the workers' commands are arguments of.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: Path,
+        *,
+        workers: int = 2,
+        cores: int = 2,
+        memory: str = "2g",
+        before: Sequence[str] = (),
+    ) -> None:
+        self._settings, self._folder = settings, folder
+        self._workers, self._cores, self._memory, self._before = workers, cores, memory, tuple(before)
+        self._port, self._page = _find_free_ports(2)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def master(self) -> str:
+        """Its address, as spark-submit takes it."""
+        return f"spark://{LOOPBACK}:{self._port}"
+
+    @property
+    def python(self) -> Path:
+        """The Python of executors: this one with its packages, and without what is installed from this checkout."""
+        return self._folder / "python" / "bin" / "python"
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """The Airflow connection that sends jobs here."""
+        extra = {"deploy-mode": "client", "spark-binary": "spark-submit", "profile": "standalone"}
+        return {"conn_type": "spark", "host": self.master, "extra": {**extra, "executor-python": str(self.python)}}
+
+    def __enter__(self) -> StandaloneCluster:
+        try:
+            self._make_image()
+            deploy = "org.apache.spark.deploy"
+            address = ("--host", LOOPBACK, "--port", str(self._port), "--webui-port", str(self._page))
+            self._start("master", (f"{deploy}.master.Master", *address))
+            for number in range(1, self._workers + 1):
+                self.start_worker(f"worker-{number}")
+            self._wait_for_workers()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start_worker(self, name: str) -> None:
+        """Start a worker of this name. It registers with the master by itself, a few seconds later."""
+        size = ("--host", LOOPBACK, "--cores", str(self._cores), "--memory", self._memory, "--webui-port", "0")
+        work = ("--work-dir", str(self._folder / name / "work"))
+        self._start(name, ("org.apache.spark.deploy.worker.Worker", *size, *work, self.master), self._before)
+
+    def read_state(self) -> dict[str, Any]:
+        """What the master says of its workers and applications. Raises OSError while it does not answer."""
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{self._page}/json/", timeout=10) as answer:
+            told: dict[str, Any] = json.load(answer)
+        return told
+
+    def find_executors(self, name: str) -> list[psutil.Process]:
+        """The JVMs of the executors that a worker started and that run."""
+        mine = self.processes[name].pid
+        return [one for one in find_session_members(mine) if _is_executor(one)]
+
+    def kill_worker(self, name: str) -> None:
+        """Kill a worker and all that it started, as a machine that goes down does."""
+        process = self.processes.pop(name)
+        for one in find_session_members(process.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """Stop workers and master with all that they started: SIGTERM, then SIGKILL to what is left."""
+        members = [one for process in self.processes.values() for one in find_session_members(process.pid)]
+        for process in reversed(self.processes.values()):
+            process.send_signal(signal.SIGTERM)
+        _, left = psutil.wait_procs(members, _STOP_SECONDS)
+        for one in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        for process in self.processes.values():
+            process.wait()
+        self.processes.clear()
+
+    def _make_image(self) -> None:
+        """What an image would hold: Delta's jars, and a Python with the packages that this one has."""
+        jars = self._folder / "jars"
+        shutil.copytree(self._settings.state / "jars", jars)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self._folder / "python")], check=True)
+        packages = next((self._folder / "python" / "lib").glob("python3*/site-packages"))
+        here = Path(self._settings.spark_environment()["SPARK_HOME"]).parent
+        # Of a folder that is named so, Python reads no .pth file: not the one by which this checkout is installed.
+        (packages / "packages.pth").write_text(f"{here}\n", encoding="utf-8")
+
+    def _start(self, name: str, arguments: Sequence[str], before: Sequence[str] = ()) -> None:
+        place = self._folder / name
+        for folder in ("cwd", "local", "tmp"):
+            (place / folder).mkdir(parents=True, exist_ok=True)
+        spark_home = self._settings.spark_environment()["SPARK_HOME"]
+        environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {
+            "SPARK_HOME": spark_home,
+            "SPARK_DIST_CLASSPATH": str(self._folder / "jars" / "*"),
+            "SPARK_LOCAL_DIRS": str(place / "local"),
+            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "TMPDIR": str(place / "tmp"),
+            "TZ": "UTC",
+        }
+        with (place / "log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*before, str(Path(spark_home) / "bin" / "spark-class"), *arguments],
+                env=environment,
+                cwd=place / "cwd",
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _wait_for_workers(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise SluiceError(
+                        f"Spark's {name} ended with exit code {process.returncode}: see {self._folder / name / 'log'}"
+                    )
+            with contextlib.suppress(OSError):
+                if self.read_state()["aliveworkers"] == self._workers:
+                    return
+            if time.monotonic() > deadline:
+                raise SluiceError(f"Spark's workers did not register within {_START_SECONDS} s: see the logs in {self._folder}")
+            time.sleep(0.3)
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _find_free_ports(number: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
