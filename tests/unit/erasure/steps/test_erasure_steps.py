@@ -528,7 +528,7 @@ def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
     )
     called: list[int] = []
 
-    def read(_: object, __: object, examined: list[Any], ___: object) -> records.DeliveredRecords:
+    def read(_: object, __: object, examined: list[Any], *___: object) -> records.DeliveredRecords:
         called.append(len([one for one in examined if one.state == "ingested"]))
         if len(called) == 1:
             changing.write_text('{"who": "c"}\n{"who": "d"}\n')
@@ -570,7 +570,7 @@ def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Works
 def unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     """No landed file can be read."""
 
-    def read(_: object, __: object, examined: list[Any], ___: object) -> records.DeliveredRecords:
+    def read(_: object, __: object, examined: list[Any], *___: object) -> records.DeliveredRecords:
         if whole := {one.delivery.number: "broken" for one in examined if one.state == "ingested"}:
             raise records.RefusedDeliveries(whole)
         return records.DeliveredRecords()
