@@ -1,4 +1,4 @@
-"""Reading Parquet: each value is in its column exactly, or rescued as JSON. Top-level names are treated as in a CSV header."""
+"""Reads Parquet: each value is exactly in its column, or rescued as JSON. Top-level names are treated like those of a CSV header."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _ArrowValues:
         return pa.array(written, pa.string()), kind
 
     def _members(self, type: pa.StructType) -> FittedValues:
-        """A struct's fields, each by itself."""
+        """Returns a struct's fields, each by itself."""
         given = dict(zip((field.name for field in self.array.type), self.array.flatten(), strict=True))
         columns: list[pa.Array] = []
         rests: list[tuple[str, pa.Array]] = []
@@ -119,7 +119,7 @@ def write_remaining_records(
 
 
 def cast_to_table_type(array: pa.Array) -> pa.Array:
-    """The same values in a type that a table can have. Times with nanoseconds become text where microseconds are not enough."""
+    """Returns the same values in a type that a table can have. Times with nanoseconds become text if microseconds are not enough."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     try:
@@ -143,7 +143,7 @@ def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.D
     if is_.is_dictionary(type):
         return _nearest_table_type(type.value_type, nanoseconds_fit)
     if is_.is_timestamp(type):
-        # One without a zone is taken as UTC, as one in JSON or CSV is.
+        # An instant without a zone is read as UTC, as in JSON and CSV.
         return pa.timestamp("us", "UTC") if nanoseconds_fit or type.unit != "ns" else pa.string()
     if is_.is_large_string(type) or is_.is_string_view(type) or is_.is_time(type) or is_.is_decimal256(type):
         return pa.string()
@@ -156,7 +156,7 @@ def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.D
 
 
 def _cast_exactly(array: pa.Array, type: pa.DataType) -> pa.Array | None:
-    """All values in the wider type, where Arrow's cast is exact; None where each value must be inspected."""
+    """Casts all values to the wider type if Arrow's cast is exact. None if each value must be inspected."""
     is_, kind = pa.types, array.type
     exact = (
         is_.is_null(kind)

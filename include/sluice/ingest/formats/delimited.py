@@ -1,9 +1,9 @@
-"""Reading CSV: the names in the header, and every cell either in its column or, as delivered, rescued.
+"""Reads CSV: the names in the header, and every cell either in its column or rescued as delivered.
 
-Text becomes rows by their quotes, however it is cut into chunks. A row ends with its line, unless a quoted field continues. A quote is
+Quotes decide where rows end, however the text is cut into chunks. A row ends with its line, unless a quoted field continues. A quote is
 doubled within quotes, and stands for itself in a field that does not begin with one. An empty field is NULL, "" is an empty text. Blank
-lines are no rows. A row whose quotes are wrong (never closed, or text after the closing one) is its first line only: it is set aside with
-its text, reading continues with the next line, and no other row is lost.
+lines are not rows. If a row's quotes are wrong (never closed, or text after the closing one), only its first line is set aside with its text;
+reading continues with the next line, and no other row is lost.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sluice.ingest.formats.plain import examine_text, write_encoded_text
 from sluice.ingest.values.types import column_names, match_table_spelling
 
 HEADER_LIMIT = 1 << 20
-"""The first row lies within so many bytes of text."""
+"""The first row lies within this many bytes of text."""
 
 _LONGEST_NAME = 1 << 17
 
@@ -81,9 +81,9 @@ def write_remaining_records(
 
 
 def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:
-    """The names in the first row of a file, as delivered. start: its text as UTF-8, all of it or at least `HEADER_LIMIT` bytes.
+    """Returns the names in a file's first row, as delivered. start: its text as UTF-8, all of it or at least `HEADER_LIMIT` bytes.
 
-    Raises Unreadable where it is no header, or belongs to a file with another separator.
+    Raises UnreadableFile if the row is not a header, or if the file has another separator.
     """
     names = tuple(name or "" for name in _read_first_row(source.dialect, start)[0])
     if any(len(name) > _LONGEST_NAME for name in names):
@@ -124,7 +124,7 @@ def _rescue_subject_keys(source: Source, names: list[str], rows: CsvRows, found:
 
 
 def _read_first_row(dialect: CsvDialect, start: bytes) -> tuple[list[str | None], int]:
-    """The cells of the first row, and where the first record begins, in bytes."""
+    """Returns the cells of the first row, and where the first record begins, in bytes."""
     complete = len(start) < HEADER_LIMIT
     text = csv_rows.decode_whole_characters(start)
     found = csv_rows.find_csv_file_start(dialect, text, complete)
@@ -153,14 +153,14 @@ def _prepend_text(start: bytes, texts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _drop_start(texts: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """The same text without so many bytes at its start."""
+    """Yields the same text without some bytes at its start."""
     for text in texts:
         yield text[count:]
         count = max(0, count - len(text))
 
 
 def _default_field_names(source: Source, schema: pa.Schema, path_values: Mapping[str, str], count: int) -> list[str]:
-    """The names of fields in a file that names none: those of the declared schema in order, else _c0, _c1, ..."""
+    """Returns the names of fields in a file without a header: those of the declared schema in order, otherwise _c0, _c1, ..."""
     if source.ddl:
         in_path = {name.lower() for name in path_values}
         return [name for name in schema.names if name.lower() not in in_path]
@@ -169,7 +169,7 @@ def _default_field_names(source: Source, schema: pa.Schema, path_values: Mapping
 
 @dataclass(frozen=True)
 class CsvRows:
-    """columns: of text, one a field. problems: by the place of a row, why it cannot be read, and its text; all its columns are NULL."""
+    """columns: one of text for each field. problems: by a row's place, why it cannot be read, and its text; all of its columns are NULL."""
 
     columns: list[pa.Array]
     count: int
@@ -177,7 +177,7 @@ class CsvRows:
 
 
 def parse_csv_rows(dialect: CsvDialect, texts: Iterator[bytes], width: int) -> Iterator[CsvRows]:
-    """The rows of UTF-8 text that comes in pieces. width: how many fields a row has. Raises Unreadable, and what `texts` raises."""
+    """Yields the rows of UTF-8 text that comes in pieces. width: how many fields a row has. Raises UnreadableFile, and what `texts` raises."""
     splitter = CsvSplitter(dialect)
     for text, last in opening.mark_last_text(texts):
         for block in splitter.add_text(text, last):
@@ -187,7 +187,7 @@ def parse_csv_rows(dialect: CsvDialect, texts: Iterator[bytes], width: int) -> I
 
 
 def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
-    """Rows whose quotes are right, by Arrow."""
+    """Parses rows whose quotes are right, by Arrow."""
     odd: list[csv.InvalidRow] = []
 
     def note(row: csv.InvalidRow) -> str:
@@ -214,7 +214,7 @@ def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
 
 
 def _insert_problem_rows(columns: list[pa.Array], good: int, ragged: list[tuple[int, str]]) -> CsvRows:
-    """Good rows and others in order. ragged: the place of each among all rows, and its text; those of blanks only are no rows."""
+    """Puts good and other rows in order. ragged: the place of each other row among all rows, and its text; blank ones are not rows."""
     bad = {place - blank: (RAGGED, text) for place, text, blank in _count_blank_rows_before(ragged) if text.strip()}
     if not bad:
         return CsvRows(columns, good)
@@ -227,7 +227,7 @@ def _insert_problem_rows(columns: list[pa.Array], good: int, ragged: list[tuple[
 
 
 def _count_blank_rows_before(ragged: list[tuple[int, str]]) -> Iterator[tuple[int, str, int]]:
-    """Each with the number of blank ones before it."""
+    """Returns each row with the number of blank ones before it."""
     blank = 0
     for place, text in ragged:
         yield place, text, blank
@@ -235,7 +235,7 @@ def _count_blank_rows_before(ragged: list[tuple[int, str]]) -> Iterator[tuple[in
 
 
 def _parse_rows_singly(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
-    """Rows one by one, whatever their quotes."""
+    """Parses rows one by one, whatever their quotes."""
     text = data.decode()
     rows: list[list[str | None]] = []
     problems: dict[int, tuple[str, str]] = {}

@@ -1,6 +1,6 @@
-"""JSON documents: a file is an object, an array of objects, or several of these one after the other, over any number of lines.
+"""Reads JSON documents: a file is an object, an array of objects, or several of these one after the other, over any number of lines.
 
-Between records only blanks, commas and the brackets of arrays are skipped; everything else is a record, if it is one or not.
+Between records only blanks, commas and the brackets of arrays are skipped. Everything else counts as a record, whether it is one or not.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_remaining_records(
 def _filter_json_documents(
     pieces: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]]
 ) -> Iterator[str]:
-    """One record a line, whatever arrays they stood in; a file that was cut off stays so."""
+    """Writes one record on each line, whatever arrays they were in. A file that was cut off stays so."""
     document = JsonDocumentSplitter()
     found = [record for piece in pieces for record in document.records(piece)]
     last, cut_off = document.end()
@@ -78,10 +78,10 @@ class JsonDocumentSplitter:
         self._arrays = 0
 
     def records(self, piece: bytes) -> list[bytes]:
-        """The records that are complete now. Raises Unreadable where one is longer than `opening.LONGEST` bytes."""
+        """Returns the records that are complete now. Raises UnreadableFile if one is longer than `opening.LONGEST` bytes."""
         self._waiting.append(piece)
         size = sum(map(len, self._waiting))
-        if size < 2 * self._looked_at:  # so that a long record is looked at a few times, not once a piece
+        if size < 2 * self._looked_at:  # so that a long record is looked at a few times, not once per piece
             return []
         found = self._cut(b"".join(self._waiting), last=False)
         if self._looked_at > opening.LONGEST:
@@ -89,7 +89,7 @@ class JsonDocumentSplitter:
         return found
 
     def end(self) -> tuple[list[bytes], str | None]:
-        """The last records; and the text of one that is not complete, "" if only the array is not, None if nothing is missing."""
+        """Returns the last records, and the text of an incomplete one: "" if only the array is incomplete, None if nothing is missing."""
         found = self._cut(b"".join(self._waiting), last=True)
         rest = b"".join(self._waiting).decode()
         return found, rest if rest or self._arrays else None
@@ -118,7 +118,7 @@ def _skip_separators(data: bytes, at: int) -> int:
 
 
 def _find_container_end(data: bytes, start: int) -> int | None:
-    """Where the object or array ends; None where it is not complete."""
+    """Returns where the object or array ends, or None if it is not complete."""
     depth = 0
     for found in _MARK.finditer(data, start):
         sign = data[found.start()]
@@ -132,7 +132,7 @@ def _find_container_end(data: bytes, start: int) -> int | None:
 
 
 def _find_non_container_end(data: bytes, start: int, last: bool) -> int | None:
-    """Where something ends that is neither object nor array: before the next one of these, a comma or a line end."""
+    """Returns where text ends that is neither object nor array: before the next of these, a comma or a line end."""
     found = _OTHER.match(data, start)
     end = max(found.end() if found else start, start + 1)
     return end if end < len(data) or last else None
@@ -140,7 +140,7 @@ def _find_non_container_end(data: bytes, start: int, last: bool) -> int | None:
 
 def _parse_document_records(records: JsonBlockReader, found: list[bytes]) -> ParsedBlock:
     objects = all(text.startswith(b"{") for text in found)
-    # A bracket for a bracket: Arrow's reader cannot take two of these for one, nor one for two.
+    # A bracket for a bracket, so that Arrow's reader sees as many records.
     block = b"\n".join(found) + b"\n"
     return records.parsed(block, len(found) if objects else None, lambda: [text.decode().rstrip(" \t\r\n") for text in found])
 

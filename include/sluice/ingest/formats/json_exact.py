@@ -1,4 +1,4 @@
-"""Records of JSON, one at a time: slow, and right for any input. The faster readers hand over to this one what they cannot read."""
+"""Reads JSON records one at a time: slowly, but correctly for any input. The faster readers hand over what they cannot read."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from sluice.ingest.values.json_values import RepeatedKeys
 
 
 class NewFields:
-    """The fields that are not among the columns, gathered over records."""
+    """The fields that are not among the columns, collected over records."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._known: dict[str, pa.DataType] = {field.name: field.type for field in schema}
         self._seen: dict[str, pa.DataType] = {}
 
     def add(self, name: str, left: Any) -> None:
-        """left: what of the field did not fit, as `json_values.parse_json_text` gives it."""
+        """Adds a field. left: the part of it that did not fit, from `json_values.parse_json_text`."""
         self.add_type(name, fitting.infer_leftover_type(left, self._known.get(name)))
 
     def add_type(self, name: str, type: pa.DataType) -> None:
-        """As `add`, where the type is known. Below a known struct the new members count more than that something else came, too."""
+        """Adds a field of a known type. Below a known struct, new members count more than another kind of value."""
         if not fitting.may_be_column(name, self._known):
             return
         seen = self._seen.get(name)
@@ -41,20 +41,20 @@ class NewFields:
             self._seen[name] = types.merge_types(seen, type)
 
     def fields(self) -> pa.StructType:
-        """The fields in the order in which they were first seen."""
+        """Returns the fields in the order in which they were first seen."""
         return pa.struct(list(self._seen.items()))
 
 
 @dataclass
 class _Row:
-    """One record while it is read: by name what its columns take, and what is left over, as a list where a key came more than once."""
+    """One record while it is read: by name, what its columns take and what is left over, as a list if a key came more than once."""
 
     kept: dict[str, Any] = field(default_factory=dict)
     left: dict[str, list[Any]] = field(default_factory=dict)
     partial: set[str] = field(default_factory=set)
 
     def also(self, name: str, first: Any, more: Any) -> None:
-        """Rescues a further value of a name. A first one of which a part did not fit then goes whole: parts and wholes in one list mean nothing."""
+        """Rescues another value of a name. If a part of the first did not fit, the first is rescued whole: a list cannot mix parts and wholes."""
         if name in self.partial:
             self.partial.discard(name)
             del self.kept[name]
@@ -74,7 +74,7 @@ class ExactJsonReader:
         self._path = path_values
 
     def news(self) -> NewFields:
-        """What the columns have not, to begin with: of values in the path."""
+        """Returns the fields that the columns lack before any record is read: those of values in the path."""
         news = NewFields(self._schema)
         for name, cell in self._path.items():
             kind = self._types.get(name)
@@ -83,7 +83,7 @@ class ExactJsonReader:
         return news
 
     def rows(self, texts: Iterable[str], news: NewFields) -> pa.Table:
-        """The rows of records, in their order. texts: one each, as delivered; news: is told what the columns have not."""
+        """Returns the rows of records, in order. texts: one for each record, as delivered. news: collects the fields that the columns lack."""
         columns: list[list[Any]] = [[] for _ in self._schema]
         ends: list[tuple[str | None, str | None, str | None]] = []
         for text in texts:
@@ -140,13 +140,13 @@ class ExactJsonReader:
         )
 
     def _take_member(self, row: _Row, name: str, member: Any, news: NewFields) -> None:
-        """The first member of that name, an unknown one, or one with parts."""
+        """Takes the first member of a name, an unknown one, or one with parts."""
         fit = self._fits.get(name)
         if fit is None and self._left_out(name):
             return
         kept, left = (None, member) if fit is None else fit(member)
         if isinstance(member, (dict, list)) and not isinstance(kept, str) and json_values.has_repeated_key(member):
-            # Such an object has no place in a column, and as JSON again it would be read with one of the two members: it goes as its text.
+            # An object with a repeated key fits no column, and written as JSON again a reader would see one of the two members. So its text is kept.
             kept, left = None, member
         if kept is not None:
             row.kept[name] = kept
@@ -157,7 +157,7 @@ class ExactJsonReader:
             news.add(name, left)
 
     def _further(self, row: _Row, members: RepeatedKeys) -> None:
-        """What comes under a name that has come before."""
+        """Takes a value whose name has come before."""
         seen: dict[str, Any] = {}
         for name, member in members:
             if name in seen and member is not None and (name in self._fits or not self._left_out(name)):
@@ -178,10 +178,10 @@ class ExactJsonReader:
                 row.also(name, own.get(name), cell)
 
     def _left_out(self, name: str) -> bool:
-        """Whether an unknown field is dropped. Not one that is a column but for letter case: that is no new field."""
+        """Whether an unknown field is dropped. One that differs from a column only in case is not a new field, and is kept."""
         return self._drops and name.lower() not in self._spellings
 
 
 def _replace_repeated_by_text(left: Any) -> Any:
-    """What is left over as it is to be rescued: objects that have a key twice become their text."""
+    """Returns what is left over in the form in which it is rescued: objects that have a key twice become their text."""
     return json_values.write_exact_json(left) if isinstance(left, (dict, list)) and json_values.has_repeated_key(left) else left

@@ -1,4 +1,4 @@
-"""JSON lines read by Arrow, which is fast and takes nothing that is not JSON; and the rows in which its result is not exact."""
+"""Reads JSON lines by Arrow, which is fast and accepts only JSON, and finds the rows in which its result is not exact."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def count_object_lines(block: bytes) -> int | None:
-    """How many lines there are, if each starts with { and ends with }; else None.
+    """Returns how many lines there are, if each starts with { and ends with }. Otherwise None.
 
-    What ends an object, a line end and what starts one are never together inside of JSON: if Arrow then finds as many objects, each line
-    is one. Without this it takes `{} {}` for two, lets objects go over line ends, and breaks down on a line that is null.
+    Inside JSON the end of an object, a line end and the start of an object never come together. So if Arrow finds as many objects, each line is
+    one. Without this check it reads `{} {}` as two, lets objects continue over line ends, and fails on a line that is null.
     """
     body = block.rstrip(b"\r\n")
     if not (body.startswith(b"{") and body.endswith(b"}")):
@@ -45,13 +45,13 @@ class FastJsonReader:
         self._path = {name: cell for name, cell in path_values.items() if not drops or name.lower() in known}
 
     def rows(self, block: bytes, count: int, verified: bool = False) -> tuple[pa.Table, Mask] | None:
-        """The rows, and which are not to be used since a value may not be exact. None where something is in no column's type.
+        """Returns the rows, and which must not be used because a value may not be exact. None if a value fits no column's type.
 
-        block: `count` objects, one after the other. verified: each has been seen to fit but for dates and times.
+        block: `count` objects, one after the other. verified: whether each is known to fit, except for dates and times.
         """
         read = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
         try:
-            # Twice where there is a DECIMAL: it would take strings and wrap around large numbers, so it is read as DOUBLE first.
+            # Read twice if there is a DECIMAL: Arrow accepts strings for it and wraps large numbers around, so it is read as DOUBLE first.
             *doubles, table = [arrow_json.read_json(pa.BufferReader(block), read, options) for options in self._options]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
@@ -84,7 +84,7 @@ class FastJsonReader:
                 differs = pc.fill_null(pc.not_equal(own, other), False)
                 columns[at] = pc.coalesce(own, other)
             if pc.any(differs).as_py():
-                # Not by null_handling="skip", which gives an array of another length.
+                # Not with null_handling="skip", which returns an array of another length.
                 longer = pc.coalesce(pc.binary_join_element_wise(texts, member, ","), member)
                 texts = pc.if_else(differs, longer, texts)
         return columns, texts if texts.null_count == count else pc.binary_join_element_wise("{", texts, "}", "")
@@ -96,7 +96,7 @@ def _build_parse_options(schema: pa.Schema, decimals_as_double: bool) -> arrow_j
 
 
 def _arrow_reading_type(type: pa.DataType, decimals_as_double: bool) -> pa.DataType:
-    """The type to read with: where Arrow's reader takes too much for a type, text or DOUBLE is read and converted here."""
+    """Returns the type to read with. If Arrow's reader accepts too much for a type, text or DOUBLE is read and converted here."""
     if pa.types.is_struct(type):
         return pa.struct([
             field.with_type(_arrow_reading_type(field.type, decimals_as_double)).with_nullable(True) for field in type
@@ -110,7 +110,7 @@ def _arrow_reading_type(type: pa.DataType, decimals_as_double: bool) -> pa.DataT
 
 
 def _convert_exactly(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
-    """An array as it was read, in the type of its column, and the rows to inspect again; None for no rows."""
+    """Converts an array to the type of its column, and returns the rows to inspect again; None for no rows."""
     if pa.types.is_struct(type):
         return _convert_struct_exactly(array, type, verified)
     if pa.types.is_list(type) or pa.types.is_large_list(type):
@@ -135,7 +135,7 @@ def _convert_struct_exactly(array: pa.Array, type: pa.DataType, verified: bool) 
 
 def _convert_list_exactly(array: pa.Array, type: pa.DataType, verified: bool) -> tuple[pa.Array, Mask | None]:
     values, unfit = _convert_exactly(array.values, type.value_type, verified)
-    # The reader's lists start at 0 and have nothing below a NULL, so that values and offsets belong together.
+    # The reader's lists start at 0 and have no values below a NULL, so values and offsets match.
     made = pa.ListArray.from_arrays(array.offsets, values, mask=array.is_null()).cast(type)
     if unfit is None:
         return made, None
@@ -145,9 +145,9 @@ def _convert_list_exactly(array: pa.Array, type: pa.DataType, verified: bool) ->
 
 
 def _find_doubtful_decimals(array: pa.Array, type: pa.DataType, tiny: bool) -> Mask:
-    """The rows in which Arrow may read a DECIMAL wrong without a word: numbers near its limits, in either direction.
+    """Finds the rows in which Arrow may silently misread a DECIMAL: numbers near its limits, in either direction.
 
-    array: read as DOUBLE. tiny: whether there may be a number so small that it is 0 as a DOUBLE.
+    array: read as DOUBLE. tiny: whether a number may be so small that it is 0 as a DOUBLE.
     """
     rows: Mask = np.zeros(len(array), dtype=np.bool_)
     if pa.types.is_struct(type):

@@ -1,4 +1,4 @@
-"""JSON lines: one object a line. Lines of blanks are no records."""
+"""Reads JSON lines: one object per line. Blank lines are not records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def write_remaining_records(
 
 
 def _filter_record_lines(blocks: Iterable[bytes], gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:
-    """The lines that stay; those of blanks do."""
+    """Yields the lines that stay. Blank lines stay."""
     number = 0
     for block in blocks:
         kept = []
@@ -57,5 +57,5 @@ def _filter_record_lines(blocks: Iterable[bytes], gone: frozenset[int], emptied:
 
 
 def _split_record_lines(block: bytes) -> list[str]:
-    """The records as they were delivered, without the line ends."""
+    """Returns the records as they were delivered, without the line ends."""
     return [line.removesuffix("\r") for line in block.decode().split("\n") if line.strip(_BLANKS)]

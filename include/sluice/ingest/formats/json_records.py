@@ -1,8 +1,8 @@
-"""Records of JSON: made rows of, each block by the fastest way that is right for it; and kept as they came, with null in some of their fields.
+"""Turns JSON records into rows, each block in the fastest way that is right for it; and writes records with null in some of their fields.
 
-There are three ways with the same result: Arrow's reader for the whole block; where that finds something odd, a check of each record, and
-Arrow's reader for those that fit; and the exact reader, record by record, for the rest. The check is faster than exact reading, which pays
-where a few odd records are among many good ones.
+Three ways give the same result: Arrow's reader for the whole block; if that finds something odd, a check of each record and Arrow's reader
+for those that fit; and the exact reader, record by record, for the rest. The check is faster than exact reading, which pays if a few odd
+records are among many good ones.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class JsonBlockReader:
         self._exact = ExactJsonReader(source, schema, path_values)
 
     def parsed(self, block: bytes, count: int | None, texts: Callable[[], list[str]]) -> ParsedBlock:
-        """The rows of a block.
+        """Returns the rows of a block.
 
-        count: how many records it has, each known to be an object by its brackets, one a line; None: not known. texts: the records.
+        count: how many records it has, if each is known by its brackets to be one object on one line; None: unknown. texts: returns the records.
         """
         news = self._exact.news()
         whole = self._fast.rows(block, count) if count is not None and self._fast.possible else None
@@ -96,11 +96,11 @@ Check = Callable[[Any], bool]
 
 
 class _Odd(ValueError):
-    """Raised for what the fast ways do not take."""
+    """Raised for input that the fast ways do not accept."""
 
 
 class JsonVerifier:
-    """Finds the records that Arrow's reader takes and reads exactly, apart from texts in date columns that are no dates or times."""
+    """Finds the records that Arrow's reader reads exactly, apart from texts in date columns that are not dates or times."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._check = _build_struct_check(list(schema))
@@ -110,7 +110,7 @@ class JsonVerifier:
         self._scan = decoder.scan_once
 
     def fits(self, text: str) -> bool:
-        """Whether a record does. text: without blanks around it."""
+        """Whether a record fits. text: without blanks around it."""
         try:
             value, end = self._scan(text, 0)
         except (ValueError, StopIteration, RecursionError):
@@ -173,7 +173,7 @@ def _is_double(value: Any) -> bool:
 
 
 def empty_json_fields(record: str, fields: Collection[str]) -> str:
-    """A JSON object with null in these fields, letter case apart; of a text that is none, the rest from where it cannot be read on goes."""
+    """Returns a JSON object with null in these fields, in any letter case. Text that is not an object is cut where it cannot be read."""
     names, found, done = {name.lower() for name in fields}, [], 0
     for name, start, end in _iterate_json_members(record):
         if name.lower() in names:
@@ -183,7 +183,7 @@ def empty_json_fields(record: str, fields: Collection[str]) -> str:
 
 
 def _iterate_json_members(record: str) -> Iterator[tuple[str, int, int]]:
-    """The fields of an object: the name, and where its value begins and ends."""
+    """Yields the fields of an object: the name, and where its value begins and ends."""
     at = _skip_json_blanks(record, 0)
     if record[at : at + 1] != "{":
         return

@@ -1,6 +1,6 @@
-"""From a Parquet file to its batches, a few MB each however densely they were packed; and whether the whole file can be read.
+"""Reads a Parquet file in batches of a few MB each, however densely they are packed, and checks whether the whole file can be read.
 
-And the file without some of its rows, or with NULL in some of their cells, and without the values that no row has any more.
+It also writes the file without some of its rows, or with NULL in some cells, and without values that no row has any more.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _SMALLEST = 12
 _ABOUT, _MOST = 2_000_000, 8_000_000
 _MOST_ROWS = 1 << 16
 _ROW = 32
-"""What a row takes in memory besides its fields: its delivery, its file and its number."""
+"""The bytes that a row takes in memory besides its fields: its delivery, its file and its number."""
 _SMALL_FILE = 1 << 18
-"""A file that is smaller may grow as one of this size: a few kilobytes with the same values in each of many rows are no attack."""
+"""A smaller file may grow as much as one of this size: a few kilobytes with the same values in many rows are not an attack."""
 
 
 @contextlib.contextmanager
 def open_parquet_file(source: Source, path: Path) -> Iterator[parquet.ParquetFile]:
-    """The file. Raises Unreadable, also from within the block, where Arrow cannot read it."""
+    """Opens the file. Raises UnreadableFile, also within the block, if Arrow cannot read it."""
     with _open_seekable_file(source, path) as file:
         _check_parquet_signature(file)
         try:
@@ -59,7 +59,7 @@ def list_row_groups(file: parquet.ParquetFile, size: int, span: FileSpan | None)
 
 
 def read_parquet_batches(file: parquet.ParquetFile, groups: Iterable[int]) -> Iterator[pa.RecordBatch]:
-    """All rows of row groups in order, a few MB at a time. A text that the file holds once for many rows is held once here too."""
+    """Yields all rows of row groups in order, a few MB at a time. A text that the file holds once for many rows is held once here, too."""
     for number in groups:
         group = file.metadata.row_group(number)
         rows = _ABOUT * group.num_rows // max(1, group.total_byte_size)
@@ -68,12 +68,12 @@ def read_parquet_batches(file: parquet.ParquetFile, groups: Iterable[int]) -> It
 
 
 def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
-    """How many rows the file has and about how many bytes they have in memory. Reads all of it. Raises Unreadable."""
+    """Returns how many rows the file has, and about how many bytes they take in memory. Reads all of it. Raises UnreadableFile."""
     rows = size = 0
     on_disk = max(path.stat().st_size, _SMALL_FILE)
     with open_parquet_file(source, path) as file:
         packed = sum(file.metadata.row_group(number).total_byte_size for number in range(file.num_row_groups))
-        # What the file says of itself spares reading it; what it really has is counted below.
+        # The file's own numbers may refuse it without reading; its real size is counted below.
         opening.check_size_limits(source, on_disk, max(packed, file.metadata.num_rows * _ROW))
         for batch in read_parquet_batches(file, range(file.num_row_groups)):
             rows += batch.num_rows
@@ -88,7 +88,7 @@ def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _open_seekable_file(source: Source, path: Path) -> Iterator[BinaryIO]:
-    """The file, or its content where it is compressed as a whole."""
+    """Opens the file, or its content if it is compressed as a whole."""
     if path.suffix.lower() not in decompression.SUFFIXES:
         with opening.open_regular_file(path) as file:
             yield file
@@ -115,7 +115,7 @@ def _check_parquet_signature(file: BinaryIO) -> None:
 
 
 def _find_dictionary_columns(file: BinaryIO) -> list[str]:
-    """The columns, not nested ones, whose text is in dictionaries."""
+    """Returns the top-level columns whose text is in dictionaries."""
     found = parquet.read_metadata(file)
     file.seek(0)
     groups = [found.row_group(number) for number in range(found.num_row_groups)]
@@ -130,7 +130,7 @@ def _find_dictionary_columns(file: BinaryIO) -> list[str]:
 
 
 def _split_large_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The batch in parts that are not large once their dictionaries are unpacked."""
+    """Divides the batch into parts that are not large once their dictionaries are unpacked."""
     if batch.num_rows <= 1 or _unpacked_batch_size(batch) <= _MOST:
         yield batch
         return
@@ -152,7 +152,7 @@ def _unpacked_column_size(column: pa.Array) -> int:
 def write_remaining_rows(
     source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
-    """Write the file without these rows."""
+    """Writes the file without these rows."""
     whole = io.BytesIO(b"".join(opening.read_file_chunks(source, path)))
     with parquet.ParquetFile(whole) as file:
         groups = range(file.num_row_groups)
@@ -168,7 +168,7 @@ def write_remaining_rows(
 
 
 def _empty_columns(rows: pa.Table, start: int, emptied: Mapping[int, Collection[str]]) -> pa.Table:
-    """Rows of a Parquet file, the first of which has the number `start`, with NULL in these columns."""
+    """Returns rows of a Parquet file, the first of which has the number `start`, with NULL in these columns."""
     for place, field in enumerate(rows.schema):
         lowered = field.name.lower()
         mask = [lowered in {name.lower() for name in emptied.get(number, ())} for number in range(start, start + rows.num_rows)]
@@ -179,7 +179,7 @@ def _empty_columns(rows: pa.Table, start: int, emptied: Mapping[int, Collection[
 
 
 def _drop_unused_dictionary_values(rows: pa.Table) -> pa.Table:
-    """The rows, with only those dictionary values that some row has: the others would be written too, those of removed rows among them."""
+    """Returns the rows with only those dictionary values that a row has: otherwise values of removed rows would be written, too."""
     columns = [
         pa.chunked_array([_keep_used_dictionary_values(part) for part in column.chunks], column.type)
         if _has_dictionary(column.type)
@@ -192,7 +192,7 @@ def _drop_unused_dictionary_values(rows: pa.Table) -> pa.Table:
 def _keep_used_dictionary_values(array: pa.Array) -> pa.Array:
     kind = array.type
     if pa.types.is_dictionary(kind):
-        # In the order that they were in, which may mean something.
+        # In their old order, which may mean something.
         used = pc.unique(array.indices.drop_null()).sort()
         entries = (
             _keep_used_dictionary_values(array.dictionary.take(used))
@@ -205,10 +205,10 @@ def _keep_used_dictionary_values(array: pa.Array) -> pa.Array:
     if not _has_dictionary(kind):
         return array
     if pa.types.is_struct(kind):
-        # With the offset of the rows, and NULL where a struct around it is.
+        # With the rows' offset, and NULL if a struct around it is NULL.
         fields = [_keep_used_dictionary_values(part) for part in array.flatten()]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
-    # Lists and maps: what they hold as plain values, which the writer makes a dictionary of its own of.
+    # Lists and maps hold plain values, from which the writer makes a new dictionary.
     return array.cast(_type_without_dictionaries(kind)).cast(kind)
 
 
@@ -217,7 +217,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _type_without_dictionaries(kind: pa.DataType) -> pa.DataType:
-    """The type without dictionaries."""
+    """Returns the type without dictionaries."""
     if pa.types.is_dictionary(kind):
         return _type_without_dictionaries(kind.value_type)
     if pa.types.is_struct(kind):

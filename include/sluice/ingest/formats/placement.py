@@ -17,7 +17,7 @@ from sluice.ingest.values.types import match_table_spelling
 
 
 class FittedValues(NamedTuple):
-    """column: what fits, NULL elsewhere. rest: JSON of what does not, NULL where all does; None: all does. news: the type of the rest."""
+    """column: the values that fit, NULL elsewhere. rest: JSON of what does not fit, NULL if all does; None: all fits. news: the rest's type."""
 
     column: pa.Array
     rest: pa.Array | None
@@ -28,15 +28,15 @@ class FieldValues(Protocol):
     """The values of one field in a block."""
 
     def fitted(self, type: pa.DataType) -> FittedValues:
-        """In that type."""
+        """Fits the values into a type."""
 
     def whole(self) -> tuple[pa.Array, pa.DataType]:
-        """All as JSON, NULL where there is none, and the least type that they have."""
+        """Returns all values as JSON, NULL if there is none, and the narrowest type that holds them."""
 
 
 @dataclass(frozen=True)
 class DeliveredField:
-    """name: of its column, or by which it is rescued. can_be_column: whether there may be a column of that name."""
+    """name: that of its column, or under which it is rescued. can_be_column: whether there may be a column of that name."""
 
     name: str
     values: FieldValues
@@ -45,13 +45,13 @@ class DeliveredField:
 
 @dataclass(frozen=True)
 class TextValues:
-    """Values that are text: cells, lines, values in a path. kind: their type, where it is not to be inferred."""
+    """Values that are text: cells, lines, values in a path. kind: their type, if it must not be inferred."""
 
     cells: pa.Array
     kind: pa.DataType | None = None
 
     def fitted(self, type: pa.DataType) -> FittedValues:
-        """As `conversion.convert_text_cells` does."""
+        """Fits the cells as `conversion.convert_text_cells` does."""
         column, unfit = conversion.convert_text_cells(self.cells, type)
         if not pc.any(unfit).as_py():
             return FittedValues(column, None, pa.null())
@@ -59,7 +59,7 @@ class TextValues:
         return FittedValues(column, *rest.whole())
 
     def whole(self) -> tuple[pa.Array, pa.DataType]:
-        """The cells as JSON strings."""
+        """Returns the cells as JSON strings, and their type."""
         written = [None if cell is None else encode_basestring(cell) for cell in self.cells.to_pylist()]
         return pa.array(written, pa.string()), self.kind or _infer_cells_type(self.cells)
 
@@ -67,7 +67,7 @@ class TextValues:
 def place_delivered_fields(
     source: Source, schema: pa.Schema, fields: Sequence[DeliveredField], count: int, problems: Mapping[int, tuple[str, str]]
 ) -> ParsedBlock:
-    """The block. fields: each name that is a column at most once. count: of records. problems: by a record's place, why, and its text."""
+    """Returns the block. fields: each column's name at most once. count: how many records. problems: by a record's place, why, and its text."""
     by_name = {field.name: field for field in fields if field.can_be_column}
     columns: list[pa.Array] = []
     rests: list[tuple[str, pa.Array]] = []
@@ -92,9 +92,9 @@ def place_delivered_fields(
 def build_path_fields(
     values: Mapping[str, str], fields: Sequence[DeliveredField], schema: pa.Schema, present: pa.Array
 ) -> list[DeliveredField]:
-    """Values in the path as fields of each record; those whose name is already a field's are left out, the record's own goes first.
+    """Returns values in the path as fields of each record. If a record has a field of that name, its own comes first and the path's is left out.
 
-    present: booleans, which records there are.
+    present: booleans that say which records there are.
     """
     taken = {field.name.lower() for field in fields}
     found = []
@@ -108,7 +108,7 @@ def build_path_fields(
 
 
 def join_json_objects(members: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:
-    """JSON objects of members that are JSON, those that are NULL left out; NULL where none is left."""
+    """Joins members that are JSON into objects. Leaves out NULL members; NULL if none is left."""
     parts = [
         pc.coalesce(pc.binary_join_element_wise(f",{encode_basestring(name)}:", written, ""), "")
         for name, written in members
@@ -122,7 +122,7 @@ def join_json_objects(members: Sequence[tuple[str, pa.Array]], count: int) -> pa
 
 
 def _infer_cells_type(cells: pa.Array) -> pa.DataType:
-    """The least type that holds all the cells; what a wider type holds already is not looked at again."""
+    """Returns the narrowest type that holds all cells. Cells that a wider type is known to hold are not looked at again."""
     kind: pa.DataType = pa.null()
     rest = cells.drop_null().unique()
     while len(rest) and not conversion.is_string_type(kind):

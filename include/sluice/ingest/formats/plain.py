@@ -1,7 +1,7 @@
-"""Text: what its formats share, and the plainest of them, one record a line.
+"""What all text formats share, and plain text itself, with one record per line.
 
-They share a look at all of a file's text, and writing what stays of it in its encoding. Of plain text, empty files have no records; a blank
-line is one.
+They share the examination of a file's whole text, and writing what stays of it in its encoding. In plain text a blank line is a record, and an
+empty file has none.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ VALUE = "value"
 
 @dataclass(frozen=True)
 class ExaminedText:
-    """What a look at text has shown. start: its first bytes as UTF-8, as many as were asked for or all."""
+    """What the examination of text has shown. start: its first bytes as UTF-8, as many as were asked for or all."""
 
     size: int
     is_blank: bool
     start: bytes
 
     def as_content(self, header: tuple[str, ...] = ()) -> ExaminedContent:
-        """The same as formats say it."""
+        """Returns the same in the form that all formats use."""
         return ExaminedContent(empty=self.is_blank, text_bytes=self.size, header=header)
 
 
@@ -48,9 +48,10 @@ def examine_text(
     keep: int = 0,
     follow: Callable[[Iterator[bytes]], Iterator[bytes]] = iter,
 ) -> ExaminedText:
-    """Look at all text of a file. in_lines: whether a line is held whole, so that it has a limit. keep: how much of the start is needed.
+    """Examines all text of a file. in_lines: whether a line is held whole and so has a limit. keep: how much of the start is needed.
 
-    seen: is given the file as it lies there. follow: is given the pieces of its text, and gives them on. Raises Unreadable and OSError.
+    seen: is called with the file's bytes as they lie on the disk. follow: is given the pieces of its text, and passes them on. Raises UnreadableFile
+    and OSError.
     """
     size, blank, start, line = 0, True, b"", 0
     for text in follow(opening.read_text_pieces(source, path, seen)):
@@ -67,7 +68,7 @@ def examine_text(
 
 
 def write_encoded_text(source: Source, target: IO[bytes], pieces: Iterable[str]) -> None:
-    """Write text in the encoding that the source declares."""
+    """Writes text in the encoding that the source declares."""
     encoder = codecs.getincrementalencoder(source.encoding)()
     for text in pieces:
         target.write(encoder.encode(text))

@@ -1,4 +1,4 @@
-"""One value of a typed format, as Python has it: converted exactly to another type, or a misfit; and written as JSON."""
+"""Converts one Python value of a typed format exactly to another type, or to a misfit; and writes it as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sluice.ingest.values.conversion import MISFIT
 
 
 def convert_value_exactly(value: Any, type: pa.DataType, as_text: bool = False) -> Any:
-    """The value in that type or MISFIT. as_text: STRING takes any value, as its JSON; else text only."""
+    """Returns the value in that type, or MISFIT. as_text: whether STRING takes any value as its JSON, and not only text."""
     if value is None:
         return None
     if conversion.is_string_type(type):
@@ -30,7 +30,7 @@ def convert_value_exactly(value: Any, type: pa.DataType, as_text: bool = False) 
 
 
 def write_python_value_json(value: Any) -> str:
-    """Compact JSON that says the value exactly. Bytes: Base64. Times: ISO 8601. A number that JSON has not: its name as a string."""
+    """Writes the value exactly as compact JSON. Bytes: Base64. Times: ISO 8601. A number that JSON lacks: its name as a string."""
     if isinstance(value, str):
         return str(encode_basestring(value))
     if isinstance(value, dict):

@@ -1,1 +1,1 @@
-"""Values and types: what a text says exactly, what a type can hold, and the text of what does not fit."""
+"""Values and types: the exact value of a text, what a type can hold, and the text of what does not fit."""

@@ -1,4 +1,4 @@
-"""Converts text to exactly the value that it says in a type, or to a misfit. For CSV cells, values in paths and JSON strings.
+"""Converts text to exactly the value that it stands for in a type, or to a misfit. For CSV cells, values in paths and JSON strings.
 
 What fits, where `text` is the whole cell:
 
@@ -61,7 +61,7 @@ def convert_text_cells(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa
 
 
 def convert_json_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, pa.Array]:
-    """As `convert_text_cells`, for strings of JSON: "" is a text like any other and fits STRING only."""
+    """Does what `convert_text_cells` does for JSON strings: "" is a text like any other and fits only STRING."""
     if is_string_type(type):
         return cells.cast(type), pa.repeat(pa.scalar(False), len(cells))
     shape = text_pattern_of(type)
@@ -73,7 +73,7 @@ def convert_json_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, 
         converted = _cast_shaped_cells(chosen, type)
     except (pa.ArrowInvalid, OverflowError):
         converted = None
-    if converted is None:  # some value has the shape and is none, such as the 30th of February
+    if converted is None:  # some value has the right shape but is invalid, such as the 30th of February
         parse = build_text_parser(type)
         values = [MISFIT if cell is None else parse(cell) for cell in chosen.to_pylist()]
         converted = pa.array([None if value is MISFIT else value for value in values], type)
@@ -81,7 +81,7 @@ def convert_json_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, 
 
 
 def _cast_shaped_cells(cells: pa.Array, type: pa.DataType) -> pa.Array | None:
-    """Cells that look right, cast to a type; None or ArrowInvalid where each must be inspected."""
+    """Casts cells that look right to a type. None or ArrowInvalid if each must be inspected."""
     if pa.types.is_float64(type):
         numbers = cells.cast(type)
         odd = pc.greater_equal(pc.abs(numbers), float(EXACT))
@@ -100,7 +100,7 @@ def _cast_shaped_cells(cells: pa.Array, type: pa.DataType) -> pa.Array | None:
 
 
 def _add_missing_zones(cells: pa.Array) -> pa.Array:
-    """The moments with a zone each, as Arrow wants them."""
+    """Adds a zone to each instant that lacks one, as Arrow requires."""
     zoned = pc.match_substring_regex(cells, f":.*{ZONE}$")
     if pc.all(zoned).as_py():
         return cells
@@ -124,7 +124,7 @@ MISFIT: Final = Misfit()
 EXACT: Final = 2**53
 
 
-"""Below this every integer is a double."""
+"""Below this, every integer is exactly a double."""
 
 
 _INTEGER = r"(?:0|-?[1-9][0-9]*)"
@@ -152,12 +152,12 @@ SOME = r"(?s:.+)"
 
 
 def parse_text_value(text: str | None, type: pa.DataType) -> Any:
-    """One cell as Python's value of a type, or MISFIT. This defines what `convert_json_strings` does cell by cell."""
+    """Returns one cell as Python's value of a type, or MISFIT. This defines what `convert_json_strings` does cell by cell."""
     return None if text is None else build_text_parser(type)(text)
 
 
 def build_text_parser(type: pa.DataType) -> Callable[[str], Any]:
-    """`parse_text_value` for one type."""
+    """Returns `parse_text_value` for one type."""
     shape, parse = next(((shape, parse) for is_it, shape, parse in _RULES if is_it(type)), (None, None))
     if shape is None or parse is None:
         return lambda text: MISFIT
@@ -168,22 +168,22 @@ def build_text_parser(type: pa.DataType) -> Callable[[str], Any]:
 
 
 def text_pattern_of(type: pa.DataType) -> str | None:
-    """The pattern of texts that the type may hold; None: no text fits it."""
+    """Returns the pattern of texts that the type may hold, or None if no text fits it."""
     return next((shape for is_it, shape, _ in _RULES if is_it(type)), None)
 
 
 def parse_cell_value(text: str, type: pa.DataType) -> Any:
-    """As `parse_text_value`, by the rule of `conversion.convert_text_cells`: "" is NULL in every type but STRING."""
+    """Does what `parse_text_value` does, by the rule of `convert_text_cells`: "" is NULL in every type but STRING."""
     return None if text == "" and not is_string_type(type) else parse_text_value(text, type)
 
 
 def is_string_type(type: pa.DataType) -> bool:
-    """Whether it is STRING."""
+    """Whether a type is STRING."""
     return bool(pa.types.is_string(type) or pa.types.is_large_string(type))
 
 
 def reject_unencodable_text(text: str) -> Any:
-    """The text, or MISFIT for half of a surrogate pair, which JSON can express and UTF-8 cannot."""
+    """Returns the text, or MISFIT for half of a surrogate pair, which JSON can express and UTF-8 cannot."""
     if text.isascii():
         return text
     try:
@@ -194,7 +194,7 @@ def reject_unencodable_text(text: str) -> Any:
 
 
 def parse_integer(text: str, type: pa.DataType) -> Any:
-    """Digits, with a minus or without, as an integer in the type's range, or MISFIT. Any length."""
+    """Parses digits of any length, with or without a minus, as an integer in the type's range, or MISFIT."""
     if len(text) > 20:
         return MISFIT
     number, half = int(text), 1 << (type.bit_width - 1)
@@ -202,7 +202,7 @@ def parse_integer(text: str, type: pa.DataType) -> Any:
 
 
 def parse_double(text: str) -> Any:
-    """A JSON number as a double, or MISFIT: infinite, or an integer that is no double."""
+    """Parses a JSON number as a double. MISFIT if it is infinite, or an integer that no double holds exactly."""
     number = float(text)
     if math.isinf(number):
         return MISFIT
@@ -212,19 +212,19 @@ def parse_double(text: str) -> Any:
 
 
 def parse_float32(text: str) -> Any:
-    """A JSON number as a FLOAT that gives it back, or MISFIT."""
+    """Parses a JSON number as a FLOAT that is written as the same number again, or MISFIT."""
     number = parse_double(text)
     return number if number is not MISFIT and fits_float32(pa.array([number]))[0].as_py() else MISFIT
 
 
 def fits_float32(numbers: pa.Array) -> pa.Array:
-    """Which doubles a FLOAT gives back when it is written as shortly as it can be. NULL where they are NULL."""
+    """Returns which doubles a FLOAT gives back when it is written as shortly as possible. NULL for NULL."""
     written = pc.cast(pc.cast(numbers, pa.float32(), safe=False), pa.string())
     return pc.and_(pc.equal(pc.cast(written, pa.float64()), numbers), pc.is_finite(numbers))
 
 
 def parse_decimal(text: str, type: pa.DataType) -> Any:
-    """A JSON number as a DECIMAL that holds it exactly, or MISFIT."""
+    """Parses a JSON number as a DECIMAL that holds it exactly, or MISFIT."""
     context = Context(prec=type.precision, traps=[Inexact, InvalidOperation, Overflow])
     try:
         return context.quantize(context.create_decimal(text), Decimal(1).scaleb(-type.scale))
@@ -233,7 +233,7 @@ def parse_decimal(text: str, type: pa.DataType) -> Any:
 
 
 def plain_decimal_pattern(type: pa.DataType) -> str:
-    """The pattern of numbers that a DECIMAL holds digit by digit. Arrow reads these right; others may overflow without a word."""
+    """Returns the pattern of numbers that a DECIMAL holds digit by digit. Arrow reads these correctly; others may silently overflow."""
     whole = type.precision - type.scale
     digits = f"(?:0|[1-9][0-9]{{0,{whole - 1}}})" if whole > 0 else "0"
     return f"-?{digits}" + (f"(?:\\.[0-9]{{1,{type.scale}}})?" if type.scale > 0 else "")

@@ -1,4 +1,4 @@
-"""Fits a value of JSON into a type: what the type holds exactly, and what is left over."""
+"""Fits a JSON value into a type: what the type holds exactly, and what is left over."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ NOTHING: Final = Nothing()
 """What is left over of a value that fits."""
 
 Fit = Callable[[Any], tuple[Any, Any]]
-"""From a value that is not null to what the column takes, and what is left over: NOTHING, or a value of JSON."""
+"""Turns a value that is not null into what the column takes, and what is left over: NOTHING, or a JSON value."""
 
 
 def build_value_fitter(type: pa.DataType, as_text: bool, drops_unknown: bool) -> Fit:
-    """A function that fits values into a type.
+    """Returns a function that fits values into a type.
 
-    as_text: STRING takes any value, as its JSON text (infer_types=False). drops_unknown: fields that a struct lacks are left out
+    as_text: whether STRING takes any value as its JSON text (infer_types=False). drops_unknown: whether fields that a struct lacks are left out
     (schema_evolution="none"). Members of a struct that fit stay; a list or map fits as a whole or not at all.
     """
     if pa.types.is_struct(type):
@@ -52,7 +52,7 @@ def build_value_fitter(type: pa.DataType, as_text: bool, drops_unknown: bool) ->
 
 
 def infer_leftover_type(left: Any, type: pa.DataType | None) -> pa.DataType:
-    """The type of what is left over. type: the column's; None: there is none. Text that a date did not hold has the type that it says."""
+    """Returns the type of what is left over. type: the column's, or None if there is none. Text that a date column did not hold has its own type."""
     if type is not None and pa.types.is_struct(type) and isinstance(left, dict):
         known = {field.name: field.type for field in type}
         return pa.struct([
@@ -64,7 +64,7 @@ def infer_leftover_type(left: Any, type: pa.DataType | None) -> pa.DataType:
 
 
 def may_be_column(name: str, known: Mapping[str, object]) -> bool:
-    """Whether a field of that name is a column, or could become one: not if it is one but for letter case."""
+    """Whether a field of that name is a column or could become one. Not if it differs from a column only in case."""
     return name in known or (types.is_column_name(name) and name.lower() not in _lowercase_names(tuple(known)))
 
 
@@ -130,7 +130,7 @@ def _write_as_text(value: Any) -> Any:
 
 
 def _build_scalar_converter(type: pa.DataType) -> Callable[[Any], Any]:
-    """A function from a value to that of a type without parts, or MISFIT. Numbers come from numbers, all else from strings."""
+    """Returns a function that converts a value to a type without parts, or MISFIT. Numbers come from numbers, everything else from strings."""
     if pa.types.is_boolean(type):
         return lambda value: value if isinstance(value, bool) else MISFIT
     if pa.types.is_signed_integer(type):

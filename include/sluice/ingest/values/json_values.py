@@ -1,4 +1,4 @@
-"""JSON text to values and back, without losing what the text said: numbers as they are written, keys that come twice."""
+"""Converts JSON text to values and back without loss: numbers stay as they are written, and repeated keys are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEEPEST = 1000
 """How many levels of objects and arrays a record may have."""
 
 FEW = 100
-"""Levels that need no `recursion_room`."""
+"""How many levels need no `recursion_room`."""
 
 _ROOM = 10_000
 _MARKS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]+|[\]}]+', re.DOTALL)
@@ -50,7 +50,7 @@ class RepeatedKeys(list[tuple[str, Any]]):
 
 
 class TooDeep(ValueError):
-    """Text that is nested deeper than `DEEPEST` levels."""
+    """The text is nested deeper than `DEEPEST` levels."""
 
 
 def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | RepeatedKeys:
@@ -64,16 +64,16 @@ _DECODER = json.JSONDecoder(
 
 
 def parse_json_text(text: str) -> Any:
-    """The value of a JSON text: None, bool, str, dict, list, and the classes above.
+    """Returns the value of a JSON text: None, bool, str, dict, list, and the classes above.
 
-    Blanks around it are allowed, as in JSON. Raises ValueError for what is no JSON, TooDeep for what is nested too deep, and
-    RecursionError where there is no `recursion_room` for what is nested.
+    Blanks around it are allowed, as in JSON. Raises ValueError if it is not JSON, TooDeep if it is nested too deep, and RecursionError without enough
+    `recursion_room`.
     """
     return _DECODER.decode(text)
 
 
 def count_deep_levels(text: str) -> int:
-    """How many levels of objects and arrays the text has, or 0 where they need no look: they are few. Raises TooDeep."""
+    """Returns how many levels of objects and arrays the text has, or 0 if they are few. Raises TooDeep."""
     if text.count("{") + text.count("[") <= FEW:
         return 0
     found = measure_nesting_depth(text)
@@ -83,7 +83,7 @@ def count_deep_levels(text: str) -> int:
 
 
 def measure_nesting_depth(text: str) -> int:
-    """How many levels of objects and arrays the text has."""
+    """Returns how many levels of objects and arrays the text has."""
     level = deepest = 0
     for found in _MARKS.finditer(text):
         mark = found[0]
@@ -97,7 +97,7 @@ def measure_nesting_depth(text: str) -> int:
 
 @contextmanager
 def recursion_room() -> Iterator[None]:
-    """Room on the stack for what goes through a deep value level by level."""
+    """Gives the stack room for code that walks a deep value level by level."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(max(before, _ROOM))
     try:
@@ -110,9 +110,9 @@ _WORDS = {None: "null", True: "true", False: "false"}
 
 
 def write_exact_json(value: Any) -> str:
-    """Compact JSON of a value of `json_values.parse_json_text`: numbers as they were written, keys as often as they came.
+    """Writes a value of `parse_json_text` as compact JSON: numbers as they were written, keys as often as they came.
 
-    What JSON has no number for is a string: "NaN". Half of a surrogate pair stays an escape, since UTF-8 cannot write it.
+    A number that JSON lacks becomes a string, such as "NaN". Half of a surrogate pair stays an escape, because UTF-8 cannot write it.
     """
     written = _write_json_value(value, encode_basestring)
     try:
@@ -123,7 +123,7 @@ def write_exact_json(value: Any) -> str:
 
 
 def has_repeated_key(value: Any) -> bool:
-    """Whether an object in it has a key twice."""
+    """Whether an object in the value has a key twice."""
     if isinstance(value, dict):
         return any(has_repeated_key(member) for member in value.values() if isinstance(member, (dict, list)))
     return isinstance(value, RepeatedKeys) or any(has_repeated_key(item) for item in value if isinstance(item, (dict, list)))

@@ -1,6 +1,6 @@
-"""Names and types of the columns that values are delivered for, and how a schema grows with them.
+"""Names and types of the columns for delivered values, and how a schema grows with them.
 
-Types are Arrow's; in capitals they are SQL's names for them.
+Types are Arrow's; names in capitals are SQL's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluice.ingest.values import conversion
 from sluice.ingest.values.json_values import JsonConstant, JsonInteger, JsonReal, RepeatedKeys
 
 DEEPEST = 30
-"""Levels of nesting that a column may have. What lies deeper is rescued."""
+"""How many levels of nesting a column may have. Deeper values are rescued."""
 
 _LONGEST = 255
 _BIGINT, _DOUBLE, _STRING, _NULL = pa.int64(), pa.float64(), pa.string(), pa.null()
@@ -37,10 +37,10 @@ _UNFIT = re.compile(r"[^\w]", re.UNICODE)
 
 
 def infer_json_type(value: Any, level: int = 0) -> pa.DataType:
-    """The type of a JSON value. NULL for null and for what is no number: NaN, infinities.
+    """Returns the type of a JSON value. NULL for null, NaN and infinities.
 
-    value: from `json_values.parse_json_text` or `json.loads`. Integers beyond BIGINT are DECIMAL(38, 0), beyond that STRING. What lies
-    deeper than `DEEPEST` is STRING, which does not hold it. Members whose name cannot be a column's are left out.
+    value: from `json_values.parse_json_text` or `json.loads`. Integers beyond BIGINT are DECIMAL(38, 0), beyond that STRING. Values deeper than
+    `DEEPEST` get STRING, which does not hold them, so they are rescued. Leaves out members whose name cannot be a column's.
     """
     if type(value) is str:
         return _STRING
@@ -68,7 +68,7 @@ def infer_json_type(value: Any, level: int = 0) -> pa.DataType:
 
 
 def infer_text_type(text: str) -> pa.DataType:
-    """The narrowest type that holds a CSV cell or a value in a path exactly. NULL for "", STRING where no other type fits."""
+    """Returns the narrowest type that holds a CSV cell or a value in a path exactly. NULL for "", STRING if no other type fits."""
     if not text:
         return _NULL
     return next(
@@ -82,19 +82,19 @@ def infer_text_type(text: str) -> pa.DataType:
 
 
 def merge_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
-    """The least type for values of both: of numbers the wider one, of a date and a time TIMESTAMP, of structs the fields of both.
+    """Returns the narrowest type for values of both: the wider number, TIMESTAMP for a date and a time, the fields of both structs.
 
-    STRING where there is none. BIGINT and DOUBLE give DOUBLE: an integer that is no double is then rescued.
+    STRING if there is none. BIGINT and DOUBLE give DOUBLE: an integer that no double holds exactly is then rescued.
     """
     return a if a is b else _merge_distinct_types(a, b)
 
 
 def grow_schema(schema: pa.Schema, news: pa.StructType, source: Source, hints: pa.Schema | None = None) -> pa.Schema:
-    """The schema with what is new, as the source has its types; the same schema if nothing may be added.
+    """Adds new fields to a schema, with types as the source wants them. Returns the same schema if nothing may be added.
 
-    news: of `Parsed`. hints: the columns of schema_hints. Added are unknown fields with a valid name that were more than null; a known
-    column's type changes only where the source has widen_types. Fields that differ in letter case only are one, the first. No more fields,
-    nested ones counted, than the source's most_columns.
+    news: from `ParsedBlock`. hints: the columns of schema_hints. It adds unknown fields with a valid name that were not always null. A known column's
+    type changes only if the source has widen_types. Fields that differ only in case are one, the first. The schema gets no more fields, including
+    nested ones, than the source's most_columns.
     """
     declared = {field.name: field.type for field in hints or ()}
     fields = _add_new_fields(list(schema), list(news), source, _Room(count_remaining_fields(schema, source)), declared, top=True)
@@ -102,18 +102,18 @@ def grow_schema(schema: pa.Schema, news: pa.StructType, source: Source, hints: p
 
 
 def count_remaining_fields(schema: pa.Schema, source: Source) -> int:
-    """How many more fields the table of the source may get."""
+    """Returns how many more fields the source's table may get."""
     return source.most_columns - _count_nested_fields(pa.struct(list(schema)))
 
 
 def new_column_type(type: pa.DataType, source: Source) -> pa.DataType | None:
-    """The type of a column for such a field, where there is room; None where it was always null."""
+    """Returns the type of a column for such a field, if there is room. None if it was always null."""
     return _new_field_type(type, source, _Room(source.most_columns))
 
 
 @lru_cache(maxsize=4096)
 def is_column_name(name: str) -> bool:
-    """Whether a name's characters are those of a column. `becomes_column` decides on names that begin with an underscore."""
+    """Whether a column may have a name's characters. `becomes_column` decides on names that begin with an underscore."""
     return 0 < len(name) <= _LONGEST and column_names([name]) == [name]
 
 
@@ -124,7 +124,7 @@ def _infer_integer_type(digits: str) -> pa.DataType:
 
 
 def _is_stated_type(text: str, type: pa.DataType) -> bool:
-    """Whether the text states that type, and does not only fit it: 1.0 is no integer, a date no time."""
+    """Whether the text states that type and does not only fit it: 1.0 is not an integer, and a date is not a time."""
     if pa.types.is_decimal(type):
         return text.lstrip("-").isdigit()
     return not (pa.types.is_floating(type) and text.lstrip("-").isdigit() and text not in ("-0",))
@@ -147,7 +147,7 @@ def _merge_distinct_types(a: pa.DataType, b: pa.DataType) -> pa.DataType:
 
 
 def _merge_fields_by_name(fields: list[pa.Field]) -> list[pa.Field]:
-    """One field a name, letter case apart, in the order in which they were first seen: the first spelling that was ever more than null."""
+    """Returns one field for each name, in any case, in the order in which they were first seen, under the first spelling that was not always null."""
     found: dict[str, pa.Field] = {}
     for field in fields:
         known = found.setdefault(field.name.lower(), field)
@@ -166,7 +166,7 @@ class _Room:
 
 
 def _count_nested_fields(type: pa.DataType) -> int:
-    """The number of fields in a type, nested ones included."""
+    """Returns the number of fields in a type, including nested ones."""
     if pa.types.is_list(type):
         return _count_nested_fields(type.value_type)
     return sum(1 + _count_nested_fields(field.type) for field in type) if pa.types.is_struct(type) else 0
@@ -180,7 +180,7 @@ def _add_new_fields(
     hints: Mapping[str, pa.DataType] = MappingProxyType({}),
     top: bool = False,
 ) -> list[pa.Field]:
-    """The known fields and the new ones. top: they are columns, and not within one."""
+    """Returns the known fields and the new ones. top: whether they are columns, and not nested in one."""
     found = {field.name.lower(): field for field in known}
     for field in news:
         there = found.get(field.name.lower())
@@ -197,9 +197,9 @@ def _add_new_fields(
 
 
 def _new_field_type(type: pa.DataType, source: Source, room: _Room) -> pa.DataType | None:
-    """The type of a new field; None: nothing was in it yet but null, or nothing that could have a column."""
+    """Returns the type of a new field. None if it was always null, or held nothing that could have a column."""
     if pa.types.is_struct(type):
-        # As text it is one column, whatever is in it.
+        # A text is one column, whatever is in it.
         fields = _add_new_fields([], list(type), source, room if source.infer_types else _Room(1))
         return (pa.struct(fields) if source.infer_types else _STRING) if fields else None
     if pa.types.is_list(type):
@@ -211,7 +211,7 @@ def _new_field_type(type: pa.DataType, source: Source, room: _Room) -> pa.DataTy
 
 
 def _widen_column_type(known: pa.DataType, seen: pa.DataType, source: Source, room: _Room) -> pa.DataType:
-    """A known column's type after something that it did not hold."""
+    """Returns a known column's type after a value that it did not hold."""
     if pa.types.is_struct(known) and pa.types.is_struct(seen):
         return pa.struct(_add_new_fields(list(known), list(seen), source, room))
     if pa.types.is_list(known) and pa.types.is_list(seen):
