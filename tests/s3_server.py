@@ -1,4 +1,4 @@
-"""A real S3 server on this machine's loopback: moto's, in a process of its own. What it holds is gone when it ends."""
+"""A real S3 server on this machine's loopback: moto's, in a process of its own (s3_process.py). What it holds is gone when it ends."""
 
 from __future__ import annotations
 
@@ -49,15 +49,7 @@ def running_s3_server(log: Path) -> Iterator[S3Server]:
         port = find_free_port()
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-c",
-                    "import sys; from moto.server import main; main(sys.argv[1:])",
-                    "-H",
-                    "127.0.0.1",
-                    "-p",
-                    port,
-                ],
+                [sys.executable, str(Path(__file__).with_name("s3_process.py")), port],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,

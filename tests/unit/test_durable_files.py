@@ -175,9 +175,11 @@ WRITE_BY_THEMSELVES = {
     "sluice.testing.running": "keys in a folder that is gone with the test",
     "sluice.cli.setup.new_pipeline": "a package of source files, which is removed as a whole where one cannot be written",
     "sluice.ingest.landing.cleaning": "a rename of a landed file for each delivery; the run's end flushes the file system",
+    "sluice.ingest.reading.staging": "rows that wait for their commit; a run that broke off is begun anew, and so are they",
     "sluice.lake.file_rewrites": "a table in a folder that is gone with the block; the commit to the table itself is written durably",
     "sluice.lake.releases": "it swaps folders of tables, and repairs at the next opening what broke off",
     "orchestration.server.environment_file": "it runs where nothing is installed, and never overwrites",
+    "orchestration.server.standalone_cluster": "a Python in a folder that is gone with the cluster",
     "orchestration.server.deployment": "files in a folder that is gone with the command that reads them",
     "orchestration.spark_submit.given_secrets": "files in memory, in a folder that is gone with the job",
 }

@@ -78,7 +78,7 @@ class StagedRowsWriter:
             return
         self._writer.close()
         if kind is None:
-            Path(self._partial).replace(self._path)
+            self._partial.replace(self._path)
         else:
             self._partial.unlink(missing_ok=True)
 

@@ -1,0 +1,39 @@
+"""The process of the tests' S3 server: `python s3_process.py PORT`.
+
+moto looks for an object and writes it in two steps, so that two writers who ask If-None-Match at one moment may both win, as in no
+real store. Here one write waits for the other.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import run_simple
+
+
+class OneWriteAtATime:
+    """An application that passes requests to another: reads at once, writes one after the other."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+        self._application = application
+        self._writing = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            return self._application(environ, start_response)
+        if length := int(
+            environ.get("CONTENT_LENGTH") or 0
+        ):  # the body is waited for before, so that no slow client keeps the others
+            environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
+        with self._writing:
+            return list(self._application(environ, start_response))
+
+
+if __name__ == "__main__":
+    application = DomainDispatcherApplication(create_backend_app)
+    run_simple("127.0.0.1", int(sys.argv[1]), OneWriteAtATime(application), threaded=True, request_handler=MotoRequestHandler)
