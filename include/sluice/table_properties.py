@@ -27,3 +27,12 @@ MICROSECONDS = "microseconds"
 WALKED_AT, REMOVED_UNTIL = "sluiceWalkedAt", "sluiceRemovedUntil"
 """No properties: what the last commit of a VACUUM says of itself, in milliseconds since 1970. When the table's folder was walked last; and
 until when files were removed from the table that are gone from the disk now."""
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""Whether a table keeps what its commits changed beside its rows."""
+
+DELETION_VECTORS = "delta.enableDeletionVectors"
+"""Whether deleted rows are only marked, and stay in their files."""
+
+TARGET_FILE_SIZE = "delta.targetFileSize"
+"""How large files should be, in bytes. delta-rs and other engines go by it; Delta on Spark does not know it, so Sluice tells its OPTIMIZE."""

@@ -19,11 +19,13 @@ from sluice import record_tables
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import commit_marks, file_rewrites, log, small_writes, table_frames, tables
+from sluice.lake import clustering, commit_marks, deletion_vectors, file_rewrites, log, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
+from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
 from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
+from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.table_properties import INSTANTS, MICROSECONDS
@@ -39,6 +41,8 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demand
     """
     path = workspace.path(declared.name)
     with report_table_change(declared.name, workspace.graph.layer(declared), path) as report:
+        if demanded:
+            _purge_deleted_rows(workspace, path, report)
         zorder = declared.zorder_by
         decision = decide_layout(path, zorder, demanded)
         report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
@@ -47,7 +51,8 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demand
             asked = workspace.graph.find_asked_columns(declared.name)
             questions = measure_asked_questions(path, asked)
             before, after = lay_out_as_decided(workspace.session, path, zorder, decision)
-            report.notes.append(f"{before} files > {after}" + (f" by {', '.join(zorder)}" if zorder else ""))
+            order = clustering.read_cluster_columns(path) if decision.clustered else zorder
+            report.notes.append(f"{before} files > {after}" + (f" by {', '.join(order)}" if order else ""))
             _note_what_it_bought(report, questions, measure_asked_questions(path, asked))
     return report
 
@@ -57,9 +62,24 @@ def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], 
     if decision.groups:
         return _rewrite_file_groups(session, path, zorder, decision.groups)
     where = _partitions_clause(decision.partitions) if len(decision.partitions) < decision.of else ""
+    if decision.clustered:
+        into = choose_file_size(path, ordered=bool(clustering.read_cluster_columns(path)))
+        how = " FULL" if decision.in_full else ""
+        return _lay_out_through_spark(session, path, how, (), decision.join or JoinedSizes(into, into))
     if not (where or decision.join) and small_writes.is_laid_out_by_delta_rs(path, zorder):
         return small_writes.lay_out_small_table(path, zorder, commit_marks.read_session_mark(session))
-    return _lay_out_through_spark(session, path, where, zorder, decision.join)
+    size = read_declared_file_size(path)
+    join = decision.join or (None if size is None else JoinedSizes(size, size))
+    return _lay_out_through_spark(session, path, where, zorder, join)
+
+
+def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> None:
+    """Writes files anew in which rows are only marked as deleted, whether or not the table may have such rows from now on."""
+    files = deletion_vectors.count_files_with_deleted_rows(path)
+    if files:
+        workspace.note(OPTIMIZE.name)
+        workspace.session.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").collect()
+        report.notes.append(f"{files} files with rows that were only marked as deleted written anew")
 
 
 def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str], groups: Sequence[FileGroup]) -> tuple[int, int]:
@@ -69,7 +89,7 @@ def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str]
         if small_writes.is_laid_out_by_delta_rs(staged, zorder):
             small_writes.lay_out_small_table(staged, zorder, None)
         else:
-            made_of = small_writes.ORDERED_FILE if zorder else small_writes.ONE_FILE
+            made_of = choose_file_size(path, bool(zorder))
             _lay_out_through_spark(session, staged, "", zorder, JoinedSizes(made_of, made_of))
 
     counts = [file_rewrites.rewrite_file_group(path, group, files, zorder, note, lay_out) for group in groups]
@@ -162,7 +182,7 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
 def _rewrite_all_files(session: SparkSession, path: str) -> None:
     """ZORDER takes every file, also one that is alone or large enough. By which column does not matter here; it need have no statistics."""
     schema = table_frames.read_table(session, path).schema
-    ordered = tables.choose_statistics_columns(schema, private=log.read_partition_columns(path))
+    ordered = choose_statistics_columns(schema, private=log.read_partition_columns(path))
     session.conf.set(_CHECKED, "false")
     try:
         session.sql(f"OPTIMIZE delta.`{path}` ZORDER BY ({quote_identifier(ordered[0])})").collect()

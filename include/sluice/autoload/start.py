@@ -18,6 +18,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, regaining
+from sluice.flows.bronze.shape import bronze_table_shape
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
@@ -94,7 +95,7 @@ def _prepare_ingestion(
     is_new = not targets.has_delta_table(target)
     if not is_new:
         targets.refuse_conflicting_types(session, target, source)
-    path = targets.create_autoload_target(session, target, append.bronze_table_shape(workspace, source))
+    path = targets.create_autoload_target(session, target, bronze_table_shape(workspace, source))
     _refuse_nested_folders(data, folder, path)  # the location of a named table is known only now
     workspace = workspace_at(path)
     if purpose is None:

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.flows.bronze.append import TECHNICAL
+from sluice.flows.bronze.shape import TECHNICAL
 from sluice.lake import log, table_frames, tables
 from sluice.lake.tables import TableShape
 

@@ -3,12 +3,12 @@
 from sluice.declare.cdc.auto_cdc import auto_cdc, auto_cdc_from_snapshot
 from sluice.declare.datasets.computed import role_view, view
 from sluice.declare.datasets.decorators import materialized_view, table, temporary_view
-from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.datasets.windowed import Watermark, windowed
 from sluice.declare.erasure.identifiers import Link, erasure_requests
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
+from sluice.declare.layout import Layout
 from sluice.declare.lazy import F, Window
 from sluice.declare.pipeline import Landed, Pipeline
 from sluice.declare.privacy import mask, treat

@@ -159,6 +159,9 @@ class Declaration:
     # Said of what is made of sources.
     keys: tuple[str, ...] = ()
     zorder_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
+    layout: Any = None
     asked_by: tuple[str, ...] = ()
     table_expectations: tuple[Any, ...] = ()
     treatments: Mapping[str, Any] = MappingProxyType({})

@@ -79,16 +79,18 @@ def count_budget(files: Sequence[FileExtent]) -> float:
     return sum(one.size * (1 - one.times_rewritten) for one in files)
 
 
-def choose_file_groups(files: Sequence[FileExtent], ordered: bool, budget: float) -> tuple[list[FileGroup], str]:
+def choose_file_groups(
+    files: Sequence[FileExtent], ordered: bool, budget: float, good: int = WORTH_OPENING
+) -> tuple[list[FileGroup], str]:
     """Returns the groups of files of one partition that are worth rewriting, each group by itself, and what was found, with its numbers.
 
-    ordered: whether the files' ends are those of the declared columns. If not, each file can hold any value, and one of 16 MiB is good.
-    budget: how many bytes may be rewritten at most.
+    ordered: whether the files' ends are those of the declared columns. If not, each file can hold any value.
+    budget: how many bytes may be rewritten at most. good: from how many bytes on a file is no small one.
     """
     left, found = list(files), ""
     groups: list[FileGroup] = []
     while len(groups) < _MOST_GROUPS:
-        group, said = _choose_group(left, ordered, budget)
+        group, said = _choose_group(left, ordered, budget, good)
         found = found or said
         if group is None:
             break
@@ -99,13 +101,13 @@ def choose_file_groups(files: Sequence[FileExtent], ordered: bool, budget: float
     return groups, found
 
 
-def _choose_group(files: Sequence[FileExtent], ordered: bool, budget: float) -> tuple[FileGroup | None, str]:
+def _choose_group(files: Sequence[FileExtent], ordered: bool, budget: float, good: int) -> tuple[FileGroup | None, str]:
     over = find_deepest_files(files) if ordered else list(files)
     depth = len(over)
     what = f"{depth} of {len(files)} files lie over one another" if ordered else f"{len(files)} files"
-    wanted = _select_by_size([one for one in over if ordered or one.size < WORTH_OPENING], depth)
+    wanted = _select_by_size([one for one in over if ordered or one.size < good], depth)
     fitting = _select_by_size(wanted, depth, budget)
-    small = find_small_files_of_one_size(files)
+    small = find_small_files_of_one_size(files, good)
     if fitting:
         return FileGroup(fitting, f"{what}, {depth - len(fitting) + 1} when {len(fitting)} of them are one"), what
     if small and sum(one.size for one in small) <= budget:
@@ -137,11 +139,11 @@ def _select_by_size(over: Sequence[FileExtent], depth: int, budget: float = floa
     return chosen if len(chosen) >= FEWEST_OVERLAPPING and depth > 2 * (depth - len(chosen) + 1) else []
 
 
-def find_small_files_of_one_size(files: Sequence[FileExtent]) -> list[FileExtent]:
-    """Returns the smallest files of about the same size, if there are many of them."""
+def find_small_files_of_one_size(files: Sequence[FileExtent], good: int = WORTH_OPENING) -> list[FileExtent]:
+    """Returns the smallest files of about the same size, if there are many of them. good: from how many bytes on a file is no small one."""
     found: list[FileExtent] = []
     total = 0
-    for one in sorted((one for one in files if one.size < WORTH_OPENING), key=lambda one: one.size):
+    for one in sorted((one for one in files if one.size < good), key=lambda one: one.size):
         if found and one.size > SAME_SIZE * total / len(found):
             if len(found) >= MANY_SMALL_FILES:
                 break

@@ -8,16 +8,19 @@ It decides for each partition, or for a whole table without partitions. If some 
 * 50 small files of about one size: these files.
 
 A table that only Spark may write is laid out by whole partitions, by bytes: all of a partition if as many bytes came as were left, and
-without a declared order 50 small files as well. A `cluster_by` table belongs here: Delta itself knows what to rewrite.
+without a declared order 50 small files as well. A clustered table (`cluster_by`) belongs here: Delta itself knows what to rewrite, which is
+all of it up to some 100 GiB (Delta 4.4, tried), and the decision says how much that is.
+
+A declared size of files takes the place of the usual sizes: from half of it on a file may stay.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sluice.lake import log
+from sluice.lake import clustering, log
 from sluice.lake.file_overlap import (
     WORTH_OPENING,
     FileExtent,
@@ -29,6 +32,7 @@ from sluice.lake.file_overlap import (
     find_small_files_of_one_size,
     measure_point_questions,
 )
+from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.log import DataFile, PartitionFiles
 from sluice.printable import format_size
 
@@ -54,6 +58,7 @@ class LayoutDecision:
     """Which files are to be rewritten, or all files of which partitions, out of how many, and why or why not.
 
     groups: only these files, each group by itself; if empty, all files of the partitions. join: only small files of them are joined.
+    clustered: the table is or was clustered, so that Delta allows no other order. in_full: also what is clustered already.
     """
 
     partitions: Sequence[PartitionFiles]
@@ -61,6 +66,8 @@ class LayoutDecision:
     why: str
     join: JoinedSizes | None = None
     groups: Sequence[FileGroup] = ()
+    clustered: bool = False
+    in_full: bool = False
 
     @property
     def needed(self) -> bool:
@@ -71,6 +78,8 @@ class LayoutDecision:
 def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> LayoutDecision:
     """Decides whether a table's files are to be rewritten. zorder: the declared order. demanded: rewrite whatever has come since the last time."""
     partitions = log.list_partition_file_sizes(path)
+    if clustering.has_clustering_feature(path):
+        return _decide_clustered(path, partitions, demanded)
     if demanded:
         several = [one for one in partitions if zorder or len(one.file_sizes) > 1]
         return LayoutDecision(several, len(partitions), "demanded" if several else "demanded, but there is nothing to join")
@@ -80,13 +89,36 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
         return LayoutDecision((), len(partitions), "no data came since the last rewrite")
     from sluice.lake import file_rewrites  # it loads Spark's types, which a plan without news does not need
 
+    size = read_declared_file_size(path)
     if file_rewrites.is_rewritten_by_files(path, zorder):
-        return decide_by_files(log.list_data_files(path, zorder), zorder)
-    return decide_by_partitions(partitions, bool(zorder))
+        return decide_by_files(log.list_data_files(path, zorder), zorder, size)
+    return decide_by_partitions(partitions, bool(zorder), size)
 
 
-def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str]) -> LayoutDecision:
-    """Decides which files of a table are to be rewritten, if single files can be. files: with their ends in the declared order."""
+def _decide_clustered(path: str, partitions: Sequence[PartitionFiles], demanded: bool) -> LayoutDecision:
+    """Decides about a table that is or was clustered, which only Spark writes."""
+    columns = clustering.read_cluster_columns(path)
+    if demanded and columns:
+        decided = LayoutDecision(partitions, len(partitions), "demanded" if partitions else "it has no file")
+    elif demanded or not partitions or not _has_new_data(path):
+        several = [one for one in partitions if demanded and len(one.file_sizes) > 1]
+        why = "demanded" if several else "no data came since the last rewrite" if partitions else "it has no file"
+        decided = LayoutDecision(several, len(partitions), why)
+    else:
+        size = choose_file_size(path, ordered=True) if columns else read_declared_file_size(path)
+        decided = decide_by_partitions(partitions, bool(columns), size)
+    files = [size for one in partitions for size in one.file_sizes]
+    costs = f"; clustered by {', '.join(columns)}: OPTIMIZE is by Spark and writes all {len(files)} files, {format_size(sum(files))}, anew"
+    why = decided.why + (costs if columns and files else "")
+    return replace(decided, why=why, clustered=True, in_full=demanded and bool(columns))
+
+
+def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str], file_bytes: int | None = None) -> LayoutDecision:
+    """Decides which files of a table are to be rewritten, if single files can be. files: with their ends in the declared order.
+
+    file_bytes: the declared size of files.
+    """
+    good = _choose_good_size(WORTH_OPENING, file_bytes)
     by_partition: dict[tuple[object, ...], list[DataFile]] = {}
     for one in files:
         by_partition.setdefault(tuple(one.partition.values()), []).append(one)
@@ -96,7 +128,7 @@ def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str]) -> LayoutD
     budget = count_budget([one for some in extents.values() for one in some])
     partitions, groups, reasons = [], list[FileGroup](), list[tuple[int, str]]()
     for key in sorted(extents, key=repr):
-        chosen, said = choose_partition_groups(extents[key], bool(zorder), bool(known), budget)
+        chosen, said = choose_partition_groups(extents[key], bool(zorder), bool(known), budget, good)
         reasons.append((len(extents[key]), said))
         if chosen:
             budget -= sum(group.size for group in chosen)
@@ -111,18 +143,19 @@ def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str]) -> LayoutD
 
 
 def choose_partition_groups(
-    files: Sequence[FileExtent], ordered: bool, with_ends: bool, budget: float
+    files: Sequence[FileExtent], ordered: bool, with_ends: bool, budget: float, good: int = WORTH_OPENING
 ) -> tuple[list[FileGroup], str]:
     """Returns the groups of files of one partition that are to be rewritten, and what was found.
 
     ordered: whether an order is declared. with_ends: whether the files' ends in it are known; if not, any file can hold any value.
+    good: from how many bytes on a file is no small one.
     """
-    grown = find_deepest_files(files) if ordered else [one for one in files if one.size < WORTH_OPENING]
+    grown = find_deepest_files(files) if ordered else [one for one in files if one.size < good]
     sizes = [one.size for one in grown]
     if has_grown_since_rewrite(sizes) and sum(sizes) <= budget:
         over = " over one another" if ordered and with_ends else ""
         return [FileGroup(grown, f"{_describe_growth(PartitionFiles({}, sizes), LARGE_FILE)}{over}")], ""
-    groups, said = choose_file_groups(files, ordered and with_ends, budget)
+    groups, said = choose_file_groups(files, ordered and with_ends, budget, good)
     if groups or not said or (ordered and with_ends):
         return groups, said
     return groups, f"{said}; {_describe_growth(PartitionFiles({}, [one.size for one in files]), LARGE_FILE)}"
@@ -132,17 +165,27 @@ def _measure_extent(one: DataFile, columns: Sequence[str]) -> FileExtent:
     return FileExtent(one.path, one.size, one.rows, tuple(one.ends.get(column) for column in columns))
 
 
-def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool) -> LayoutDecision:
-    """Decides which partitions of a table are to be rewritten, if Spark lays out whole partitions. ordered: whether an order is declared."""
-    good = LARGE_FILE if ordered else WORTH_OPENING
+def _choose_good_size(usual: int, file_bytes: int | None) -> int:
+    """Returns from how many bytes on a file may stay as it is: half of what is declared."""
+    return usual if file_bytes is None else file_bytes // 2
+
+
+def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool, file_bytes: int | None = None) -> LayoutDecision:
+    """Decides which partitions of a table are to be rewritten, if Spark lays out whole partitions. ordered: whether an order is declared.
+
+    file_bytes: the declared size of files.
+    """
+    good = _choose_good_size(LARGE_FILE if ordered else WORTH_OPENING, file_bytes)
     grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes, good)]
     if grown:
         return LayoutDecision(grown, len(partitions), _describe_growth(_most_grown(grown, good), good))
-    groups = {} if ordered else _find_groups_of_small_files(partitions)
+    groups = {} if ordered else _find_groups_of_small_files(partitions, good)
     if groups:
         sizes = max(groups.values(), key=len)
         why = f"{len(sizes)} small files of about the same size, {format_size(sum(sizes))} together"
-        join = JoinedSizes(1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), 2 * LARGE_FILE))
+        join = JoinedSizes(
+            1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), file_bytes or 2 * LARGE_FILE)
+        )
         return LayoutDecision([partitions[place] for place in groups], len(partitions), why, join)
     return LayoutDecision((), len(partitions), _describe_growth(_most_grown(partitions, good), good))
 
@@ -163,10 +206,10 @@ def measure_asked_questions(path: str, columns: Sequence[str]) -> Mapping[str, Q
     return measure_point_questions([_measure_extent(one, there) for one in log.list_data_files(path, there)], there)
 
 
-def _find_groups_of_small_files(partitions: Sequence[PartitionFiles]) -> Mapping[int, list[int]]:
+def _find_groups_of_small_files(partitions: Sequence[PartitionFiles], good: int) -> Mapping[int, list[int]]:
     """Returns, by the partition's place in the list, the sizes of its files that are to be joined."""
     found = {
-        place: find_small_files_of_one_size([FileExtent("", size) for size in one.file_sizes])
+        place: find_small_files_of_one_size([FileExtent("", size) for size in one.file_sizes], good)
         for place, one in enumerate(partitions)
     }
     return {place: [one.size for one in files] for place, files in found.items() if files}

@@ -28,7 +28,7 @@ _NAMES_OF_SPARK = {"num_added_rows": "num_output_rows"}
 
 @dataclass(frozen=True)
 class TableState:
-    """A table's latest state. rows is None if a file has no statistics."""
+    """A table's latest state. rows is None if a file has no statistics, or may have deleted rows in it."""
 
     version: int
     table_id: str
@@ -57,7 +57,7 @@ def last_committed_transaction(path: str, application: str) -> int:
 
 
 def read_table_state(path: str) -> TableState | None:
-    """Returns the latest state, or None if there is no table."""
+    """Returns the latest state, or None if there is no table. Rows that are only marked as deleted would be counted, so none are then."""
     try:
         table = open_checked_table(path)
     except TableNotFoundError:
@@ -72,7 +72,7 @@ def read_table_state(path: str) -> TableState | None:
         str(table.metadata().id),
         len(sizes),
         sum(int(size) for size in sizes),
-        sum(counted) if len(counted) == len(rows) else None,
+        sum(counted) if len(counted) == len(rows) and not may_have_deletion_vectors(table) else None,
     )
 
 
@@ -122,6 +122,8 @@ def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
     names = actions.schema.names
     if not len(actions):
         return True, None
+    if may_have_deletion_vectors(open_checked_table(path)):
+        return False, None
     of_files = next((name for name in (f"partition.{column}", f"max.{column}") if name in names), None)
     if of_files is None or "num_records" not in names:
         return False, None
@@ -328,6 +330,11 @@ def has_plain_reader_protocol(table: DeltaTable) -> bool:
     """Whether a reader that knows only files and columns by name reads a table correctly."""
     protocol = table.protocol()
     return protocol.min_reader_version in _READER_VERSIONS and set(protocol.reader_features or ()) <= _READER_FEATURES
+
+
+def may_have_deletion_vectors(table: DeltaTable) -> bool:
+    """Whether files of a table may hold rows that are only marked as deleted. A table keeps the feature when its property is off again."""
+    return "deletionVectors" in (table.protocol().reader_features or ())
 
 
 def list_file_values(table: DeltaTable, column: str) -> list[Any]:

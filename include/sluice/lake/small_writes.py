@@ -29,6 +29,7 @@ from pyspark.sql.types import StructType
 from sluice.delta_log import TRANSACTIONS, keep_written_table, open_checked_table, open_table_to_change
 from sluice.delta_rs_commits import complete_commit
 from sluice.errors import SluiceError
+from sluice.lake.file_sizes import choose_file_size
 from sluice.lake.log import list_file_values
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
@@ -59,10 +60,6 @@ MOST_SORTED_ROWS = 500_000
 _FIRST_DAY, _LAST_DAY = ((end - date(1970, 1, 1)).days for end in (date.min, date.max))
 _BREAKS_CHECK = "Invalid data found"
 """What delta-rs says about rows that do not meet a CHECK, before it quotes the condition."""
-ONE_FILE = 1024 * 1024 * 1024
-"""The size of the files that Delta's OPTIMIZE makes."""
-ORDERED_FILE = 16 * 1024 * 1024
-"""The size of the files for ordered rows: a query then opens only some of them."""
 
 _STATISTICS_LENGTH = 32
 """How many letters of a text Delta on Spark puts into a table's log."""
@@ -185,7 +182,7 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
     """
     table = open_table_to_change(path)
     options: dict[str, Any] = {
-        "target_size": ORDERED_FILE if zorder else ONE_FILE,
+        "target_size": choose_file_size(path, bool(zorder)),
         "writer_properties": _choose_file_statistics(table),
         "commit_properties": _mark_commit(note),
         "post_commithook_properties": _NO_HOOKS,

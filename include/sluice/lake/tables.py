@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from pathlib import Path
@@ -13,34 +13,19 @@ import pyarrow as pa
 from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, DecimalType, StructType
+from pyspark.sql.types import StructType
 
 from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
-from sluice.delta_log import LOG, list_log_versions
-from sluice.lake import log, table_frames
-from sluice.table_properties import CHECKS, CONSTRAINT, INSTANTS, LOG_RETENTION, MICROSECONDS, RETENTION, STATISTICS
+from sluice.delta_log import LOG, list_log_versions, open_checked_table
+from sluice.lake import clustering, log, property_commits, table_frames
+from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
+from sluice.table_properties import CHECKS, CONSTRAINT, INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_MOST_STATISTICS_COLUMNS = 32
-_SAFE_DIGITS = 15
-"""How many digits of a decimal a floating-point number holds."""
 FILES_BY_SIZE = "optimizeWrite"
 """Delta's option of a write: it shuffles the rows first, so that they make as many files as they fill and not one for each task."""
-_WITH_STATISTICS = (
-    "byte",
-    "short",
-    "integer",
-    "long",
-    "float",
-    "double",
-    "decimal",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-    "string",
-)
 
 
 def parse_ddl_schema(ddl: str) -> StructType:
@@ -53,53 +38,35 @@ class TableShape:
     """What a table is made with. statistics: columns with minima and maxima per file, none of them personal.
 
     statistics_declared: a table that is there gets exactly these, too. keep_log: how long commits stay in the log, at least; None: 30 days.
-    checks: conditions by name that every row must meet for Delta to take it. Columns that are not nullable, and comments, are in the
-    schema.
+    file_bytes: how large OPTIMIZE makes files; None: as for every table. checks: conditions by name that every row must meet for Delta to
+    take it. Columns that are not nullable, and comments, are in the schema.
     """
 
     schema: StructType
     comment: str
     statistics: tuple[str, ...]
     partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     retain: str = "7 days"
     keep_log: str | None = None
     statistics_declared: bool = False
     change_feed: bool = True
+    deletion_vectors: bool = False
+    file_bytes: int | None = None
     checks: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-
-def choose_statistics_columns(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
-    """Returns the columns that get statistics: those named first, then the others in order; never personal ones, and at most 32.
-
-    Fractions get them only if they are named first: with such statistics only Spark can write the table.
-    """
-    hidden = {name.lower() for name in private}  # Spark ignores case
-    fit = [f for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name.lower() not in hidden]
-    names = [field.name for field in fit]
-    others = [field.name for field in fit if not has_misread_statistics(field.dataType)]
-    ordered = dict.fromkeys([*(name for name in first if name in names), *others])
-    return tuple(list(ordered)[:_MOST_STATISTICS_COLUMNS])
-
-
-def has_misread_statistics(kind: DataType) -> bool:
-    """Whether delta-rs writes least and greatest values of a type that would make Spark miss rows.
-
-    It leaves NaN out of them and writes decimals as floating-point numbers. Source: deltalake 1.6.6, tried.
-    """
-    return kind.typeName() in ("float", "double") or (isinstance(kind, DecimalType) and kind.precision > _SAFE_DIGITS)
 
 
 def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
     """Creates the table if it does not exist. Returns whether it was created now.
 
-    Deletion vectors stay off, so that deleted rows leave the files themselves. An existing table gets the shape's retention, and loses
-    statistics of columns that have become personal.
+    Deletion vectors stay off unless they are declared, so that deleted rows leave the files themselves. An existing table gets the
+    properties and cluster columns of the shape, and loses statistics of columns that have become personal.
     """
     if log.is_delta_table(path):
-        _update_promised_properties(session, path, shape)
+        _align_table_layout(session, path, shape)
         return False
     remove_unfinished_table(path)
-    _build_table(DeltaTable.createIfNotExists(session).location(path), shape)
+    _build_table(session, DeltaTable.createIfNotExists(session).location(path), shape)
     return True
 
 
@@ -114,40 +81,54 @@ def remove_unfinished_table(path: str) -> None:
         shutil.rmtree(folder)
 
 
-def _update_promised_properties(session: SparkSession, path: str, shape: TableShape) -> None:
-    """Writes into the table's properties what the declaration says now: how long removed files stay, and which columns have statistics."""
-    present, wanted = log.read_table_properties(path), _shape_properties(shape)
-    if STATISTICS not in present:  # somebody else's table: they decide how it is kept
-        return
-    changed = {name: wanted[name] for name in (RETENTION, LOG_RETENTION) if present.get(name) != wanted[name]}
-    # Columns that the table got later have no statistics in either case.
-    columns = [name for name in present[STATISTICS].split(",") if name]
-    safe = [name for name in columns if name.strip(" `") in shape.statistics]
-    if shape.statistics_declared and present[STATISTICS] != wanted[STATISTICS]:
-        changed[STATISTICS] = wanted[STATISTICS]
-    elif safe != columns and not shape.statistics_declared:
-        changed[STATISTICS] = ",".join(safe)
-    if changed:
-        said = ", ".join(f"'{name}' = '{value}'" for name, value in changed.items())
-        session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({said})")
+def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> None:
+    """Brings to the table what the declaration says now of how it is kept, as far as that writes no file anew.
+
+    What names a column that the table has yet to get waits until it is there.
+    """
+    schema = table_frames.read_spark_schema(open_checked_table(path))
+    clustered = clustering.read_cluster_columns(path)
+    there = replaced(
+        shape, schema=schema, cluster_by=shape.cluster_by if set(shape.cluster_by) <= set(schema.names) else clustered
+    )
+    properties = log.read_table_properties(path)
+    changes = find_property_changes(properties, there)
+    if changes:
+        property_commits.change_table_properties(session, path, changes)
+    # Delta clusters no table with partitions: only a refresh takes these away. Files with INT96 are written anew before, by ZORDER.
+    if clustered != there.cluster_by and not log.read_partition_columns(path) and properties.get(INSTANTS) == MICROSECONDS:
+        _cluster_from_now_on(session, path, there.cluster_by)
+
+
+def _cluster_from_now_on(session: SparkSession, path: str, columns: Sequence[str]) -> None:
+    """Says in the log by which columns rows are to be clustered. Files that are there stay as they are."""
+    by = f"({', '.join(quote_identifier(name) for name in columns)})" if columns else "NONE"
+    session.sql(f"ALTER TABLE delta.`{path}` CLUSTER BY {by}")
 
 
 def create_catalog_table(session: SparkSession, name: str, shape: TableShape) -> None:
     """Creates the table in the session's catalog, which decides where it lies, if it does not exist."""
-    _build_table(DeltaTable.createIfNotExists(session).tableName(name), shape)
+    _build_table(session, DeltaTable.createIfNotExists(session).tableName(name), shape)
 
 
-def _build_table(builder: DeltaTableBuilder, shape: TableShape) -> None:
+def _build_table(session: SparkSession, builder: DeltaTableBuilder, shape: TableShape) -> None:
     builder = builder.comment(shape.comment).addColumns(shape.schema)
     if shape.partition_by:
         builder = builder.partitionedBy(*shape.partition_by)
-    for name, value in _shape_properties(shape).items():
+    if shape.cluster_by:
+        builder = builder.clusterBy(*shape.cluster_by)
+    properties = _shape_properties(shape)
+    for name, value in properties.items():
         builder = builder.property(name, value)
-    builder.execute()
+    with property_commits.allow_layout_properties(session, properties):
+        builder.execute()
 
 
 def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
-    """Makes the table hold these rows, with this shape, in one commit: a reader sees the old table or the new one."""
+    """Makes the table hold these rows, with this shape, in one commit: a reader sees the old table or the new one.
+
+    In a second commit, if it is clustered, by which columns: the rows become so with the next OPTIMIZE.
+    """
     columns = [F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in shape.schema]
     writer = frame.select(*columns).writeTo(f"delta.`{path}`").using("delta")
     # If a table is made from rows, its columns are nullable, whatever the rows' schema says.
@@ -155,11 +136,15 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
         not_null_rule_name(one.name): f"{quote_identifier(one.name)} IS NOT NULL" for one in shape.schema if not one.nullable
     }
     checked = replaced(shape, checks={**shape.checks, **strict})
-    for name, value in {**_shape_properties(checked), "comment": shape.comment}.items():
+    properties = {**_shape_properties(checked), "comment": shape.comment}
+    for name, value in properties.items():
         writer = writer.tableProperty(name, value)
     if shape.partition_by:
         writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by)).option(FILES_BY_SIZE, "true")
-    writer.replace()
+    with property_commits.allow_layout_properties(frame.sparkSession, properties):
+        writer.replace()
+    if shape.cluster_by:  # Delta's writer takes no cluster columns here. A run that was killed before this does it at the next.
+        _cluster_from_now_on(frame.sparkSession, path, shape.cluster_by)
 
 
 def make_inline_frame(session: SparkSession, rows: Sequence[tuple[object, ...]], ddl: str) -> DataFrame:
@@ -172,21 +157,11 @@ def make_inline_frame(session: SparkSession, rows: Sequence[tuple[object, ...]],
 
 def _shape_properties(shape: TableShape) -> dict[str, str]:
     return {
-        "delta.enableChangeDataFeed": str(shape.change_feed).lower(),
-        "delta.enableDeletionVectors": "false",
-        # Partition columns have no statistics, and Delta refuses them here.
-        STATISTICS: ",".join(name for name in shape.statistics if name not in shape.partition_by),
+        **choose_layout_properties(shape),
         INSTANTS: MICROSECONDS,
-        RETENTION: f"interval {shape.retain}",
-        LOG_RETENTION: f"interval {_log_retention_for(shape.retain, shape.keep_log or '30 days')}",
         **{f"{CONSTRAINT}{name}": condition for name, condition in shape.checks.items()},
         **({CHECKS: ",".join(sorted(shape.checks))} if shape.checks else {}),
     }
-
-
-def _log_retention_for(retain: str, keep_log: str) -> str:
-    """Returns how long the log is kept: at least as long as removed files, or Delta refuses the properties."""
-    return max(keep_log, retain, key=log.parse_interval_length)
 
 
 def read_table_property(path: str, name: str) -> str | None:

@@ -13,24 +13,27 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
 from sluice.lake.log import has_plain_reader_protocol, list_file_values
+from sluice.lake.statistics_columns import has_misread_statistics
 from sluice.lake.table_frames import read_spark_schema
-from sluice.lake.tables import has_misread_statistics
 from sluice.table_properties import (
+    CHANGE_FEED,
     CHECKPOINT_INTERVAL,
     CONSTRAINT,
+    DELETION_VECTORS,
     INSTANTS,
     LOG_RETENTION,
     MICROSECONDS,
     RETENTION,
     STATISTICS,
+    TARGET_FILE_SIZE,
 )
 
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
 _JUDGING_VERSIONS = frozenset({3, 4})
 _WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})
 _PROPERTIES = frozenset({
-    *(STATISTICS, RETENTION, LOG_RETENTION, CHECKPOINT_INTERVAL),
-    *("delta.enableChangeDataFeed", "delta.enableDeletionVectors", "delta.appendOnly", "delta.enableExpiredLogCleanup"),
+    *(STATISTICS, RETENTION, LOG_RETENTION, CHECKPOINT_INTERVAL, TARGET_FILE_SIZE, CHANGE_FEED, DELETION_VECTORS),
+    *("delta.appendOnly", "delta.enableExpiredLogCleanup"),
 })
 """The Delta properties that a table may have. With any other, delta-rs may not do what Delta on Spark does."""
 _FIELD_NOTES = frozenset({"comment"})
@@ -56,16 +59,14 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
     keys: the columns by which the rows are merged or sorted.
     """
     protocol, properties = table.protocol(), table.metadata().configuration
-    if not has_plain_reader_protocol(table):
-        return False
-    if protocol.min_writer_version not in _WRITER_VERSIONS or not set(protocol.writer_features or ()) <= _WRITER_FEATURES:
+    if not has_protocol_written_alike(table):
         return False
     # If the columns with statistics are not named, personal ones have statistics.
     if STATISTICS not in properties or any(
         name.startswith("delta.") and name not in _PROPERTIES and not name.startswith(CONSTRAINT) for name in properties
     ):
         return False
-    if any(properties.get(name, "false") != "false" for name in ("delta.appendOnly", "delta.enableDeletionVectors")):
+    if any(properties.get(name, "false") != "false" for name in ("delta.appendOnly", DELETION_VECTORS)):
         return False
     if any(_ELSEWHERE.match(file) for file in list_file_values(table, "path")):
         return False
@@ -90,6 +91,16 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
         and (field.dataType.typeName() in _PARTITIONED_BY if field.name in by else _is_kept_equally(field.dataType))
         and not (field.name in with_statistics and has_misread_statistics(field.dataType))
         for field in schema
+    )
+
+
+def has_protocol_written_alike(table: DeltaTable) -> bool:
+    """Whether delta-rs knows everything that a table's protocol asks of its writers: not so of a clustered one, or with deletion vectors."""
+    protocol = table.protocol()
+    return (
+        has_plain_reader_protocol(table)
+        and protocol.min_writer_version in _WRITER_VERSIONS
+        and set(protocol.writer_features or ()) <= _WRITER_FEATURES
     )
 
 

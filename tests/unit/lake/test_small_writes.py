@@ -25,6 +25,7 @@ from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import commit_marks, log, small_writes, tables
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
+from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
 from sluice.runs import failures
 from sluice.table_properties import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS
@@ -75,7 +76,7 @@ def schema() -> StructType:
 
 def make_table(spark: SparkSession, path: Path) -> str:
     shape = TableShape(
-        schema=schema(), comment="c", statistics=tables.choose_statistics_columns(schema(), private=("email", "t"), first=KEYS)
+        schema=schema(), comment="c", statistics=choose_statistics_columns(schema(), private=("email", "t"), first=KEYS)
     )
     tables.create_table(spark, str(path), shape)
     spark.createDataFrame(THERE, schema()).coalesce(1).write.format("delta").mode("append").save(str(path))

@@ -43,11 +43,16 @@ def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
 
 
 def digest_declarations(graph: Iterable[Source | Dataset[Any]]) -> str:
-    """One digest of all a pipeline's declarations: of sources as declared, of the rest by fingerprint and whole table expectations."""
+    """One digest of all a pipeline's declarations: of sources as declared, of the rest by fingerprint and whole table expectations.
+
+    Also of what a run brings to tables although it changes no row: how their files are kept.
+    """
     told = [
         f"{one!r}" if isinstance(one, Source) else f"{one.name} {compute_declaration_fingerprint(one)} {one.table_expectations}"
         for one in graph
     ]
+    laid_out = [(one.name, one.layout, one.zorder_by, one.cluster_by, one.partition_by) for one in graph]
+    told += [repr(layout) for layout in laid_out if any(layout[1:])]
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import inputs, kept_fields
+from sluice.declare.assembly import inputs, kept_fields, layouts
 from sluice.declare.datasets.computed import View, find_role_view_mistakes
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
 from sluice.declare.datasets.windowed import Windowed
@@ -219,6 +219,7 @@ def build_declaration_graph(
         *inputs.find_rule_mistakes(pipeline, complete),
         *subject_checks.find_subject_mistakes(whose),
         *prevention.find_personal_column_mistakes(complete),
+        *layouts.find_layout_mistakes(pipeline, complete),
     ]
     mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]
     mistakes += subject_checks.find_other_subject_mistakes(complete)

@@ -10,6 +10,7 @@ from sluice.declare import kinds
 from sluice.declare.datasets.decorators import find_calling_module
 from sluice.declare.datasets.tables import Names, Personal, split_personal_treatments
 from sluice.declare.kinds import DatasetKind, Declaration
+from sluice.declare.layout import Layout
 from sluice.declare.names import check_declared_name, check_names
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
@@ -32,6 +33,7 @@ _OF_COLUMNS = (
     "track_history_column_list",
     "track_history_except_column_list",
     "zorder_by",
+    "cluster_by",
     "asked_by",
     "partition_by",
     "personal",
@@ -72,8 +74,10 @@ class AutoCdc(Declaration):
     personal: tuple[str, ...] = ()
     treatments: Mapping[str, Treatment] = field(default_factory=dict, hash=False)
     zorder_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     asked_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
+    layout: Layout | None = None
     schema: str | None = None
     restricted: bool = False
     expectations: tuple[Expectation, ...] = ()
@@ -113,7 +117,9 @@ class AutoCdc(Declaration):
             *needed.items(),
             ("partition_by", self.partition_by),
             ("zorder_by", self.zorder_by),
+            ("cluster_by", self.cluster_by),
             ("asked_by", self.asked_by),
+            ("layout.statistics", self.layout.statistics_columns if self.layout else ()),
         ):
             for name in columns:
                 if name in self.except_column_list:
@@ -169,8 +175,10 @@ def auto_cdc(
     subject_at: str | None = None,
     personal: Personal = (),
     zorder_by: Names = (),
+    cluster_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
+    layout: Layout | None = None,
     schema: str | None = None,
     restricted: bool = False,
     expectations: tuple[ExpectationDecorator, ...] = (),
@@ -195,8 +203,10 @@ def auto_cdc_from_snapshot(
     subject_at: str | None = None,
     personal: Personal = (),
     zorder_by: Names = (),
+    cluster_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
+    layout: Layout | None = None,
     schema: str | None = None,
     restricted: bool = False,
     expectations: tuple[ExpectationDecorator, ...] = (),

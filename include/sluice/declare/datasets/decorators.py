@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
-from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.tables import (
     Dataset,
     MaterializedView,
@@ -20,6 +19,7 @@ from sluice.declare.datasets.tables import (
     split_personal_treatments,
 )
 from sluice.declare.datasets.time_reach import TimeReach
+from sluice.declare.layout import Layout
 from sluice.declare.names import check_names
 from sluice.declare.quality.expectations import (
     Action,
@@ -80,6 +80,7 @@ def table(
     sequence_by: str | None = None,
     apply_as_deletes: str | None = None,
     zorder_by: Names = (),
+    cluster_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
     layout: Layout | None = None,
@@ -104,6 +105,7 @@ def table(
     sequence_by: str | None = None,
     apply_as_deletes: str | None = None,
     zorder_by: Names = (),
+    cluster_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
     layout: Layout | None = None,
@@ -139,6 +141,7 @@ def materialized_view(
     reads: Names,
     keys: Names,
     zorder_by: Names = (),
+    cluster_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
     layout: Layout | None = None,
@@ -163,6 +166,7 @@ def materialized_view(
     keys: Names,
     sql: str,
     zorder_by: Names = (),
+    cluster_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
     layout: Layout | None = None,

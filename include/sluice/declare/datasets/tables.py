@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from sluice.declare import kinds
 from sluice.declare.datasets import made_rows
-from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.time_reach import TimeReach, check_time_reach
 from sluice.declare.kinds import DatasetKind, Declaration
+from sluice.declare.layout import Layout, find_order_mistakes
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
@@ -59,7 +59,8 @@ class Dataset(Declaration, Generic[P]):
     schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what it
     becomes before it is stored. restricted: the table lies below SLUICE_RESTRICTED, not in the lake. sql: the text, where it was declared
     by one. subject_at: the time that a row is about, as SQL over the stored columns; needed where the subject's identifiers change hands
-    (`Link`). layout: how its files are kept, where that is not as for every table.
+    (`Link`). layout: how its files are kept, where that is not as for every table. cluster_by: liquid clustering in place of `zorder_by` and
+    `partition_by`; Spark alone writes such a table.
 
     asked_by: the columns by whose values it is asked; what OPTIMIZE bought is measured by them. They change nothing of the table.
 
@@ -74,6 +75,7 @@ class Dataset(Declaration, Generic[P]):
     reads: tuple[str, ...]
     keys: tuple[str, ...]
     zorder_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
     asked_by: tuple[str, ...] = ()
     partition_by: tuple[str, ...] = ()
     layout: Layout | None = None
@@ -100,7 +102,7 @@ class Dataset(Declaration, Generic[P]):
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"
         check_declared_name(self.name, "Table")
-        for of in ("reads", "keys", "zorder_by", "asked_by", "partition_by", "personal"):
+        for of in ("reads", "keys", "zorder_by", "cluster_by", "asked_by", "partition_by", "personal"):
             object.__setattr__(self, of, check_names(getattr(self, of), of, owner))
         object.__setattr__(self, "own_personal", self.personal if self.own_personal is None else self.own_personal)
         object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
@@ -114,15 +116,10 @@ class Dataset(Declaration, Generic[P]):
         # A view's subject may be treated: views follow their inputs, and no erasure looks for rows in them.
         for mistake in treat.find_treatment_mistakes(self.treatments, self.keys, self.subject if self.folded_source else None):
             raise DeclarationError(f"{owner}: {mistake}")
-        hidden = {name.lower() for name in self.private}  # to Spark, upper and lower case are one
-        for mistake in self.layout.find_mistakes(self.private) if self.layout else ():
+        for mistake in self.layout.find_mistakes(self.private, self.cluster_by) if self.layout else ():
             raise DeclarationError(f"{owner}: {mistake}")
-        for of in ("zorder_by", "partition_by"):
-            used = sorted(name for name in getattr(self, of) if name.lower() in hidden)
-            if used:
-                raise DeclarationError(
-                    f"{owner}: {of} names the personal column '{used[0]}'; such a column must not lay out files."
-                )
+        for mistake in find_order_mistakes(self.private, self.zorder_by, self.cluster_by, self.partition_by):
+            raise DeclarationError(f"{owner}: {mistake}")
 
     @property
     def sequence_by(self) -> str | None:
@@ -135,6 +132,7 @@ class Dataset(Declaration, Generic[P]):
         return {
             "keys": self.keys,
             "zorder_by": self.zorder_by,
+            "cluster_by": self.cluster_by,
             "asked_by": self.asked_by,
             "partition_by": self.partition_by,
             "layout.statistics": self.layout.statistics_columns if self.layout else (),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 from sluice.declare import kinds
 from sluice.declare.datasets.tables import Dataset, Names, Personal, split_personal_treatments
 from sluice.declare.kinds import DatasetKind
+from sluice.declare.layout import Layout
 from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
@@ -105,8 +106,10 @@ def windowed(
     watermark: Watermark | Mapping[str, Watermark] | None = None,
     closes_when_idle: str | None = None,
     zorder_by: Names = (),
+    cluster_by: Names = (),
     asked_by: Names = (),
     partition_by: Names = (),
+    layout: Layout | None = None,
     subject: str | None = None,
     personal: Personal = (),
     restricted: bool = False,
@@ -124,8 +127,10 @@ def windowed(
     def declare(function: Callable[P, DataFrame]) -> Windowed[P]:
         options: dict[str, Any] = {
             "zorder_by": zorder_by,
+            "cluster_by": cluster_by,
             "asked_by": asked_by,
             "partition_by": partition_by,
+            "layout": layout,
             "subject": subject,
             **split_personal_treatments(personal),
         }

@@ -97,8 +97,10 @@ def _build_target_view(cdc: AutoCdc, folded: ChangeLogFold) -> MaterializedView[
         reads=folded.reads,
         keys=(*cdc.keys, *cdc.of_intervals[:1]),
         zorder_by=cdc.zorder_by,
+        cluster_by=cdc.cluster_by,
         asked_by=cdc.asked_by,
         partition_by=cdc.partition_by,
+        layout=cdc.layout,
         subject=cdc.subject,
         subject_at=cdc.subject_at,
         personal=cdc.personal,
@@ -138,8 +140,10 @@ def expand_table_with_deletes(table: Table[Any]) -> tuple[TemporaryView, AutoCdc
         "personal",
         "treatments",
         "zorder_by",
+        "cluster_by",
         "asked_by",
         "partition_by",
+        "layout",
         "schema",
     )
     given = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from sluice.declare.ingest.file_formats import FILE_FORMATS
@@ -20,16 +19,7 @@ _CHOICES = {
     "schema_evolution": ("add_new_columns", "rescue", "fail_on_new_columns", "none"),
     "clean_source": ("keep", "archive", "delete"),
 }
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes", "most_growth", "most_columns")
-
-
-def parse_byte_amount(source: str, field: str, said: int | str) -> int:
-    """Returns the bytes in 500000000 or "500m" (k, m, g, t: powers of 1000). Raises DeclarationError."""
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", str(said).strip().lower())
-    if not found:
-        raise DeclarationError(f"Source '{source}': {field} is a number of bytes such as 500000000 or '500m', not '{said}'.")
-    return int(found.group(1)) * _UNITS[found.group(2)]
 
 
 def check_source_options(source: Source) -> None:

@@ -31,6 +31,7 @@ _OF_BOTH = {
     "personal",
     "dated_by",
     "may_refresh",
+    "layout",
     "infer_types",
     "widen_types",
 }

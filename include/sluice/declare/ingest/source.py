@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.declare import kinds
-from sluice.declare.ingest.checks import check_source_options, parse_byte_amount
+from sluice.declare.byte_amounts import parse_byte_amount
+from sluice.declare.ingest.checks import check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
 from sluice.declare.kinds import Declaration, SourceKind
+from sluice.declare.layout import Layout
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
+from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -81,6 +84,8 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         as 500000000 or "500m"; the default is 1 GiB.
         clean_source: what happens to a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
         <landing>/<pipeline>/_archive/) or "delete".
+
+    layout: how the files of its bronze table are kept, where that is not as for every table.
     """
 
     kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
@@ -116,9 +121,12 @@ class Source(CsvDialect, _NamedFiles, Declaration):
     max_bytes_per_trigger: int | str | None = None
     clean_source: Literal["keep", "archive", "delete"] = "keep"
     clean_after_days: float = 30.0
+    # No part of its repr, which counts in fingerprints: how files are kept changes no row.
+    layout: Layout | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         check_declared_name(self.name, "Source")
+        owner = f"Source '{self.name}'"
         if self.schema is not None and not isinstance(self.schema, str):
             object.__setattr__(self, "schema", self.schema.toDDL())
         object.__setattr__(self, "path", self.path or self.name)
@@ -127,16 +135,17 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         said = (self.also_subjects,) if isinstance(self.also_subjects, str) else self.also_subjects
         pairs = tuple((one, self.domain) if isinstance(one, str) else tuple(one) for one in said)
         object.__setattr__(self, "also_subjects", pairs)
-        object.__setattr__(self, "free_text", check_names(self.free_text, "free_text", f"Source '{self.name}'"))
-        object.__setattr__(self, "personal", check_names(self.personal, "personal", f"Source '{self.name}'"))
-        object.__setattr__(self, "most_bytes", parse_byte_amount(self.name, "most_bytes", self.most_bytes))
+        object.__setattr__(self, "free_text", check_names(self.free_text, "free_text", owner))
+        object.__setattr__(self, "personal", check_names(self.personal, "personal", owner))
+        object.__setattr__(self, "most_bytes", parse_byte_amount(owner, "most_bytes", self.most_bytes))
         if self.max_bytes_per_trigger is not None:
-            object.__setattr__(
-                self, "max_bytes_per_trigger", parse_byte_amount(self.name, "max_bytes_per_trigger", self.max_bytes_per_trigger)
-            )
+            most = parse_byte_amount(owner, "max_bytes_per_trigger", self.max_bytes_per_trigger)
+            object.__setattr__(self, "max_bytes_per_trigger", most)
         if self.schema_evolution is None:
             object.__setattr__(self, "schema_evolution", "rescue" if self.ddl else "add_new_columns")
         check_source_options(self)
+        for mistake in self.layout.find_mistakes(self.private) if self.layout else ():
+            raise DeclarationError(f"{owner}: {mistake}")
 
     @property
     def private(self) -> frozenset[str]:

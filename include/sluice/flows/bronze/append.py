@@ -6,6 +6,7 @@ of an interval that were missed, refused whole or never taken, as far as they ca
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
+from sluice.flows.bronze.shape import bronze_table_shape
 from sluice.flows.bronze.widening import cast_or_rescue_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
@@ -45,25 +47,15 @@ from sluice.work_progress import CountedWork, count_work
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TECHNICAL = "_delivery BIGINT, _file STRING, _row BIGINT, _ingested_at TIMESTAMP, _rescued_data STRING"
-
-
-def bronze_table_shape(workspace: Workspace, source: Source) -> TableShape:
-    """Returns the shape with which a source's bronze table is created."""
-    retain = workspace.graph.pipeline.retain
-    declared = tables.parse_ddl_schema(source.ddl) if source.ddl else StructType()
-    schema = StructType([*declared.fields, *tables.parse_ddl_schema(TECHNICAL).fields])
-    # Columns come and go with deliveries, and any of them may be personal, so bronze has statistics only for the delivery.
-    comment = workspace.graph.sources[source.table].comment
-    return TableShape(schema=schema, comment=comment, statistics=("_delivery", "_ingested_at"), retain=retain)
-
 
 @measure_step(PREPARING)
 def create_bronze_tables(workspace: Workspace, source: Source) -> TableShape:
     """Creates a source's bronze table, its quarantine and the outcomes table if they do not exist. Returns the bronze table's shape."""
     shape = bronze_table_shape(workspace, source)
     tables.create_table(workspace.session, workspace.path(source.name), shape)
-    quarantine.create_quarantine(workspace.session, workspace.quarantine(source.name), source.name, shape.retain)
+    quarantine.create_quarantine(
+        workspace.session, workspace.quarantine(source.name), source.name, workspace.graph.pipeline.retain
+    )
     create_record_table(workspace.outcomes, ledger.OUTCOMES)
     return shape
 
@@ -222,9 +214,7 @@ def _replace_bronze_rows(
     technical = [name for name in shape.schema.names if is_reserved_column(name)]
     names = [*(name for name in final.columns if name not in technical), *technical]
     schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
-    tables.replace_table(
-        final, path, TableShape(schema=schema, comment=shape.comment, statistics=shape.statistics, retain=shape.retain)
-    )
+    tables.replace_table(final, path, replace(shape, schema=schema))
 
 
 def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Interval, report: FlowReport) -> None:

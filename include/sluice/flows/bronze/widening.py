@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
+from sluice.flows.bronze.shape import bronze_table_shape
 from sluice.lake import table_frames, tables
-from sluice.lake.tables import TableShape, read_table_property
 from sluice.lake.workspace import Workspace
-from sluice.table_properties import RETENTION
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,12 +27,7 @@ def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructTyp
     widened = [name for name in there.columns if name in wanted.names and _has_other_type(there.schema, wanted, name)]
     if widened:
         schema = StructType([wanted[field.name] if field.name in widened else field for field in there.schema])
-        shape = TableShape(
-            schema=schema,
-            comment=workspace.graph.sources[source.table].comment,
-            statistics=("_delivery", "_ingested_at"),
-            retain=(read_table_property(path, RETENTION) or "interval 7 days").removeprefix("interval "),
-        )
+        shape = replace(bronze_table_shape(workspace, source), schema=schema)
         tables.replace_table(cast_or_rescue_columns(there, schema), path, shape)
 
 

@@ -15,7 +15,7 @@ from sluice.declare.datasets.tables import Dataset
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.writing.difference import persist_frame
-from sluice.lake import evaluation, log, tables, versions
+from sluice.lake import evaluation, log, property_commits, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.privacy import pseudonyms
@@ -118,7 +118,8 @@ def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: Struc
     for name, value in properties.items():
         if name not in checks and name != _PSEUDONYM_KEYS:
             builder = builder.property(name, changed.get(name, value))
-    builder.execute()
+    with property_commits.allow_layout_properties(workspace.session, properties):
+        builder.execute()
 
 
 def _is_column_mentioned(condition: str, columns: set[str]) -> bool:

@@ -22,6 +22,7 @@ from sluice.lake import commits, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import measure_rows
+from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.privacy import treatments
@@ -53,7 +54,7 @@ def create_late_table(workspace: Workspace, stream: AnyStream, lateness: Latenes
     shape = TableShape(
         schema=schema,
         comment=f"What came too late for {stream.name}.",
-        statistics=tables.choose_statistics_columns(schema, stream.private),
+        statistics=choose_statistics_columns(schema, stream.private),
         retain=workspace.graph.pipeline.retain,
         change_feed=False,
     )

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
-from sluice.declare.datasets.layout import Layout
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
+from sluice.declare.layout import Layout
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, table_frames, tables, versions
-from sluice.lake.tables import TableShape, choose_statistics_columns
+from sluice.lake import clustering, log, table_frames, tables, versions
+from sluice.lake.statistics_columns import choose_statistics_columns
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import restricted, treatments
 from sluice.quality import quarantine
@@ -56,11 +57,17 @@ def prepare_target_table(
         schema=schema,
         comment=dataset.comment,
         statistics=layout.statistics_columns
-        or choose_statistics_columns(schema, dataset.private, first=(*dataset.keys, *dataset.zorder_by, *provenance)),
+        or choose_statistics_columns(
+            schema, dataset.private, first=(*dataset.cluster_by, *dataset.keys, *dataset.zorder_by, *provenance)
+        ),
         statistics_declared=bool(layout.statistics_columns),
         partition_by=dataset.partition_by,
         retain=layout.retain or retain,
         keep_log=layout.keep_log,
+        cluster_by=dataset.cluster_by,
+        change_feed=layout.change_feed,
+        deletion_vectors=layout.deletion_vectors,
+        file_bytes=layout.file_bytes,
         checks=checks,
     )
     if has_quarantine(dataset):
@@ -69,6 +76,11 @@ def prepare_target_table(
     if tables.create_table(workspace.session, path, shape):
         record_transform_fingerprint(workspace, dataset)
     elif anew == REFRESH and _has_misfit_columns(workspace.session, path, shape):
+        if shape.partition_by and clustering.has_clustering_feature(path):
+            raise SluiceError(
+                f"Table '{dataset.name}' is or was clustered, and Delta makes no partitions of such a table. Remove its folder and run again: "
+                "it is made anew. Nothing was changed."
+            )
         return shape
     else:
         return _align_existing_table(workspace, dataset, shape, anew)

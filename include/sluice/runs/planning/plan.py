@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.tables import Dataset
+from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.delta_log import DamagedLog
-from sluice.lake import log, versions
+from sluice.lake import clustering, deletion_vectors, log, versions
 from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
@@ -77,7 +79,7 @@ def plan_run(
     notes = [
         *_list_replay_notes(graph, interval, chosen),
         *(describe_restored_table(books, *one) for one in find_restored_tables(books).items()),
-        *_list_partition_changes(books),
+        *_list_layout_changes(books),
     ]
     vacuums = decide_table_vacuums(settings, graph, datetime.now(UTC))
     return RunPlan(
@@ -96,19 +98,45 @@ def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
     return found
 
 
-def _list_partition_changes(books: PipelineBooks) -> Iterator[str]:
-    """Lists tables whose partitions differ from their declaration: every file would change, which is done only on request."""
-    for name, declared in books.graph.datasets.items():
+def _list_layout_changes(books: PipelineBooks) -> Iterator[str]:
+    """Lists what of declared layouts would write all of a table's files anew, or cannot be had: done only on request."""
+    for name, declared in books.graph.stored.items():
         path = books.path(name)
-        if not log.is_delta_table(path):
-            continue
-        with contextlib.suppress(DamagedLog):
-            is_, wanted = log.read_partition_columns(path), list(declared.partition_by)
-            if is_ != wanted:
-                yield (
-                    f"'{name}' is partitioned by {', '.join(is_) or 'nothing'}, and declared by {', '.join(wanted) or 'nothing'}. "
-                    f"It stays so until a refresh writes it anew: sluice run {books.records.pipeline} --mode refresh --table {name}."
-                )
+        if books.graph.table_of(name) == name and log.is_delta_table(path):
+            with contextlib.suppress(DamagedLog):
+                yield from _describe_layout_changes(books.records.pipeline, declared, path)
+
+
+def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], path: str) -> Iterator[str]:
+    """Says, of one table, in what its files differ from its declaration, and what brings them there."""
+    name, now = declared.name, f"sluice optimize {pipeline}.{declared.name} --now"
+    is_, wanted = log.read_partition_columns(path), list(declared.partition_by)
+    was_clustered = clustering.has_clustering_feature(path)
+    if is_ != wanted and not was_clustered:
+        yield (
+            f"'{name}' is partitioned by {', '.join(is_) or 'nothing'}, and declared by {', '.join(wanted) or 'nothing'}. "
+            f"It stays so until a refresh writes it anew: sluice run {pipeline} --mode refresh --table {name}."
+        )
+    clustered = clustering.read_cluster_columns(path)
+    if declared.cluster_by and not is_ and (clustered != declared.cluster_by or clustering.was_clustered_otherwise(path)):
+        before = "" if clustered == declared.cluster_by else f", before by {', '.join(clustered) or 'nothing'}"
+        until = (
+            "they are all written anew"
+            if clustered
+            else "OPTIMIZE has need of it, which then writes all of them anew, or at once"
+        )
+        yield (
+            f"'{name}' is declared to be clustered by {', '.join(declared.cluster_by)}{before}. The files that are there stay as they "
+            f"are until {until}: {now}."
+        )
+    if was_clustered and not declared.cluster_by:
+        yield (
+            f"'{name}' is or was clustered, and is not declared so. Its protocol keeps that: Spark alone writes it, and Delta allows neither "
+            "zorder_by nor partition_by. Remove the table's folder and run again: it is made anew."
+        )
+    files = deletion_vectors.count_files_with_deleted_rows(path)
+    if files and not (declared.layout and declared.layout.deletion_vectors):
+        yield f"{files} files of '{name}' hold rows that are only marked as deleted, which is not declared. Written anew by: {now}."
 
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:

@@ -26,7 +26,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError, nearest_name_hint
 from sluice.flows import stateful
-from sluice.flows.bronze import append
+from sluice.flows.bronze.shape import TECHNICAL
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.gold.view_batch import check_view_columns
 from sluice.flows.silver import made
@@ -118,7 +118,7 @@ def find_source_schema(examination: Examination, source: Source) -> StructType |
         if delivered_columns(schema.names):
             return schema
     elif source.ddl is not None:
-        return StructType([*tables.parse_ddl_schema(source.ddl).fields, *tables.parse_ddl_schema(append.TECHNICAL).fields])
+        return StructType([*tables.parse_ddl_schema(source.ddl).fields, *tables.parse_ddl_schema(TECHNICAL).fields])
     examination.found.notes.append(f"source '{source.name}': columns not known before the first delivery")
     return None
 

@@ -1,0 +1,81 @@
+"""By which columns a table is clustered (liquid clustering): by its log, without a JVM.
+
+A table that was clustered once keeps that in its protocol. Neither delta-rs writes it any more, nor does Delta order its rows by ZORDER.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from sluice.delta_log import LOG, list_log_versions, open_checked_table
+from sluice.lake import log
+
+_FEATURE = "clustering"
+_DOMAIN = "delta.clustering"
+_IN_CHECKPOINTS = "domainMetadata"
+
+
+def has_clustering_feature(path: str) -> bool:
+    """Whether a table is or was clustered. Raises DamagedLog, and TableNotFoundError if there is no table."""
+    return _FEATURE in (open_checked_table(path).protocol().writer_features or ())
+
+
+def read_cluster_columns(path: str) -> tuple[str, ...]:
+    """Returns the columns by which a table's rows are clustered from now on; none if it is not clustered. Errors: as above.
+
+    The newest word of the log counts. Delta's protocol lets a checkpoint and the commits behind it repeat all that holds.
+    """
+    if "://" in path or not has_clustering_feature(path):
+        return ()
+    commits, checkpoints = list_log_versions(Path(path) / LOG)
+    last = max(checkpoints, default=-1)
+    for version in sorted((version for version in commits if version > last), reverse=True):
+        found = _find_columns(_read_commit_domains(commits[version]))
+        if found is not None:
+            return found
+    for file in checkpoints.get(last, []):
+        found = _find_columns(_read_checkpoint_domains(file))
+        if found is not None:
+            return found
+    return ()
+
+
+def was_clustered_otherwise(path: str) -> bool:
+    """Whether files may still lie as earlier cluster columns had it: whether these were changed, and not all files were written anew since.
+
+    As far as the log goes back.
+    """
+    for commit in log.read_commit_history(path):
+        said = commit["parameters"] or {}
+        if commit["operation"] == "OPTIMIZE" and str(said.get("isFull")).lower() == "true":
+            return False
+        if commit["operation"] == "CLUSTER BY":
+            return bool(said.get("oldClusteringColumns"))
+    return False
+
+
+def _find_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:
+    """Returns the cluster columns that an action names; None if none does."""
+    for domain in domains:
+        if domain.get("domain") == _DOMAIN:
+            said = json.loads(domain.get("configuration") or "{}")
+            columns: Sequence[Sequence[str]] = [] if domain.get("removed") else said.get("clusteringColumns", [])
+            return tuple(".".join(column) for column in columns)
+    return None
+
+
+def _read_commit_domains(commit: Path) -> list[dict[str, Any]]:
+    lines = commit.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)[_IN_CHECKPOINTS] for line in lines if line.startswith(f'{{"{_IN_CHECKPOINTS}"')]
+
+
+def _read_checkpoint_domains(file: Path) -> list[dict[str, Any]]:
+    with pq.ParquetFile(file) as opened:
+        if _IN_CHECKPOINTS not in opened.schema_arrow.names:
+            return []
+        return [row for row in opened.read([_IN_CHECKPOINTS])[_IN_CHECKPOINTS].to_pylist() if row is not None]

@@ -1,0 +1,111 @@
+"""The properties by which a declaration decides how a table is kept: one entry each, for new tables and for those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.lake.log import parse_interval_length
+from sluice.table_properties import (
+    CHANGE_FEED,
+    DELETION_VECTORS,
+    LOG_RETENTION,
+    RETENTION,
+    STATISTICS,
+    TARGET_FILE_SIZE,
+)
+
+if TYPE_CHECKING:
+    from sluice.lake.tables import TableShape
+
+_LOG_KEPT = "30 days"
+"""How long commits stay in a log if nothing else is declared."""
+
+
+@dataclass(frozen=True)
+class LayoutProperty:
+    """A property of tables. choose: its value for a table of this shape; None: the table does not have it.
+
+    keep: its value for a table that is there, by the shape and by what the table has; without it, as for a new one. changes_protocol:
+    whether setting it can change what readers and writers must know. delta-rs then asks for more than is needed (deltalake 1.6.6, tried:
+    with deletion vectors also for VARIANT), so that only Spark sets it. known_to_spark: whether Delta on Spark takes it without being told
+    that any name is right.
+    """
+
+    name: str
+    choose: Callable[[TableShape], str | None]
+    keep: Callable[[TableShape, str], str] | None = None
+    changes_protocol: bool = False
+    known_to_spark: bool = True
+
+
+def _choose_statistics(shape: TableShape) -> str:
+    # Partition columns have no statistics, and Delta refuses them here, as it does columns that the table has yet to get.
+    there = set(shape.schema.names) - set(shape.partition_by)
+    return ",".join(name for name in shape.statistics if name.partition(".")[0] in there)
+
+
+def _keep_statistics(shape: TableShape, present: str) -> str:
+    """What is declared; else what is there, without columns that have become personal. Columns that came later have none in either case."""
+    if shape.statistics_declared:
+        return _choose_statistics(shape)
+    columns = [name for name in present.split(",") if name]
+    plain = [name.strip(" `") for name in columns]
+    safe = [name for name, bare in zip(columns, plain, strict=True) if bare in shape.statistics]
+    return ",".join([*safe, *(name for name in shape.cluster_by if name not in plain)])
+
+
+def _choose_log_retention(shape: TableShape) -> str:
+    """The log is kept at least as long as removed files, or Delta refuses the properties."""
+    return f"interval {max(shape.keep_log or _LOG_KEPT, shape.retain, key=parse_interval_length)}"
+
+
+LAYOUT_PROPERTIES = (
+    LayoutProperty(CHANGE_FEED, lambda shape: str(shape.change_feed).lower(), changes_protocol=True),
+    LayoutProperty(DELETION_VECTORS, lambda shape: str(shape.deletion_vectors).lower(), changes_protocol=True),
+    LayoutProperty(STATISTICS, _choose_statistics, keep=_keep_statistics),
+    LayoutProperty(RETENTION, lambda shape: f"interval {shape.retain}"),
+    LayoutProperty(LOG_RETENTION, _choose_log_retention),
+    LayoutProperty(
+        TARGET_FILE_SIZE, lambda shape: None if shape.file_bytes is None else str(shape.file_bytes), known_to_spark=False
+    ),
+)
+_BY_NAME = {one.name: one for one in LAYOUT_PROPERTIES}
+
+
+@dataclass(frozen=True)
+class PropertyChanges:
+    """What differs between a table's properties and its declaration. given: the new values by name. taken: the names that go."""
+
+    given: Mapping[str, str]
+    taken: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.given or self.taken)
+
+    @property
+    def fit_delta_rs(self) -> bool:
+        """Whether delta-rs makes them as Spark would: it takes no property away, and none may change the protocol."""
+        return not self.taken and not any(_BY_NAME[name].changes_protocol for name in self.given)
+
+
+def choose_layout_properties(shape: TableShape) -> dict[str, str]:
+    """Returns the properties with which a table of this shape is made."""
+    values = {one.name: one.choose(shape) for one in LAYOUT_PROPERTIES}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def find_property_changes(present: Mapping[str, str], shape: TableShape) -> PropertyChanges:
+    """Returns what a table that is there lacks. A table without statistics columns is somebody else's, who decides how it is kept."""
+    if STATISTICS not in present:
+        return PropertyChanges({})
+    wanted = choose_layout_properties(shape)
+    wanted |= {one.name: one.keep(shape, present[one.name]) for one in LAYOUT_PROPERTIES if one.keep and one.name in present}
+    given = {name: value for name, value in wanted.items() if present.get(name) != value}
+    return PropertyChanges(given, tuple(name for name in _BY_NAME if name in present and name not in wanted))
+
+
+def list_names_unknown_to_spark(names: Iterable[str]) -> list[str]:
+    """Returns those of the properties that Delta on Spark takes for a slip of the pen."""
+    return [name for name in names if name in _BY_NAME and not _BY_NAME[name].known_to_spark]

@@ -1,0 +1,70 @@
+"""Sets properties of a table in one commit: through delta-rs if its protocol and the properties allow that, else through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from deltalake import CommitProperties, PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError
+
+from sluice.delta_log import keep_written_table, open_table_to_change
+from sluice.delta_rs_commits import complete_commit
+from sluice.errors import SluiceError
+from sluice.lake.commit_marks import read_session_mark
+from sluice.lake.layout_properties import PropertyChanges, list_names_unknown_to_spark
+from sluice.lake.written_alike import has_protocol_written_alike
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ANY_NAME = "spark.databricks.delta.allowArbitraryProperties.enabled"
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""`complete_commit` decides when a checkpoint is due."""
+
+
+def change_table_properties(session: SparkSession, path: str, changes: PropertyChanges) -> None:
+    """Makes the changes; no file is written anew. Call this under the lease, and only if there are some.
+
+    Raises SluiceError if somebody else writes meanwhile.
+    """
+    if "://" not in path and changes.fit_delta_rs:
+        table = open_table_to_change(path)
+        if has_protocol_written_alike(table):
+            mark = read_session_mark(session)
+            try:
+                table.alter.set_table_properties(
+                    dict(changes.given),
+                    commit_properties=CommitProperties(custom_metadata={"userMetadata": mark}) if mark else None,
+                    post_commithook_properties=_NO_HOOKS,
+                )
+            except CommitFailedError:
+                raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.") from None
+            complete_commit(path, table)
+            keep_written_table(path, table)
+            return
+    with allow_layout_properties(session, changes.given):
+        if changes.given:
+            said = ", ".join(f"'{name}' = '{value}'" for name, value in changes.given.items())
+            session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({said})")
+        if changes.taken:
+            gone = ", ".join(f"'{name}'" for name in changes.taken)
+            session.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ({gone})")
+
+
+@contextmanager
+def allow_layout_properties(session: SparkSession, names: Iterable[str]) -> Iterator[None]:
+    """Lets Delta on Spark set those of these properties that it does not know. It checks all other names as ever, outside of this."""
+    if not list_names_unknown_to_spark(names):
+        yield
+        return
+    before = session.conf.get(_ANY_NAME, None)
+    session.conf.set(_ANY_NAME, "true")
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(_ANY_NAME)
+        else:
+            session.conf.set(_ANY_NAME, before)

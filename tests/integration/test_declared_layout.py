@@ -1,0 +1,268 @@
+"""Declared layout on real tables: made with it, brought to what is there in one commit, never twice, and readable by who is not Spark."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable as RustTable
+from deltalake import QueryBuilder
+from tests.conftest import Lakehouse
+
+from sluice.declare import F, Layout, Pipeline, Source, Watermark, auto_cdc, materialized_view, table, windowed
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.errors import SluiceError
+from sluice.lake import clustering, deletion_vectors, log, small_writes
+from sluice.lake.written_alike import is_written_alike
+from sluice.runs.execution import upkeep
+from sluice.runs.planning import plan
+from sluice.table_properties import (
+    CHANGE_FEED,
+    DELETION_VECTORS,
+    LOG_RETENTION,
+    RETENTION,
+    STATISTICS,
+    TARGET_FILE_SIZE,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
+
+SCHEMA = "id BIGINT, city STRING, amount BIGINT, at TIMESTAMP"
+KEPT = Layout(keep_log="60 days", target_file_size="2m")
+sales = Source(name="sales", format="csv", path="sales", comment="Sales.", schema=SCHEMA)
+KEPT_AS_DECLARED = {LOG_RETENTION: "interval 60 days", TARGET_FILE_SIZE: "2000000"}
+
+
+@table(reads="sales", keys="id", sequence_by="at")
+def sale(sales: DataFrame) -> DataFrame:
+    """A sale."""
+    return sales.select("id", "city", "amount", "at")
+
+
+@materialized_view(reads="sale", keys="city", recompute="keys")
+def by_city(sale: DataFrame) -> DataFrame:
+    """Sales of a city."""
+    return sale.groupBy("city").agg(F.sum("amount").alias("amount"))
+
+
+@windowed(reads="sales", keys=("city", "begin"), watermark=Watermark("at", "1 hour"), layout=KEPT, cluster_by="begin")
+def hourly(sales: DataFrame) -> DataFrame:
+    """Sales of an hour."""
+    per_hour = sales.groupBy("city", F.window("at", "1 hour").alias("hour")).agg(F.count("*").alias("sales"))
+    return per_hour.select("city", F.col("hour.start").alias("begin"), "sales")
+
+
+members = auto_cdc("members", reads="sales", keys="id", sequence_by="at", layout=KEPT, cluster_by="amount")
+
+
+@pytest.fixture
+def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
+    layers = ("shop.bronze", "shop.silver", "shop.gold")
+    pipeline = Pipeline(name="shop", description="s", owner="t", layers=layers)
+    return declaring(Lakehouse(settings, spark, build_declaration_graph(pipeline, [sales])))
+
+
+def declaring(
+    lake: Lakehouse, *others: Any, of_source: Layout | None = None, of_view: Layout | None = None, **options: Any
+) -> Lakehouse:
+    """The same lake with other declarations. options: of the table."""
+    declared = [
+        replace(sales, layout=of_source),
+        replace(sale, declared_in="shop.silver", **options),
+        replace(by_city, declared_in="shop.gold", layout=of_view),
+        *(replace(one, declared_in="shop.silver") for one in others),
+    ]
+    return Lakehouse(lake.settings, lake.spark, build_declaration_graph(lake.graph.pipeline, declared), lake.landed)
+
+
+def land(lake: Lakehouse, first: int, number: int = 20, cities: str = "abc") -> None:
+    rows = "".join(f"{n},{cities[n % len(cities)]},{n % 7},2026-11-0{1 + n % 9} 10:00:00\n" for n in range(first, first + number))
+    lake.land(f"sales/{first}.csv", f"id,city,amount,at\n{rows}")
+
+
+def properties(lake: Lakehouse, name: str) -> dict[str, str]:
+    return log.read_table_properties(lake.workspace().path(name))
+
+
+def count_by_delta_rs(lake: Lakehouse, name: str) -> int:
+    """Through delta-rs' own engine, which knows deletion vectors; its Arrow data sets do not."""
+    found = QueryBuilder().register("t", RustTable(lake.workspace().path(name))).execute("SELECT count(*) AS n FROM t")
+    return int(pa.table(found.read_all())["n"][0].as_py())
+
+
+def operations(lake: Lakehouse, name: str) -> list[str]:
+    return [str(one["operation"]) for one in log.read_commit_history(lake.workspace().path(name))]
+
+
+def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(lake: Lakehouse) -> None:
+    all_of_it = Layout(retain="14 days", keep_log="60 days", statistics=("id", "amount"), target_file_size="2m")
+    made = declaring(
+        lake,
+        hourly,
+        members,
+        of_source=replace(KEPT, statistics="id"),
+        of_view=Layout(change_feed=False, deletion_vectors=True),
+        layout=all_of_it,
+        cluster_by="amount",
+    )
+    land(made, 0)
+    made.run()
+    assert properties(made, "sale") | KEPT_AS_DECLARED == properties(made, "sale")
+    assert (properties(made, "sale")[RETENTION], properties(made, "sale")[STATISTICS]) == ("interval 14 days", "id,amount")
+    assert properties(made, "sales") | KEPT_AS_DECLARED == properties(made, "sales")
+    assert properties(made, "sales")[STATISTICS] == "_delivery,_ingested_at,id"
+    assert (properties(made, "by_city")[CHANGE_FEED], properties(made, "by_city")[DELETION_VECTORS]) == ("false", "true")
+    for name, column in (("sale", "amount"), ("hourly", "begin"), ("members", "amount")):
+        path = made.workspace().path(name)
+        assert clustering.read_cluster_columns(path) == (column,) and KEPT_AS_DECLARED.items() <= properties(made, name).items()
+        assert not is_written_alike(RustTable(path)), "delta-rs must not even try"
+    versions = made.versions()
+    made.run()
+    assert made.versions() == versions
+    made.run("optimize")
+    laid_out = made.versions()
+    made.run()
+    made.run("optimize")
+    assert made.versions() == laid_out
+    assert count_by_delta_rs(made, "sale") == len(made.rows("sale")) == 20
+    assert count_by_delta_rs(made, "by_city") == len(made.rows("by_city")) == 3
+
+
+def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(lake: Lakehouse) -> None:
+    land(lake, 0)
+    lake.run()
+    rows, before = lake.rows("sale"), lake.versions()
+    said = declaring(
+        lake,
+        of_source=Layout(change_feed=False, statistics="id"),
+        of_view=Layout(deletion_vectors=True),
+        layout=Layout(retain="14 days", keep_log="60 days", statistics="id", target_file_size="2m"),
+    )
+    said.run()
+    after = said.versions()
+    assert {name: (after[name] or 0) - (before[name] or 0) for name in ("sales", "sale", "by_city")} == {
+        "sales": 1,
+        "sale": 1,
+        "by_city": 1,
+    }
+    assert [operations(said, name)[0] for name in ("sales", "sale", "by_city")] == ["SET TBLPROPERTIES"] * 3
+    writers = {name: log.read_commit_history(said.workspace().path(name), 1)[0]["writer"] for name in ("sale", "by_city")}
+    assert writers == {"sale": log.DELTA_RS, "by_city": log.SPARK}, "the second one needs another protocol"
+    assert (properties(said, "sales")[CHANGE_FEED], properties(said, "sales")[STATISTICS]) == (
+        "false",
+        "_delivery,_ingested_at,id",
+    )
+    assert properties(said, "sale") | KEPT_AS_DECLARED == properties(said, "sale")
+    assert (properties(said, "sale")[RETENTION], properties(said, "sale")[STATISTICS]) == ("interval 14 days", "id")
+    said.run()
+    assert said.versions() == after and said.rows("sale") == rows
+
+    # A row of the view is updated: its file stays, and says which of its rows is gone.
+    land(said, 100, cities="a")
+    said.run()
+    view = said.workspace().path("by_city")
+    assert deletion_vectors.count_files_with_deleted_rows(view) > 0
+    state = log.read_table_state(view)
+    assert state is not None and state.rows is None, "by the log alone there would be more"
+    assert said.rows("by_city") == [tuple(row) for row in expected_by_city(said)]
+    assert count_by_delta_rs(said, "by_city") == 3
+    assert not any("only marked" in note for note in plan.plan_run(said.settings, said.graph).notes)
+
+    back = declaring(said)
+    back.run()
+    assert TARGET_FILE_SIZE not in properties(back, "sale") and properties(back, "sale")[RETENTION] == "interval 7 days"
+    assert (properties(back, "sales")[CHANGE_FEED], properties(back, "by_city")[DELETION_VECTORS]) == ("true", "false")
+    notes = plan.plan_run(back.settings, back.graph).notes
+    assert any("files of 'by_city' hold rows that are only marked as deleted" in note for note in notes), notes
+    versions = back.versions()
+    back.run()
+    assert back.versions() == versions and deletion_vectors.count_files_with_deleted_rows(view) > 0, "only when asked"
+    shown = back.rows("by_city")
+    upkeep.optimize_demanded_tables(back.workspace(), ["by_city"])
+    assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
+    assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
+
+
+def expected_by_city(lake: Lakehouse) -> list[Any]:
+    frame = lake.spark.read.format("delta").load(lake.workspace().path("sale"))
+    return sorted(frame.groupBy("city").agg(F.sum("amount")).collect(), key=repr)
+
+
+def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(lake: Lakehouse) -> None:
+    land(lake, 0)
+    lake.run()
+    rows, path = lake.rows("sale"), lake.workspace().path("sale")
+    assert is_written_alike(RustTable(path))
+    clustered = declaring(lake, cluster_by=("amount",), layout=KEPT)
+    notes = plan.plan_run(clustered.settings, clustered.graph).notes
+    assert any("clustered by amount, before by nothing" in note for note in notes), notes
+    files = set(RustTable(path).file_uris())
+    clustered.run()
+    assert clustering.read_cluster_columns(path) == ("amount",) and set(RustTable(path).file_uris()) == files
+    assert not is_written_alike(RustTable(path)) and not small_writes.is_appended_by_delta_rs(
+        path, clustered.spark.read.format("delta").load(path).schema, small_writes.RowsSize(1, 10)
+    )
+    land(clustered, 100, 100)
+    clustered.run()
+    land(clustered, 200, 100)
+    clustered.run()
+    assert {one["writer"] for one in log.read_commit_history(path, 1)} == {log.SPARK}
+    planned = plan.plan_run(clustered.settings, clustered.graph)
+    assert (
+        "clustered by amount: OPTIMIZE is by Spark and writes all 3 files, " in planned.layouts["sale"].why
+        and planned.layouts["sale"].needed
+    )
+    report = clustered.run("optimize")["sale"]
+    assert report.committed and any(note.endswith("by amount") for note in report.notes), report.notes
+    versions = clustered.versions()
+    clustered.run()
+    assert clustered.run("optimize")["sale"].committed is False and clustered.versions() == versions
+
+    other = declaring(clustered, cluster_by="id", layout=KEPT)
+    other.run()
+    assert clustering.read_cluster_columns(path) == ("id",)
+    assert any("is declared to be clustered by id" in note for note in plan.plan_run(other.settings, other.graph).notes)
+    assert other.run("optimize")["sale"].committed is False, "not by itself"
+    (asked,) = upkeep.optimize_demanded_tables(other.workspace(), ["sale"])
+    assert asked.committed and any(note.endswith("by id") for note in asked.notes)
+    assert not any("clustered" in note for note in plan.plan_run(other.settings, other.graph).notes)
+    assert len(other.rows("sale")) == 220 and set(rows) <= set(other.rows("sale"))
+
+    # A refresh writes it anew, and it stays clustered; Delta's inventory of files knows such a table as any other.
+    other.run(mode="refresh", tables=["sale"])
+    assert clustering.read_cluster_columns(path) == ("id",) and len(other.rows("sale")) == 220
+    other.run("vacuum")
+
+    none = declaring(other, zorder_by="id")
+    none.run()
+    assert clustering.read_cluster_columns(path) == ()
+    assert any("Spark alone writes it" in note for note in plan.plan_run(none.settings, none.graph).notes)
+    upkeep.optimize_demanded_tables(none.workspace(), ["sale"])
+    assert len(none.rows("sale")) == 220
+    parted = declaring(none, partition_by="city")
+    with pytest.raises(SluiceError, match="Remove its folder and run again"):
+        parted.run(mode="refresh", tables=["sale"])
+    shutil.rmtree(path)
+    parted.run()
+    assert log.read_partition_columns(path) == ["city"] and len(parted.rows("sale")) == 220
+
+
+def test_partitions_give_way_to_clusters_by_a_refresh(lake: Lakehouse) -> None:
+    parted = declaring(lake, partition_by="city")
+    land(parted, 0)
+    parted.run()
+    path, rows = parted.workspace().path("sale"), parted.rows("sale")
+    clustered = declaring(parted, cluster_by="id")
+    clustered.run()
+    assert log.read_partition_columns(path) == ["city"] and clustering.read_cluster_columns(path) == ()
+    notes = plan.plan_run(clustered.settings, clustered.graph).notes
+    assert any("is partitioned by city, and declared by nothing" in note for note in notes), notes
+    clustered.run(mode="refresh", tables=["sale"])
+    assert log.read_partition_columns(path) == [] and clustering.read_cluster_columns(path) == ("id",)
+    assert clustered.rows("sale") == rows
