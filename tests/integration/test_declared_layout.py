@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -17,7 +18,8 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.lake import clustering, deletion_vectors, log, small_writes
 from sluice.lake.written_alike import is_written_alike
-from sluice.runs.execution import upkeep
+from sluice.runs.copies import cloning
+from sluice.runs.execution import clones, upkeep
 from sluice.runs.planning import plan
 from sluice.table_properties import (
     CHANGE_FEED,
@@ -100,7 +102,7 @@ def operations(lake: Lakehouse, name: str) -> list[str]:
     return [str(one["operation"]) for one in log.read_commit_history(lake.workspace().path(name))]
 
 
-def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(lake: Lakehouse) -> None:
+def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(lake: Lakehouse, tmp_path: Path) -> None:
     all_of_it = Layout(retain="14 days", keep_log="60 days", statistics=("id", "amount"), target_file_size="2m")
     made = declaring(
         lake,
@@ -132,6 +134,13 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
     assert made.versions() == laid_out
     assert count_by_delta_rs(made, "sale") == len(made.rows("sale")) == 20
     assert count_by_delta_rs(made, "by_city") == len(made.rows("by_city")) == 3
+
+    for kind, clustered in ((clones.COPY, ()), (clones.SHALLOW, ("amount",))):
+        cloning.clone_tables(made.settings, made.graph, str(tmp_path / kind), kind, ("sale", "by_city"))
+        clone = Lakehouse(replace(made.settings, lake=str(tmp_path / kind)), made.spark, made.graph)
+        assert clone.rows("sale") == made.rows("sale") and clone.rows("by_city") == made.rows("by_city"), kind
+        assert properties(clone, "sale")[TARGET_FILE_SIZE] == "2000000"
+        assert clustering.read_cluster_columns(clone.workspace().path("sale")) == clustered, kind
 
 
 def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(lake: Lakehouse) -> None:
