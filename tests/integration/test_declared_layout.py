@@ -28,6 +28,7 @@ from sluice.table_properties import (
     RETENTION,
     STATISTICS,
     TARGET_FILE_SIZE,
+    parse_statistics_columns,
 )
 
 if TYPE_CHECKING:
@@ -276,3 +277,32 @@ def test_partitions_give_way_to_clusters_by_a_refresh(lake: Lakehouse) -> None:
     clustered.run(mode="refresh", tables=["sale"])
     assert log.read_partition_columns(path) == [] and clustering.read_cluster_columns(path) == ("id",)
     assert clustered.rows("sale") == rows
+
+
+@table(reads="sales", keys="id", sequence_by="at")
+def strange_names(sales: DataFrame) -> DataFrame:
+    """Columns whose names are no plain ones."""
+    return sales.select("id", F.col("city").alias("größe"), F.col("amount").alias("o'x-y"), "at")
+
+
+def test_columns_with_any_name_have_statistics_and_can_lay_out_files(lake: Lakehouse) -> None:
+    made = declaring(lake, strange_names)
+    land(made, 0)
+    made.run()
+    path, wanted = made.workspace().path("strange_names"), {"id", "at", "größe", "o'x-y"}
+    assert wanted <= set(parse_statistics_columns(properties(made, "strange_names")[STATISTICS]))
+    land(made, 100)
+    made.run()
+    ends = pa.table(RustTable(path).get_add_actions(flatten=True)).column_names
+    assert {f"min.{name}" for name in wanted} <= set(ends)
+    assert len(made.rows("strange_names")) == 40
+
+    # Spark alone sets these, and so writes the names into a statement.
+    laid_out = Layout(deletion_vectors=True, statistics=("id", "größe", "o'x-y"))
+    said = declaring(made, replace(strange_names, layout=laid_out, cluster_by=("o'x-y",)))
+    said.run()
+    assert parse_statistics_columns(properties(said, "strange_names")[STATISTICS]) == ["id", "größe", "o'x-y"]
+    assert clustering.read_cluster_columns(path) == ("o'x-y",)
+    versions = said.versions()
+    said.run()
+    assert said.versions() == versions and len(said.rows("strange_names")) == 40

@@ -24,9 +24,9 @@ from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
 from sluice.settings import Settings
+from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS, parse_statistics_columns
 
-RETENTIONS = ("delta.deletedFileRetentionDuration", "delta.logRetentionDuration")
-STATISTICS = "delta.dataSkippingStatsColumns"
+RETENTIONS = (RETENTION, LOG_RETENTION)
 QUARANTINE = frozenset({"record", "content", "made", "_subject"})
 _CANARY = "_sluice/canary"
 _CONDITIONS = ("predicate", "matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
@@ -121,7 +121,7 @@ def _find_metadata_problems(action: LogAction, hidden: set[str]) -> Iterator[str
         if hidden and name not in properties:
             yield f"its first version did not set how long removed files and its log are kept: {name} is missing"
     said = properties.get(STATISTICS)
-    columns = [column.strip(" `") for column in said.split(",")] if said else []
+    columns = parse_statistics_columns(said or "")
     for column in sorted(column for column in columns if _is_personal_column(column, hidden)):
         yield f"{STATISTICS} names the personal column '{column}'. The next run takes it out; what was written stays in the log"
     if said is None:

@@ -14,6 +14,8 @@ from sluice.table_properties import (
     RETENTION,
     STATISTICS,
     TARGET_FILE_SIZE,
+    format_statistics_columns,
+    parse_statistics_columns,
 )
 
 if TYPE_CHECKING:
@@ -43,17 +45,16 @@ class LayoutProperty:
 def _choose_statistics(shape: TableShape) -> str:
     # Partition columns have no statistics, and Delta refuses them here, as it does columns that the table has yet to get.
     there = set(shape.schema.names) - set(shape.partition_by)
-    return ",".join(name for name in shape.statistics if name.partition(".")[0] in there)
+    return format_statistics_columns(name for name in shape.statistics if name.partition(".")[0] in there)
 
 
 def _keep_statistics(shape: TableShape, present: str) -> str:
     """What is declared; else what is there, without columns that have become personal. Columns that came later have none in either case."""
     if shape.statistics_declared:
         return _choose_statistics(shape)
-    columns = [name for name in present.split(",") if name]
-    plain = [name.strip(" `") for name in columns]
-    safe = [name for name, bare in zip(columns, plain, strict=True) if bare in shape.statistics]
-    return ",".join([*safe, *(name for name in shape.cluster_by if name not in plain)])
+    there = parse_statistics_columns(present)
+    kept = [name for name in there if name in shape.statistics] + [name for name in shape.cluster_by if name not in there]
+    return present if kept == there else format_statistics_columns(kept)
 
 
 def _choose_log_retention(shape: TableShape) -> str:

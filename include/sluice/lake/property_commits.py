@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake import CommitProperties, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
+from sluice.declare.sql.schema import sql_literal
 from sluice.delta_log import keep_written_table, open_table_to_change
 from sluice.delta_rs_commits import complete_commit
 from sluice.errors import SluiceError
@@ -46,7 +47,7 @@ def change_table_properties(session: SparkSession, path: str, changes: PropertyC
             return
     with allow_layout_properties(session, changes.given):
         if changes.given:
-            said = ", ".join(f"'{name}' = '{value}'" for name, value in changes.given.items())
+            said = ", ".join(f"'{name}' = {sql_literal(value)}" for name, value in changes.given.items())
             session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({said})")
         if changes.taken:
             gone = ", ".join(f"'{name}'" for name in changes.taken)

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.declare.sql.schema import not_null_rule_name, quote_identifier
+from sluice.declare.sql.schema import not_null_rule_name, quote_identifier, sql_literal
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
 from sluice.lake import clustering, log, property_commits, table_frames
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
@@ -218,12 +218,6 @@ def apply_pending_changes(session: SparkSession, path: str, shape: TableShape, n
         session.sql(f"ALTER TABLE delta.`{path}` {change}")
     if (log.read_table_comment(path) or "") != shape.comment:
         session.sql(f"COMMENT ON TABLE delta.`{path}` IS {sql_literal(shape.comment)}")
-
-
-def sql_literal(text: str) -> str:
-    """Returns a text as a SQL literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def _required_checks(present: StructType, shape: TableShape) -> dict[str, str]:

@@ -26,6 +26,7 @@ from sluice.table_properties import (
     RETENTION,
     STATISTICS,
     TARGET_FILE_SIZE,
+    parse_statistics_columns,
 )
 
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
@@ -150,4 +151,4 @@ def _type_names(kind: DataType) -> set[str]:
 
 def list_statistics_columns(properties: Mapping[str, str | None]) -> list[str]:
     """Returns the columns for which a table's log holds least and greatest values."""
-    return [name.strip(" `") for name in (properties.get(STATISTICS) or "").split(",") if name]
+    return parse_statistics_columns(properties.get(STATISTICS) or "")

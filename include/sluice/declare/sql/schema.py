@@ -102,6 +102,12 @@ def quote_identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def sql_literal(text: str) -> str:
+    """A text as a SQL literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def not_null_rule_name(column: str) -> str:
     """The name of the rule that forbids NULL in a column."""
     return f"not_null_{_plain_identifier(column)}"

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.datasets.tables import Dataset
+from sluice.declare.sql.schema import sql_literal
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.writing.difference import persist_frame
@@ -19,12 +20,17 @@ from sluice.lake import evaluation, log, property_commits, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.privacy import pseudonyms
-from sluice.table_properties import CHECKS, CONSTRAINT
+from sluice.table_properties import (
+    CHECKS,
+    CONSTRAINT,
+    STATISTICS,
+    format_statistics_columns,
+    parse_statistics_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_STATISTICS = "delta.dataSkippingStatsColumns"
 _PSEUDONYM_KEYS = "sluice.pseudonymKeys"
 
 
@@ -85,7 +91,7 @@ def create_shallow_clone(workspace: Workspace, asked: CloneRequest, report: Flow
     )
     comment = log.read_table_comment(asked.source)
     if comment:
-        workspace.session.sql(f"COMMENT ON TABLE delta.`{asked.target}` IS {tables.sql_literal(comment)}")
+        workspace.session.sql(f"COMMENT ON TABLE delta.`{asked.target}` IS {sql_literal(comment)}")
     report.notes.append(f"references the files of version {asked.version}")
     return ClonedColumns([], [])
 
@@ -106,7 +112,9 @@ def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: Struc
     checks = {name for name, text in properties.items() if name.startswith(CONSTRAINT) and _is_column_mentioned(text, lost)}
     ours = [name for name in filter(None, properties.get(CHECKS, "").split(",")) if f"{CONSTRAINT}{name}" not in checks]
     changed = {
-        _STATISTICS: ",".join(name for name in properties.get(_STATISTICS, "").split(",") if name and name not in lost),
+        STATISTICS: format_statistics_columns(
+            name for name in parse_statistics_columns(properties.get(STATISTICS, "")) if name not in lost
+        ),
         CHECKS: ",".join(ours),
     }
     if not log.is_delta_table(asked.target):

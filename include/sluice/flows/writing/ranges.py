@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from sluice.declare.sql.schema import sql_literal
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
@@ -102,7 +104,7 @@ class BoundingColumns:
             if self._kind(name) != "string":
                 limits[name] = _literal_ranges(self._kind(name), low, high, group_into_ranges(sorted(values)))
             elif values and len(values) <= _MOST_TEXTS:
-                limits[name] = tuple((text, text) for text in sorted(map(_quote_text_literal, values)))
+                limits[name] = tuple((text, text) for text in sorted(map(sql_literal, values)))
         return limits
 
     def integer_ends(self, found: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
@@ -171,11 +173,6 @@ def _literal_ranges(kind: str, low: str, high: str, groups: Sequence[tuple[int, 
     days = [[f"{_EPOCH + timedelta(days=day)}{end}" for day, end in zip(group, ends, strict=True)] for group in groups]
     days[0][0], days[-1][1] = low, high
     return tuple((f"{word}'{first}'", f"{word}'{last}'") for first, last in days)
-
-
-def _quote_text_literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def truncation_range_condition(limits: Limits, expressions: Mapping[str, str]) -> Column:

@@ -17,6 +17,7 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
 from sluice.declare.layout import Layout
+from sluice.declare.sql.schema import sql_literal
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
@@ -188,7 +189,7 @@ def _add_missing_columns(session: SparkSession, path: str, wanted: StructType) -
 
 def _comment_clause(field: StructField) -> str:
     said = field.metadata.get("comment")
-    return f" COMMENT {tables.sql_literal(said)}" if said else ""
+    return f" COMMENT {sql_literal(said)}" if said else ""
 
 
 _INSTEAD = {
