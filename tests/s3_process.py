@@ -26,9 +26,8 @@ class OneWriteAtATime:
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return self._application(environ, start_response)
-        if length := int(
-            environ.get("CONTENT_LENGTH") or 0
-        ):  # the body is waited for before, so that no slow client keeps the others
+        # The body is waited for before, so that no slow client keeps the others.
+        if length := int(environ.get("CONTENT_LENGTH") or 0):
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
         with self._writing:
             return list(self._application(environ, start_response))
