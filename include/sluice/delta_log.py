@@ -8,20 +8,20 @@ open table are of one snapshot.
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from sluice.errors import SluiceError
+from sluice.locations import Location, identify_file, is_on_disk, list_file_sizes, locate
+from sluice.stores.opening import delta_rs_storage_options
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -55,24 +55,23 @@ class DamagedLog(SluiceError):
 
 @dataclass(frozen=True)
 class LastCommit:
-    """The commit that was a log's last one. file: its inode, its size in bytes, the times of its content and of its inode in nanoseconds."""
+    """The commit that was a log's last one. file: as `identify_file` says."""
 
     version: int
-    file: tuple[int, int, int, int]
+    file: tuple[int | str, ...]
 
 
 def find_commit(path: str, version: int) -> LastCommit | None:
     """A version's commit; None if its file does not exist."""
     try:
-        found = Path(path, LOG, f"{version:020d}.json").stat()
+        return LastCommit(version, identify_file(locate(path, LOG, f"{version:020d}.json")))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return LastCommit(version, (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
 
 
 def is_still_last(path: str, commit: LastCommit) -> bool:
     """Whether it is still the same table, with no later commit. Looks at two files, however long the log is."""
-    return find_commit(path, commit.version) == commit and not Path(f"{path}/{LOG}/{commit.version + 1:020d}.json").exists()
+    return find_commit(path, commit.version) == commit and not locate(path, LOG, f"{commit.version + 1:020d}.json").is_file()
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class OpenTables:
 
     def open_latest(self, path: str) -> DeltaTable:
         """The table at its latest version. Raises DamagedLog, and TableNotFoundError if there is no table."""
-        path = str(Path(path).absolute())
+        path = str(locate(path).absolute())
         with self._lock:
             known = self._tables.pop(path, None)
             if known is not None and is_still_last(path, known.commit):
@@ -108,7 +107,7 @@ class OpenTables:
 
     def keep(self, path: str, table: DeltaTable) -> None:
         """Keep an open table for the next readers. Nobody may change it any more. After a later commit it is opened again."""
-        path = str(Path(path).absolute())
+        path = str(locate(path).absolute())
         commit = find_commit(path, table.version())
         if commit is not None:
             with self._lock:
@@ -130,13 +129,7 @@ _OPEN_TABLES = OpenTables()
 
 def is_delta_table(path: str) -> bool:
     """Whether the path is a Delta table. Searches for a commit or a checkpoint, and opens no file."""
-    if "://" in path:
-        return DeltaTable.is_deltatable(path)
-    try:
-        with os.scandir(f"{path}/{LOG}") as files:
-            return any(_COMMIT.fullmatch(file.name) or _CHECKPOINT.fullmatch(file.name) for file in files)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+    return any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in _list_names(locate(path, LOG)))
 
 
 def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
@@ -144,33 +137,37 @@ def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
 
     Raises DamagedLog, and TableNotFoundError if there is no table.
     """
-    if version is None and "://" not in path:
+    if version is None:
         return _OPEN_TABLES.open_latest(path)
     check_table_logs({path: path})
-    return DeltaTable(path, version=version)
+    return open_delta_table(path, version)
 
 
 def keep_written_table(path: str, table: DeltaTable) -> None:
     """Keep the object by which a table was written, so that the next readers need not open the table. Do not change it any more."""
-    if "://" not in path:
-        _OPEN_TABLES.keep(path, table)
+    _OPEN_TABLES.keep(path, table)
 
 
 def open_table_to_change(path: str) -> DeltaTable:
     """A table that the caller alone has, and may change. Raises DamagedLog, and TableNotFoundError if there is no table."""
     check_table_logs({path: path})
-    return DeltaTable(path)
+    return open_delta_table(path)
+
+
+def open_delta_table(path: str, version: int | None = None) -> DeltaTable:
+    """A table by delta-rs, without a look at its log. Raises TableNotFoundError if there is no table."""
+    return DeltaTable(path, version=version, storage_options=delta_rs_storage_options(path) or None)
 
 
 def _measure_log(path: str) -> int:
     """The size in bytes of what a reader loads of a log: its last checkpoint, and the commits after it."""
     try:
-        with os.scandir(f"{path}/{LOG}") as files:
-            found = [file for file in files if _COMMIT.fullmatch(file.name) or _CHECKPOINT.fullmatch(file.name)]
-            last = max((file.name[:20] for file in found if not file.name.endswith(".json")), default="")
-            return sum(file.stat().st_size for file in found if file.name >= last)
+        sizes = list_file_sizes(locate(path, LOG))
     except FileNotFoundError:  # a file of it went meanwhile
         return 0
+    found = [name for name in sizes if _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)]
+    last = max((name[:20] for name in found if not name.endswith(".json")), default="")
+    return sum(sizes[name] for name in found if name >= last)
 
 
 def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> None:
@@ -187,7 +184,10 @@ def check_table_logs(tables: Mapping[str, str], pipeline: str | None = None) -> 
 
 def find_log_damage(path: str) -> Iterator[LogDamage]:
     """The damage in a table's log, commits by version first. Commits that no reader needs any more are only checked for being empty."""
-    folder = Path(path) / LOG
+    folder = locate(path) / LOG
+    if not is_on_disk(folder):
+        yield from _find_damage_on_store(folder)
+        return
     names = _list_names(folder)
     commits, checkpoints = _sort_log_versions(folder, names)
     if not commits and not checkpoints:
@@ -212,20 +212,32 @@ def find_log_damage(path: str) -> Iterator[LogDamage]:
             yield LogDamage(file.name, of_checkpoint, "is cut", is_commit=False)
 
 
+def _find_damage_on_store(folder: Location) -> Iterator[LogDamage]:
+    """The damage in a log on a store: no object is there in part, but one may be empty or missing."""
+    sizes = list_file_sizes(folder)
+    commits, checkpoints = _sort_log_versions(folder, sizes)
+    for version in sorted(commits):
+        if sizes[commits[version].name] == 0:
+            yield LogDamage(commits[version].name, version, "is empty")
+    for version in range(max(checkpoints, default=-1) + 1, max(commits, default=-1)):
+        if version not in commits and not (folder / f"{version:020d}.json").is_file():
+            yield LogDamage(f"{version:020d}.json", version, "is missing, and later commits are there")
+
+
 def _find_last_checksum(names: Collection[str], after: int) -> int:
     """The last version after `after` with a checksum file but no commit; -1 if none. The commit is written first, so it was lost."""
     found = (int(version[1]) for name in names if (version := _CHECKSUM.fullmatch(name)) and int(version[1]) > after)
     return max((version for version in found if f"{version:020d}.json" not in names), default=-1)
 
 
-def list_log_versions(folder: Path) -> tuple[dict[int, Path], dict[int, list[Path]]]:
+def list_log_versions(folder: Location) -> tuple[dict[int, Location], dict[int, list[Location]]]:
     """The commits of a log by version, and the files of its checkpoints. Both are empty if the table's creation did not finish."""
     return _sort_log_versions(folder, _list_names(folder))
 
 
-def _sort_log_versions(folder: Path, names: Collection[str]) -> tuple[dict[int, Path], dict[int, list[Path]]]:
-    commits: dict[int, Path] = {}
-    checkpoints: dict[int, list[Path]] = {}
+def _sort_log_versions(folder: Location, names: Iterable[str]) -> tuple[dict[int, Location], dict[int, list[Location]]]:
+    commits: dict[int, Location] = {}
+    checkpoints: dict[int, list[Location]] = {}
     for name in names:
         if found := _COMMIT.fullmatch(name):
             commits[int(found[1])] = folder / name
@@ -234,15 +246,14 @@ def _sort_log_versions(folder: Path, names: Collection[str]) -> tuple[dict[int, 
     return commits, checkpoints
 
 
-def _list_names(folder: Path) -> frozenset[str]:
+def _list_names(folder: Location) -> frozenset[str]:
     try:
-        with os.scandir(folder) as files:
-            return frozenset(file.name for file in files)
+        return frozenset(file.name for file in folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return frozenset()
 
 
-def matches_file_checksum(file: Path, content: bytes) -> bool | None:
+def matches_file_checksum(file: Location, content: bytes) -> bool | None:
     """Whether a file's content matches the checksum that Hadoop's file system wrote beside it; None if there is no checksum."""
     try:
         sums = checksum_file_path(file).read_bytes()
@@ -255,12 +266,12 @@ def matches_file_checksum(file: Path, content: bytes) -> bool | None:
     return sums[8:] == b"".join(zlib.crc32(piece).to_bytes(4, "big") for piece in pieces)
 
 
-def checksum_file_path(file: Path) -> Path:
+def checksum_file_path(file: Location) -> Location:
     """The path at which Hadoop's file system keeps a file's checksum."""
     return file.with_name(f".{file.name}.crc")
 
 
-def _commit_damage(file: Path, with_content: bool) -> str | None:
+def _commit_damage(file: Location, with_content: bool) -> str | None:
     try:
         found = file.stat()
         if found.st_size == 0:
@@ -273,8 +284,8 @@ def _commit_damage(file: Path, with_content: bool) -> str | None:
 @lru_cache(maxsize=4096)
 def _content_damage(file: str, size: int, modified: int, inode: int) -> str | None:
     """What is wrong with a commit's content. The arguments identify a state of the file, which never changes, so each is read once."""
-    content = Path(file).read_bytes()
-    as_written = matches_file_checksum(Path(file), content)
+    content = locate(file).read_bytes()
+    as_written = matches_file_checksum(locate(file), content)
     if as_written is None:
         return None if _are_whole_actions(content) else "is cut"
     return None if as_written else "is not what its checksum says: it is cut, or was changed"
@@ -314,7 +325,7 @@ def _read_transaction_count(action: Mapping[str, Any]) -> int:
     return int(told) if isinstance(told, str) and told.isdecimal() else 0
 
 
-def _ends_as_parquet(file: Path) -> bool:
+def _ends_as_parquet(file: Location) -> bool:
     with file.open("rb") as opened:
         size = opened.seek(0, 2)
         opened.seek(max(0, size - len(_PARQUET)))
@@ -323,7 +334,7 @@ def _ends_as_parquet(file: Path) -> bool:
 
 def _find_pipeline_of_table(path: str) -> str | None:
     """The pipeline whose lake holds a table; None if the path does not show it."""
-    folder = Path(path).parent.parent
+    folder = locate(path).parent.parent
     return folder.name if (folder / "_sluice").is_dir() else None
 
 

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -21,6 +20,7 @@ from deltalake.exceptions import DeltaError
 from sluice.delta_log import LOG
 from sluice.durable_files import flush_file_and_name, write_json_durably
 from sluice.errors import SluiceError
+from sluice.locations import Location, locate
 from sluice.table_properties import CHECKPOINT_INTERVAL
 
 _COMMIT, _CHECKSUM = re.compile(r"\d{20}\.json"), re.compile(r"\d{20}\.crc")
@@ -41,7 +41,7 @@ def complete_commit(path: str, table: DeltaTable) -> bool:
         if table.version() == 0 or table.version() % interval:
             return False
         table.create_checkpoint()
-        log_folder = Path(path) / LOG
+        log_folder = locate(path) / LOG
         # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
         (log_folder / "._last_checkpoint.crc").unlink(missing_ok=True)
         flush_file_and_name(log_folder / f"{table.version():020d}.checkpoint.parquet")
@@ -56,15 +56,15 @@ def write_version_checksum(path: str, table: DeltaTable) -> None:
     The commit and its files are on the disk before, since delta-rs fails on a checksum file whose version does not exist.
     """
     with suppress(OSError, ValueError, KeyError, DeltaError, SluiceError):
-        log_folder, version = Path(path) / LOG, table.version()
-        _flush_commit(Path(path), _commit_file(log_folder, version))
+        log_folder, version = locate(path) / LOG, table.version()
+        _flush_commit(locate(path), _commit_file(log_folder, version))
         found = table.get_add_actions()
         sizes = pa.chunked_array(found["size_bytes"]).to_pylist() if len(found) else []
         counts = {"tableSizeBytes": sum(sizes), "numFiles": len(sizes), "numMetadata": 1, "numProtocol": 1}
         write_json_durably(_checksum_file(log_folder, version), {**counts, **_describe_table(log_folder, version)})
 
 
-def _flush_commit(table: Path, commit: Path) -> None:
+def _flush_commit(table: Location, commit: Location) -> None:
     """Flush to the disk the files that a commit names, and then the commit."""
     for kind, action in _read_actions(commit):
         if kind in _NAMES_FILES:
@@ -72,7 +72,7 @@ def _flush_commit(table: Path, commit: Path) -> None:
     flush_file_and_name(commit)
 
 
-def _describe_table(log_folder: Path, version: int) -> dict[str, Any]:
+def _describe_table(log_folder: Location, version: int) -> dict[str, Any]:
     """The table's metadata and protocol from the log, or from the previous version's checksum file if this version changes neither.
 
     Raises FileNotFoundError if the log does not go back to them.
@@ -95,7 +95,7 @@ def remove_checksums_without_commit(path: str) -> None:
 
     A checksum of a later version stays even without its commit: it shows that the commit was lost.
     """
-    log_folder = Path(path) / LOG
+    log_folder = locate(path) / LOG
     names = {file.name for file in log_folder.iterdir()}
     commits, checksums = ({int(name[:20]) for name in names if pattern.fullmatch(name)} for pattern in (_COMMIT, _CHECKSUM))
     for version in checksums:
@@ -103,14 +103,14 @@ def remove_checksums_without_commit(path: str) -> None:
             _checksum_file(log_folder, version).unlink(missing_ok=True)
 
 
-def _read_actions(commit: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _read_actions(commit: Location) -> Iterator[tuple[str, dict[str, Any]]]:
     for line in commit.read_text().splitlines():
         yield from json.loads(line).items()
 
 
-def _commit_file(log_folder: Path, version: int) -> Path:
+def _commit_file(log_folder: Location, version: int) -> Location:
     return log_folder / f"{version:020d}.json"
 
 
-def _checksum_file(log_folder: Path, version: int) -> Path:
+def _checksum_file(log_folder: Location, version: int) -> Location:
     return log_folder / f"{version:020d}.crc"

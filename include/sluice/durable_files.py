@@ -1,7 +1,8 @@
 """Writes a small file whole or not at all, and returns once it is on the disk. Sluice keeps all its small files this way.
 
 The content goes into a temporary file of the same folder, `.<name>.<random>.tmp`, which is flushed and
-renamed to the file; then the folder is flushed. A killed process leaves the old file or the new one, and perhaps the temporary file,
+renamed to the file; then the folder is flushed. On a store it is one PUT. A killed
+process leaves the old file or the new one, and perhaps the temporary file,
 which no reader mistakes for the real one: its name begins with a dot and ends with `.tmp`. A write an hour later removes it.
 
 This module also reads the small JSON files of `_sluice`: the error for a damaged one names the file, its purpose and the remedy.
@@ -18,10 +19,11 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sluice.errors import UsageError
+from sluice.locations import Location, is_on_disk
+from sluice.stores.store_location import StoreLocation
 
 PRIVATE = 0o600
 """The mode of a file that only its owner may read."""
@@ -32,12 +34,18 @@ _NO_SUCH_CALL = (errno.EINVAL, errno.ENOTSUP)
 """The errors of file systems that cannot flush a folder, since they keep names in another way."""
 
 
-def write_file_durably(path: Path, content: bytes, mode: int = _BY_UMASK, overwrite: bool = True) -> Path:
+def write_file_durably(path: Location, content: bytes, mode: int = _BY_UMASK, overwrite: bool = True) -> Location:
     """Give the file this content. Its folder must be there. Returns the path.
 
     mode: of the file; without it the umask decides. overwrite: if False and the file exists, it stays and FileExistsError is raised.
     Raises OSError; the file is then as it was, unless the flush of the folder failed.
     """
+    if isinstance(path, StoreLocation):
+        if overwrite:
+            path.write_bytes(content)
+        else:
+            path.write_new_bytes(content)
+        return path
     _remove_unfinished_writes(path, before=time.time() - _LONGEST_WRITE)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -55,25 +63,30 @@ def write_file_durably(path: Path, content: bytes, mode: int = _BY_UMASK, overwr
     return path
 
 
-def write_text_durably(path: Path, text: str, mode: int = _BY_UMASK) -> Path:
+def write_text_durably(path: Location, text: str, mode: int = _BY_UMASK) -> Location:
     """Give the file this text, in UTF-8. Otherwise as `write_file_durably`."""
     return write_file_durably(path, text.encode(), mode)
 
 
-def write_json_durably(path: Path, value: Any, mode: int = _BY_UMASK, indent: int | None = None, sort_keys: bool = False) -> Path:
+def write_json_durably(
+    path: Location, value: Any, mode: int = _BY_UMASK, indent: int | None = None, sort_keys: bool = False
+) -> Location:
     """Give the file this value as JSON. Otherwise as `write_file_durably`."""
     return write_text_durably(path, json.dumps(value, indent=indent, sort_keys=sort_keys), mode)
 
 
-def move_file_durably(written: Path, target: Path) -> None:
+def move_file_durably(written: Location, target: Location) -> None:
     """Replace a file by one written elsewhere on the same file system, whose content is flushed to the disk first."""
     flush_file(written)
     written.replace(target)
     _flush_folder(target.parent)
 
 
-def remove_file_durably(path: Path) -> None:
+def remove_file_durably(path: Location) -> None:
     """Remove a file if it exists, and the temporary files that killed processes left of it."""
+    if not is_on_disk(path):
+        path.unlink(missing_ok=True)
+        return
     if not path.parent.is_dir():
         return
     path.unlink(missing_ok=True)
@@ -81,19 +94,20 @@ def remove_file_durably(path: Path) -> None:
     _flush_folder(path.parent)
 
 
-def flush_file(path: Path) -> None:
+def flush_file(path: Location) -> None:
     """Flush to the disk the content of a file that was written by other means."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+    if is_on_disk(path):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
-def flush_file_and_name(path: Path) -> None:
+def flush_file_and_name(path: Location) -> None:
     """Flush to the disk the content and the name of a file that was written by other means."""
     flush_file(path)
     _flush_folder(path.parent)
 
 
-def _remove_unfinished_writes(path: Path, before: float = math.inf) -> None:
+def _remove_unfinished_writes(path: Location, before: float = math.inf) -> None:
     unfinished = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]+\.tmp")  # not those of a file whose name only begins like it
     for left in path.parent.iterdir():
         if unfinished.fullmatch(left.name):
@@ -102,7 +116,9 @@ def _remove_unfinished_writes(path: Path, before: float = math.inf) -> None:
                     left.unlink()
 
 
-def _flush_folder(folder: Path) -> None:
+def _flush_folder(folder: Location) -> None:
+    if not is_on_disk(folder):
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -120,18 +136,18 @@ class KeptFileDamaged(UsageError):
     """One of Sluice's small files is truncated, or something else wrote it. Exit code 2: somebody has to repair it."""
 
 
-def load_kept_request(path: Path, build: Callable[[Any], Said]) -> Said:
+def load_kept_request(path: Location, build: Callable[[Any], Said]) -> Said:
     """The content of an erasure request's file, as `build` makes it."""
     remedy = "Put a copy of it back. Without one, move the file away and ask for the erasure again: sluice erase request"
     return load_kept_json(path, "a request to erase somebody", remedy, build)
 
 
-def load_kept_object(path: Path, what: str, remedy: str) -> dict[str, Any]:
+def load_kept_object(path: Location, what: str, remedy: str) -> dict[str, Any]:
     """The JSON object in a file."""
     return load_kept_json(path, what, remedy, _require_json_object)
 
 
-def load_kept_json(path: Path, what: str, remedy: str, build: Callable[[Any], Said]) -> Said:
+def load_kept_json(path: Location, what: str, remedy: str, build: Callable[[Any], Said]) -> Said:
     """The content of a file, as `build` makes it from the parsed JSON. Raises KeptFileDamaged, and FileNotFoundError if it is missing.
 
     what: what the file says, in the singular: "the lake's format". remedy: whole sentences. The file's content is never quoted.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from sluice.locations import Location, locate
 from sluice.settings import QUARANTINE, Settings, list_pipeline_names, require_known_pipeline
 
 
@@ -21,9 +21,9 @@ class PipelineRecords:
         return cls(settings, require_known_pipeline(settings, pipeline))
 
     @property
-    def landing(self) -> Path:
+    def landing(self) -> Location:
         """The folder that holds the landing folders of the pipeline's sources."""
-        return Path(self.settings.landing) / self.pipeline
+        return locate(self.settings.landing) / self.pipeline
 
     def table_path(self, layer: str, table: str, *, restricted: bool = False) -> str:
         """The path of a table: <lake>/<pipeline>/<layer>/<table>, or the same below the restricted root."""
@@ -41,9 +41,9 @@ class PipelineRecords:
         """The folder of a flow's checkpoints, one sub-folder per generation. Only this function knows where it is."""
         return self.bookkeeping(f"checkpoints/{flow}")
 
-    def stop_request(self, run: str) -> Path:
+    def stop_request(self, run: str) -> Location:
         """The file whose presence asks a run to stop before its next batch."""
-        return Path(self.bookkeeping("stop_requests")) / run
+        return locate(self.bookkeeping("stop_requests")) / run
 
     def _root(self, restricted: bool) -> str:
         return f"{self.settings.restricted if restricted else self.settings.lake}/{self.pipeline}"

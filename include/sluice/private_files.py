@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from sluice.errors import UsageError
+from sluice.locations import Location, is_on_disk
 
 
 def read_secret_file(path: Path) -> bytes:
@@ -63,8 +64,10 @@ def _check_secret_owner(what: str, path: Path, status: os.stat_result) -> None:
         )
 
 
-def make_private_folder(folder: Path) -> None:
-    """Make a folder of mode 0700. If it exists and belongs to this user, its mode is changed to that."""
+def make_private_folder(folder: Location) -> None:
+    """Make a folder of mode 0700. If it exists and belongs to this user, its mode is changed to that. A store has no folders and no modes."""
+    if not is_on_disk(folder):
+        return
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     status = folder.stat()
     if status.st_mode & 0o077 and status.st_uid == os.geteuid():

@@ -19,6 +19,8 @@ from sluice import entries
 from sluice.delta_log import LastCommit, find_commit, is_delta_table, is_still_last, open_checked_table, open_table_to_change
 from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit
 from sluice.entries import ENTRY
+from sluice.stores.opening import delta_rs_storage_options
+from sluice.stores.settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import CHECKPOINT_INTERVAL, LOG_RETENTION, REMOVED_UNTIL, RETENTION, STATISTICS, WALKED_AT
 
 RECORD_TABLES = ("deliveries", *entries.COUNTED)
@@ -65,13 +67,15 @@ def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.
             given[field.name].cast(field.type) if field.name in schema.names else pa.nulls(len(written), field.type)
             for field in there
         ]
-        write_deltalake(
-            table,
-            pa.Table.from_arrays(columns, schema=there),
-            mode="append",
-            commit_properties=_mark_commit(note),
-            post_commithook_properties=_NO_HOOKS,
-        )
+        properties = _mark_commit(path, note)
+        with settle_store_commit(path, table, properties):
+            write_deltalake(
+                table,
+                pa.Table.from_arrays(columns, schema=there),
+                mode="append",
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
+            )
         _finish_commit(path, table)
         if ENTRY in schema.names:
             entries.note_last_entry(path, table.version(), int(written[-1][ENTRY]))
@@ -92,9 +96,11 @@ def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
     with _WRITING:
         table = _open_own_table(path)
         before = len(table.file_uris())
-        table.optimize.compact(
-            target_size=LARGE_FILE_BYTES, commit_properties=_mark_commit(note), post_commithook_properties=_NO_HOOKS
-        )
+        properties = _mark_commit(path, note)
+        with settle_store_commit(path, table, properties):
+            table.optimize.compact(
+                target_size=LARGE_FILE_BYTES, commit_properties=properties, post_commithook_properties=_NO_HOOKS
+            )
         after = len(table.file_uris())
         _finish_commit(path, table)
     return before, after
@@ -132,7 +138,8 @@ def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
     numbers = [name for name in _NUMBERS if name in schema.names]
     if not is_delta_table(path):
         properties = {**_PROPERTIES, STATISTICS: ",".join(numbers)}
-        _finish_commit(path, DeltaTable.create(path, schema, mode="ignore", configuration=properties))
+        options = delta_rs_storage_options(path) or None
+        _finish_commit(path, DeltaTable.create(path, schema, mode="ignore", configuration=properties, storage_options=options))
     table = _open_own_table(path)
     present = [field.name for field in table.schema().fields]
     lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
@@ -165,5 +172,5 @@ def _keep_own_table(path: str, table: DeltaTable) -> None:
         _OWN[path] = (commit, table)
 
 
-def _mark_commit(note: str | None) -> CommitProperties | None:
-    return CommitProperties(custom_metadata={"userMetadata": note}) if note else None
+def _mark_commit(path: str, note: str | None) -> CommitProperties:
+    return store_commit_properties(path, {"userMetadata": note} if note else None)

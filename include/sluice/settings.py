@@ -19,6 +19,7 @@ from typing import Any
 
 from sluice.durable_files import write_text_durably
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.locations import Location, locate
 from sluice.stores.opening import find_store_kind, is_store_url
 
 LAKE_FORMAT = 1
@@ -69,9 +70,9 @@ class Settings:
 
     root: Path
     lake: str
-    landing: Path
+    landing: Location
     secrets: Path
-    restricted: Path
+    restricted: Location
     truth: Path
     environment: str = DEFAULT_ENVIRONMENT
     spark_profile: str = "local"
@@ -103,10 +104,10 @@ class Settings:
         lake = said["lake"]
         settings = cls(
             root=root,
-            lake=lake if "://" in lake else str(root / lake),
-            landing=root / said["landing"],
+            lake=str(locate(lake)) if is_store_url(lake) else str(root / lake),
+            landing=locate(said["landing"]) if is_store_url(said["landing"]) else root / said["landing"],
             secrets=root / said["secrets"],
-            restricted=root / said["restricted"],
+            restricted=locate(said["restricted"]) if is_store_url(said["restricted"]) else root / said["restricted"],
             truth=root / said["truth"],
             vault=root / said["vault"],
             released=root / given if (given := os.environ.get("SLUICE_RELEASED")) else Path(),

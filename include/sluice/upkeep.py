@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 from sluice import record_tables
 from sluice.declare.datasets.tables import Dataset
@@ -27,6 +26,7 @@ from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location, locate
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.table_properties import INSTANTS, MICROSECONDS
 
@@ -190,16 +190,16 @@ def _rewrite_all_files(session: SparkSession, path: str) -> None:
         session.conf.unset(_CHECKED)
 
 
-def _list_current_files(path: str) -> list[Path]:
+def _list_current_files(path: str) -> list[Location]:
     """The files of the latest version."""
     found = []
-    for uri in DeltaTable(path).file_uris():
-        file = Path(urlparse(uri).path if uri.startswith("file:") else uri)
+    for uri in open_delta_table(path).file_uris():
+        file = locate(urlparse(uri).path if uri.startswith("file:") else uri)
         found.append(file if file.exists() else Path(unquote(str(file))))
     return found
 
 
-def _has_int96(file: Path) -> bool:
+def _has_int96(file: Location) -> bool:
     schema = pq.read_metadata(file).schema
     return any(schema.column(place).physical_type == "INT96" for place in range(len(schema)))
 

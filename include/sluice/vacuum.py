@@ -11,18 +11,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from deltalake import DeltaTable
-
-from sluice.delta_log import LOG, keep_written_table
+from sluice.delta_log import LOG, keep_written_table, open_delta_table
 from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import write_file_durably
 from sluice.lake import commit_marks, log
 from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list_possible_places
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location, locate
 from sluice.pipeline_stages import VACUUM
 from sluice.table_properties import REMOVED_UNTIL, WALKED_AT
 from sluice.work_progress import count_work
@@ -112,7 +110,7 @@ def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None
         {"numFilesToDelete": str(len(inventory.expired)), "sizeOfDataToDelete": str(inventory.expired_bytes)},
         mark,
     )
-    root, folders = Path(path), set[Path]()
+    root, folders = locate(path), set[Location]()
     removed = 0
     with count_work("files removed", len(inventory.expired)) as work:
         for file in inventory.expired:
@@ -137,7 +135,7 @@ def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None
     return removed
 
 
-def _remove_empty_folders(root: Path, folders: set[Path]) -> None:
+def _remove_empty_folders(root: Location, folders: set[Location]) -> None:
     """Those of partitions that have no file any more."""
     for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
         while folder != root and folder.is_relative_to(root):
@@ -173,10 +171,10 @@ def _commit_without_data(
     }
     content = (json.dumps({"commitInfo": info}) + "\n").encode()
     while True:
-        version = DeltaTable(path).version() + 1
+        version = open_delta_table(path).version() + 1
         with suppress(FileExistsError):
-            write_file_durably(Path(path) / LOG / f"{version:020d}.json", content, overwrite=False)
+            write_file_durably(locate(path) / LOG / f"{version:020d}.json", content, overwrite=False)
             break
-    table = DeltaTable(path, version=version)
+    table = open_delta_table(path, version=version)
     complete_commit(path, table)
-    keep_written_table(path, DeltaTable(path))
+    keep_written_table(path, open_delta_table(path))

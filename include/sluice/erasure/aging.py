@@ -6,10 +6,8 @@ one finishes its work from the journal, however much later: it knows what has al
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -22,6 +20,7 @@ from sluice.errors import StopRequested
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.locations import Location, locate, remove_folder
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import suppression
 from sluice.settings import name_quarantine
@@ -56,7 +55,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
     _follow_expired_sources(follow, begun, reports, errors)
     for source in begun:
         _expiry_journal_path(workspace, source).unlink(missing_ok=True)
-        shutil.rmtree(_expired_rows_folder(workspace, source), ignore_errors=True)
+        remove_folder(_expired_rows_folder(workspace, source))
     if errors:
         raise NotFollowed(reports, errors)
     return reports
@@ -142,9 +141,9 @@ def _read_journalled_rows(workspace: Workspace, source: Source) -> DataFrame:
     return workspace.session.read.parquet(str(_expired_rows_folder(workspace, source)))
 
 
-def _expired_rows_folder(workspace: Workspace, source: Source) -> Path:
-    return Path(workspace.places.bookkeeping("aging")) / f"{source.name}.rows"
+def _expired_rows_folder(workspace: Workspace, source: Source) -> Location:
+    return locate(workspace.places.bookkeeping("aging")) / f"{source.name}.rows"
 
 
-def _expiry_journal_path(workspace: Workspace, source: Source) -> Path:
-    return Path(workspace.places.bookkeeping("aging")) / f"{source.name}.json"
+def _expiry_journal_path(workspace: Workspace, source: Source) -> Location:
+    return locate(workspace.places.bookkeeping("aging")) / f"{source.name}.json"

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import residue
 from residue import needles
@@ -23,6 +21,7 @@ from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location, locate, remove_folder
 from sluice.pipeline_records import PipelineRecords
 
 PREFIX = "canary:"
@@ -36,9 +35,9 @@ PLANTED = "planted.json"
 """The file with what the scan found of the canary after planting: numbers by kind of store, and nothing else."""
 
 
-def locate_canary_folder(records: PipelineRecords, name: str) -> Path:
+def locate_canary_folder(records: PipelineRecords, name: str) -> Location:
     """The folder that holds a canary: <lake>/<pipeline>/_sluice/canary/<name>."""
-    return Path(records.bookkeeping("canary")) / name
+    return locate(records.bookkeeping("canary")) / name
 
 
 def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[ErasureRequest]:
@@ -70,13 +69,13 @@ def _find_erased_canaries(records: PipelineRecords, asked: Sequence[ErasureReque
     return {one.control for one in requests.list_erasure_requests(records) if one.done_at is not None and one.request not in now}
 
 
-def plant_control_stores(folder: Path, marks: CanaryMarks, retain: str) -> None:
+def plant_control_stores(folder: Location, marks: CanaryMarks, retain: str) -> None:
     """Plants a store of every kind below a folder. retain: how long the pipeline keeps former versions."""
     for store in registry.list_control_stores():
         store.plant(folder / store.folder, marks, retain)
 
 
-def _plant_canary_stores(workspace: Workspace, folder: Path, marks: CanaryMarks) -> None:
+def _plant_canary_stores(workspace: Workspace, folder: Location, marks: CanaryMarks) -> None:
     plant_control_stores(folder, marks, workspace.graph.pipeline.retain)
     for store in registry.list_control_stores():
         if store.prepare:
@@ -94,7 +93,7 @@ def remove_stale_canaries(records: PipelineRecords) -> None:
         else:
             left = folder.name not in needed or not (folder / PLANTED).is_file()
         if left:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
 def _is_request_over(one: ErasureRequest) -> bool:
@@ -102,7 +101,7 @@ def _is_request_over(one: ErasureRequest) -> bool:
     return one.state == requests.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
 
 
-def find_planted_canary(records: PipelineRecords, name: str) -> Path | None:
+def find_planted_canary(records: PipelineRecords, name: str) -> Location | None:
     """The folder of a canary. None if no canary of that name was planted."""
     folder = locate_canary_folder(records, name)
     return folder if (folder / PLANTED).is_file() else None
@@ -135,14 +134,14 @@ def scan_fresh_canary(records: PipelineRecords) -> dict[str, int]:
         plant_control_stores(folder, marks, "7 days")
         return _scan_canary_folder(folder, needles.build_needles(_list_marked_values(marks), _COLUMNS))
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
 def _list_marked_values(marks: CanaryMarks) -> list[tuple[str, str]]:
     return [(TEXT, marks.text), (SHORT, str(marks.short)), (LONG, str(marks.long))]
 
 
-def _scan_canary_folder(folder: Path, wanted: list[residue.Needle]) -> dict[str, int]:
+def _scan_canary_folder(folder: Location, wanted: list[residue.Needle]) -> dict[str, int]:
     return count_hits_by_store(residue.scan_roots([residue.ScanRoot("canary", str(folder))], [], wanted, processes=1).hits, "")
 
 

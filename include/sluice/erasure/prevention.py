@@ -15,7 +15,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
 from sluice.lake import actions
@@ -23,6 +22,7 @@ from sluice.lake.actions import LogAction
 from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
+from sluice.locations import locate
 from sluice.settings import Settings
 from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS, parse_statistics_columns
 
@@ -51,7 +51,7 @@ def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
     known, pipeline = personal_columns_by_path(settings, graph), graph.pipeline.name
     everything = frozenset().union(*known.values()) | QUARANTINE
     found: list[LogFinding] = []
-    for root in (Path(settings.lake), Path(settings.restricted)):
+    for root in (locate(settings.lake), locate(settings.restricted)):
         for table in actions.find_delta_tables(root / pipeline):
             if table.is_relative_to(root / pipeline / _CANARY):
                 continue  # made up for the scan to find

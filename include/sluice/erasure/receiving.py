@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
@@ -134,8 +134,8 @@ def reset_request_table_states(records: PipelineRecords) -> None:
         write_request_table_states(records, {name: one | {"mark": ""} for name, one in before.items()})
 
 
-def _request_table_states_path(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping("erasure_requests")) / _LOOKED_AT_FILE
+def _request_table_states_path(records: PipelineRecords) -> Location:
+    return locate(records.bookkeeping("erasure_requests")) / _LOOKED_AT_FILE
 
 
 def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:

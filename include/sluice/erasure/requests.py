@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sluice.declare.assembly.graph import Graph
 from sluice.durable_files import PRIVATE, load_kept_request, write_json_durably
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
@@ -215,11 +215,11 @@ def format_request_time(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _erasure_requests_folder(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping("erasure_requests"))
+def _erasure_requests_folder(records: PipelineRecords) -> Location:
+    return locate(records.bookkeeping("erasure_requests"))
 
 
-def _read_request_file(path: Path) -> ErasureRequest:
+def _read_request_file(path: Location) -> ErasureRequest:
     return load_kept_request(path, _parse_stored_request)
 
 
@@ -235,7 +235,7 @@ def _parse_stored_request(stored: dict[str, Any]) -> ErasureRequest:
 def write_erasure_request(records: PipelineRecords, request: ErasureRequest) -> ErasureRequest:
     """Stores a request atomically."""
     folder = _erasure_requests_folder(records)
-    make_private_folder(Path(records.bookkeeping()))
+    make_private_folder(locate(records.bookkeeping()))
     folder.mkdir(parents=True, exist_ok=True)
     write_json_durably(folder / f"{request.request}.json", asdict(request), PRIVATE, indent=1)
     return request

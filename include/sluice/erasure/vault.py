@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durably
 from sluice.errors import UsageError
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import read_secret_file
 from sluice.settings import Settings
@@ -42,19 +42,19 @@ class VaultEntryMissing(UsageError):
     """The vault has no entry for a request."""
 
 
-def store_vault_entry(records: PipelineRecords, request: str, asked: Iterable[Identifier], expires_at: str) -> Path:
+def store_vault_entry(records: PipelineRecords, request: str, asked: Iterable[Identifier], expires_at: str) -> Location:
     """Stores the identifiers that a request was made by. expires_at: ISO 8601, when the entry may be removed."""
     first = list(asked)
     return _write_vault_entry(records, request, {**_serialize_identifiers(first), "asked": len(first), "expires_at": expires_at})
 
 
-def add_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Path:
+def add_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Location:
     """Adds further identifiers of a request's people, each once. Raises VaultEntryMissing if the request is not in the vault."""
     stored = _read_vault_entry(records, request)
     return _write_vault_identifiers(records, request, stored, [*_parse_vault_identifiers(stored), *found])
 
 
-def replace_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Path:
+def replace_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Location:
     """Replaces what was found of the request's people, and keeps what the request was made by. Raises VaultEntryMissing."""
     stored = _read_vault_entry(records, request)
     return _write_vault_identifiers(records, request, stored, [*_select_asked_identifiers(stored), *found])
@@ -95,7 +95,7 @@ def remove_vault_entry(records: PipelineRecords, request: str) -> None:
 def _prepare_vault_folder(settings: Settings) -> None:
     """Makes the vault with mode 0700. Raises UsageError if others can enter an existing one, or if it lies below what is scanned."""
     root = settings.vault
-    scanned = [Path(settings.lake), settings.landing, settings.restricted, settings.released]
+    scanned = [locate(settings.lake), settings.landing, settings.restricted, settings.released]
     for other in (*scanned, settings.secrets):
         if root.resolve().is_relative_to(other.resolve()):
             why = "which is searched for erased people" if other in scanned else "of which copies are kept elsewhere"
@@ -105,7 +105,7 @@ def _prepare_vault_folder(settings: Settings) -> None:
         raise UsageError(f"The vault, {root}, is open to others. Run: chmod 700 {root}")
 
 
-def _write_vault_identifiers(records: PipelineRecords, request: str, stored: dict[str, Any], every: list[Identifier]) -> Path:
+def _write_vault_identifiers(records: PipelineRecords, request: str, stored: dict[str, Any], every: list[Identifier]) -> Location:
     return _write_vault_entry(records, request, {**stored, **_serialize_identifiers(list(dict.fromkeys(every)))})
 
 
@@ -145,11 +145,11 @@ def _read_vault_entry(records: PipelineRecords, request: str) -> dict[str, Any]:
     return found
 
 
-def _vault_entry_path(records: PipelineRecords, request: str) -> Path:
+def _vault_entry_path(records: PipelineRecords, request: str) -> Location:
     return records.settings.vault / records.pipeline / f"{request}.json"
 
 
-def _write_vault_entry(records: PipelineRecords, request: str, content: dict[str, Any]) -> Path:
+def _write_vault_entry(records: PipelineRecords, request: str, content: dict[str, Any]) -> Location:
     """Writes atomically and flushes to disk before returning, because the identifiers are nowhere else."""
     _prepare_vault_folder(records.settings)
     path = _vault_entry_path(records, request)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from sluice.locations import Location, locate
 
 LOG = "_delta_log"
 _ENDS = ("minValues", "maxValues")
@@ -34,26 +35,26 @@ class LogAction:
 
 def read_log_actions(path: str) -> Iterator[LogAction]:
     """Yields the actions of a table's log, file by file in the order of names. Raises ValueError, which names the file, if one is unreadable."""
-    for file in _list_log_files(Path(path) / LOG):
+    for file in _list_log_files(locate(path) / LOG):
         try:
             yield from _read_checkpoint_actions(file) if file.suffix == ".parquet" else _read_json_actions(file)
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ValueError(f"{LOG}/{file.name} cannot be read ({type(error).__name__})") from None
 
 
-def find_delta_tables(root: Path) -> Iterator[Path]:
+def find_delta_tables(root: Location) -> Iterator[Location]:
     """Yields the tables below a folder, declared or not: every folder that has a log."""
     if root.is_dir():
         yield from sorted(log.parent for log in root.rglob(LOG) if log.is_dir())
 
 
-def _list_log_files(log: Path) -> list[Path]:
+def _list_log_files(log: Location) -> list[Location]:
     """Lists the files of a log, without Hadoop's checksums, which hold only numbers, and without the pointer to the last checkpoint."""
     found = [file for file in (*log.glob("*"), *log.glob("_sidecars/*")) if file.is_file()]
     return sorted(file for file in found if not (file.name.startswith(".") and file.suffix == ".crc") and file.name[0] != "_")
 
 
-def _read_json_actions(file: Path) -> Iterator[LogAction]:
+def _read_json_actions(file: Location) -> Iterator[LogAction]:
     for line in file.read_text(encoding="utf-8").splitlines():
         said = json.loads(line) if line.strip() else {}
         if file.suffix == ".crc":  # one object: the table as of a version, with all of its files if they are few
@@ -66,7 +67,7 @@ def _read_json_actions(file: Path) -> Iterator[LogAction]:
                     )
 
 
-def _read_checkpoint_actions(file: Path) -> Iterator[LogAction]:
+def _read_checkpoint_actions(file: Location) -> Iterator[LogAction]:
     for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
         for kind in (name for name in batch.schema.names if name in ("add", "remove", "metaData", "domainMetadata")):
             rows = batch.column(kind)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
+from sluice.locations import Location, is_on_disk, locate
 from sluice.settings import Settings
 
 
 def flush_run_output(settings: Settings) -> None:
     """Flushes everything that a run may have written, so that what is reported as done survives a power failure. Raises OSError."""
-    places = (Path(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
-    flush_file_systems(place for place in places if place.is_dir())
+    places = (locate(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
+    flush_file_systems(place for place in places if is_on_disk(place) and place.is_dir())
 
 
-def flush_file_systems(folders: Iterable[Path]) -> None:
+def flush_file_systems(folders: Iterable[Location]) -> None:
     """Flushes the file systems of these folders, each once. Raises OSError if that fails."""
     one_of_each = {folder.stat().st_dev: folder for folder in folders}
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)

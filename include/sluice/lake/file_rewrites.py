@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -29,6 +28,7 @@ from sluice.errors import SluiceError
 from sluice.lake.file_overlap import FileGroup
 from sluice.lake.log import DataFile, list_file_values
 from sluice.lake.written_alike import is_written_alike
+from sluice.locations import Location, locate
 
 _STAGING = ".spark-staging-layout-"
 """How the name of the staged table's folder begins: like Spark's own folders, which are swept if their writer was killed."""
@@ -59,14 +59,14 @@ def rewrite_file_group(
     """
     table = open_table_to_change(path)
     taken = [files[one.path] for one in group.files]
-    staging = Path(path) / f"{_STAGING}{uuid.uuid4().hex}"
+    staging = locate(path) / f"{_STAGING}{uuid.uuid4().hex}"
     try:
-        _make_staged_table(staging, table, Path(path), taken)
+        _make_staged_table(staging, table, locate(path), taken)
         lay_out(str(staging))
         said, added = _read_staged_commit(staging)
         _refuse_missing_rows(path, taken, added)
-        named = [_take_written_file(staging, Path(path), group, action) for action in added]
-        _commit_rewrite(Path(path), table.version(), taken, named, _describe_commit(table, said, taken, named, zorder, note))
+        named = [_take_written_file(staging, locate(path), group, action) for action in added]
+        _commit_rewrite(locate(path), table.version(), taken, named, _describe_commit(table, said, taken, named, zorder, note))
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     written = open_table_to_change(path)
@@ -75,7 +75,7 @@ def rewrite_file_group(
     return len(taken), len(named)
 
 
-def _make_staged_table(staging: Path, table: DeltaTable, home: Path, taken: Sequence[DataFile]) -> None:
+def _make_staged_table(staging: Location, table: DeltaTable, home: Location, taken: Sequence[DataFile]) -> None:
     """Makes a table of these files alone: by hard links, or by copies if links are not possible."""
     if shutil.disk_usage(home).free < _LEAST_ROOM * sum(one.size for one in taken):
         raise SluiceError(f"There is too little free space to write files of the table {home} anew. Nothing was changed.")
@@ -118,7 +118,7 @@ def _make_staged_table(staging: Path, table: DeltaTable, home: Path, taken: Sequ
     (log_folder / f"{0:020d}.json").write_text(_join_actions(actions))
 
 
-def _link_file(file: Path, target: Path) -> None:
+def _link_file(file: Location, target: Location) -> None:
     try:
         os.link(file, target)
     except OSError:
@@ -130,7 +130,7 @@ def _write_partition_values(one: DataFile) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in one.partition.items()}
 
 
-def _read_staged_commit(staging: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _read_staged_commit(staging: Location) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Returns what the commit that laid out the staged table says about itself, and the files that it added."""
     said: dict[str, Any] = {}
     added = []
@@ -152,7 +152,7 @@ def _refuse_missing_rows(path: str, taken: Sequence[DataFile], added: Sequence[M
         )
 
 
-def _take_written_file(staging: Path, home: Path, group: FileGroup, action: Mapping[str, Any]) -> dict[str, Any]:
+def _take_written_file(staging: Location, home: Location, group: FileGroup, action: Mapping[str, Any]) -> dict[str, Any]:
     """Moves a file into the table, flushed to the disk. Returns the action that adds it."""
     file = staging / unquote(action["path"])
     below = file.relative_to(staging).with_name(group.name_rewritten_file(file.name))
@@ -185,7 +185,7 @@ def _describe_commit(
 
 
 def _commit_rewrite(
-    home: Path, version: int, taken: Sequence[DataFile], added: Sequence[Mapping[str, Any]], info: Mapping[str, Any]
+    home: Location, version: int, taken: Sequence[DataFile], added: Sequence[Mapping[str, Any]], info: Mapping[str, Any]
 ) -> None:
     removed = [
         {

@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ from deltalake import DeltaTable
 
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
 from sluice.lake.log import SLUICE, has_plain_reader_protocol, list_file_values, parse_interval_length
+from sluice.locations import Location, locate
 from sluice.printable import format_size
 from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
 
@@ -158,7 +158,7 @@ def read_file_inventory(path: str, now: datetime) -> FileInventory:
     else:
         if not has_plain_reader_protocol(table):
             reading.unknown = "its log names files in a way that is not known here"
-        reading.read_commits(Path(path) / LOG, table)
+        reading.read_commits(locate(path) / LOG, table)
     gone = sorted(reading.removed.values(), key=lambda file: file.at)
     return FileInventory(
         expired=[file for file in gone if file.at + keep <= now],
@@ -183,7 +183,7 @@ class _LogReading:
     unknown: str | None = None
     _ended: datetime | None = None
 
-    def read_commits(self, folder: Path, table: DeltaTable) -> None:
+    def read_commits(self, folder: Location, table: DeltaTable) -> None:
         """Reads back to a VACUUM that removed everything older, or the whole log if there was none."""
         commits, _ = list_log_versions(folder)
         at = datetime.now(UTC)
@@ -230,7 +230,7 @@ class _LogReading:
         self.removed[path] = RemovedFile(path, int(action.get("size") or 0), at)
 
 
-def _read_commit(file: Path) -> tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]:
+def _read_commit(file: Location) -> tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]:
     """Returns what a commit says about itself, and the files that it removed or that hold its changes."""
     info: Mapping[str, Any] = {}
     files: list[tuple[str, Mapping[str, Any]]] = []
@@ -248,7 +248,7 @@ def _instant_of(milliseconds: object) -> datetime:
     return datetime.fromtimestamp(int(str(milliseconds)) / 1000, UTC)
 
 
-def list_possible_places(root: Path, name: str) -> list[Path]:
+def list_possible_places(root: Location, name: str) -> list[Location]:
     """Returns where a file of the log may lie below a table's folder: names of partitions are escaped once or twice in the log."""
     return [root / spelling for spelling in _list_spellings(name)]
 

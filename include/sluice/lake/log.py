@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from deltalake.exceptions import DeltaProtocolError, TableNotFoundError
 
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
 from sluice.delta_log import is_delta_table as is_delta_table  # also imported from here
+from sluice.locations import Location, locate
 from sluice.table_properties import RETENTION
 
 _READER_VERSIONS = frozenset({1, 3})
@@ -174,12 +174,12 @@ def _read_commit_infos(path: str, table: DeltaTable, limit: int | None) -> list[
     try:
         return table.history(limit)
     except DeltaProtocolError:
-        commits, _ = list_log_versions(Path(path) / LOG)
+        commits, _ = list_log_versions(locate(path) / LOG)
         newest = sorted((version for version in commits if version <= table.version()), reverse=True)[:limit]
         return [{**_read_commit_info(commits[version]), "version": version} for version in newest]
 
 
-def _read_commit_info(commit: Path) -> dict[str, Any]:
+def _read_commit_info(commit: Location) -> dict[str, Any]:
     actions = (json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip())
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, check_table_logs
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings, name_quarantine
 
 
 class Places(Protocol):
-    """The places that flows ask for: paths of Delta tables as text, of other things as Path."""
+    """The places that flows ask for: paths of Delta tables as text, of other things as Location."""
 
     @property
-    def landing(self) -> Path:
+    def landing(self) -> Location:
         """The folder that holds the sources' folders, each at its `path`."""
 
     def table(self, name: str) -> str:
@@ -33,7 +33,7 @@ class Places(Protocol):
     def bookkeeping(self, name: str) -> str:
         """Returns where one of Sluice's own records lies: deliveries, outcomes and so on."""
 
-    def stop_request(self, run: str) -> Path:
+    def stop_request(self, run: str) -> Location:
         """Returns the file whose presence asks a run to stop before its next batch."""
 
 
@@ -51,7 +51,7 @@ class PipelinePlaces:
     graph: Graph
 
     @property
-    def landing(self) -> Path:
+    def landing(self) -> Location:
         """As the records say."""
         return self.records.landing
 
@@ -71,7 +71,7 @@ class PipelinePlaces:
         """As the records say."""
         return self.records.bookkeeping(name)
 
-    def stop_request(self, run: str) -> Path:
+    def stop_request(self, run: str) -> Location:
         """As the records say."""
         return self.records.stop_request(run)
 
@@ -102,7 +102,7 @@ def locate_bookkeeping_tables(records: PipelineRecords) -> dict[str, str]:
     """Returns, by name, those tables that exist in which Sluice keeps its records of a pipeline."""
     found: dict[str, str] = {}
     for restricted in (False, True):
-        folder = Path(records.bookkeeping(restricted=restricted))
+        folder = locate(records.bookkeeping(restricted=restricted))
         logs = sorted([*folder.glob(f"*/{LOG}"), *folder.glob(f"*/*/{LOG}")])
         found |= {str(log.parent.relative_to(folder)): str(log.parent) for log in logs}
     return found

@@ -10,11 +10,11 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import write_json_durably, write_text_durably
 from sluice.errors import UsageError
+from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 
 MANIFEST = "release.json"
@@ -33,7 +33,7 @@ class Release:
 
     pipeline: str
     number: int
-    folder: Path
+    folder: Location
     said: dict[str, Any]
 
     @property
@@ -48,7 +48,7 @@ class Release:
         return f"sluice: release {self.number} of {self.pipeline}"
 
 
-def releases_folder(records: PipelineRecords) -> Path:
+def releases_folder(records: PipelineRecords) -> Location:
     """Returns where a pipeline's releases lie."""
     return records.settings.released / records.pipeline
 
@@ -115,7 +115,7 @@ def release_made_writable(release: Release) -> Iterator[None]:
         release.folder.chmod(0o555)
 
 
-def new_release_table_path(release: Release, table: str) -> Path:
+def new_release_table_path(release: Release, table: str) -> Location:
     """Returns where a table is written before it replaces the present one."""
     return release.folder / f"{table}{_NEW}"
 
@@ -145,7 +145,7 @@ def _recover_interrupted_swap(release: Release) -> None:
             left.rename(there)
 
 
-def _read_release_manifest(path: Path) -> dict[str, Any]:
+def _read_release_manifest(path: Location) -> dict[str, Any]:
     try:
         said: dict[str, Any] = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 
 
@@ -28,8 +27,8 @@ def find_shallow_clone_lakes(records: PipelineRecords) -> list[str]:
         load_kept_json(file, "where a shallow clone lies", _REMEDY, _lake_of_clone)
         for file in _shallow_clones_folder(records).glob("*.json")
     }
-    return sorted(lake for lake in found if (Path(lake) / records.pipeline).is_dir())
+    return sorted(lake for lake in found if (locate(lake) / records.pipeline).is_dir())
 
 
-def _shallow_clones_folder(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping()) / "shallow_clones"
+def _shallow_clones_folder(records: PipelineRecords) -> Location:
+    return locate(records.bookkeeping()) / "shallow_clones"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
@@ -19,6 +17,7 @@ from sluice.declare.sql.schema import not_null_rule_name, quote_identifier, sql_
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
 from sluice.lake import clustering, log, property_commits, table_frames
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
+from sluice.locations import locate, remove_folder
 from sluice.table_properties import CHECKS, CONSTRAINT, INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
@@ -75,10 +74,10 @@ def remove_unfinished_table(path: str) -> None:
 
     Delta sees no table in a log without a first commit, but does not create a new one in its place either.
     """
-    folder = Path(path) / LOG
+    folder = locate(path) / LOG
     commits, checkpoints = list_log_versions(folder)
     if folder.is_dir() and not commits and not checkpoints:
-        shutil.rmtree(folder)
+        remove_folder(folder, strict=True)
 
 
 def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> None:

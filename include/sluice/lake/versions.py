@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -16,6 +15,7 @@ from deltalake.exceptions import DeltaError
 from sluice.delta_log import open_checked_table
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
+from sluice.locations import locate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,7 +97,7 @@ def is_version_whole(path: str, version: int) -> bool:
 
 def _is_data_file_there(uri: str) -> bool:
     file = uri.rpartition("file:")[2] if "file:/" in uri else uri  # of a shallow clone: a file of its source
-    return Path(file).exists() or Path(unquote(file)).exists()
+    return locate(file).exists() or locate(unquote(file)).exists()
 
 
 def _format_number_ranges(numbers: list[int]) -> str:

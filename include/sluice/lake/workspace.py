@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
@@ -15,6 +14,7 @@ from sluice.declare.interval import Interval
 from sluice.lake import commit_marks
 from sluice.lake.merged_keys import MergedKeysByTable
 from sluice.lake.places import PipelinePlaces, Places, locate_streamed_tables
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings, name_quarantine
 
@@ -73,9 +73,9 @@ class Workspace:
         commit_marks.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
 
     @property
-    def staging(self) -> Path:
+    def staging(self) -> Location:
         """The folder in which records wait that are read and not written yet, where executors have no other place in common."""
-        return Path(self.places.bookkeeping("staging"))
+        return locate(self.places.bookkeeping("staging"))
 
     def path(self, name: str) -> str:
         """Returns where a declared table lies. For a source whose records go into another's table, that table's place."""
@@ -98,7 +98,7 @@ class Workspace:
         return self.places.bookkeeping(f"schemas/{table}")
 
     @property
-    def landing(self) -> Path:
+    def landing(self) -> Location:
         """The folder that holds the sources' landing folders."""
         return self.places.landing
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.settings import QUARANTINE, Settings
 
 
@@ -32,6 +31,6 @@ def refuse_moved_table(settings: Settings, name: str, path: str, restricted: boo
 
 
 def _quarantine_folder_hint(path: str) -> str:
-    layer = Path(path).parent
-    aside = layer.parent / QUARANTINE / Path(path).name
+    layer = locate(path).parent
+    aside = layer.parent / QUARANTINE / locate(path).name
     return f" and {aside}" if aside.is_dir() else ""

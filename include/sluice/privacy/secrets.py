@@ -12,7 +12,6 @@ import contextlib
 import secrets
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
@@ -21,6 +20,7 @@ from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.durable_files import PRIVATE, write_file_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.lake import log
+from sluice.locations import Location, locate
 from sluice.privacy.pseudonyms import key_check_values
 from sluice.private_files import find_secret_file_problem, read_secret_file
 from sluice.settings import Settings
@@ -47,13 +47,13 @@ _LOOKED_AT = 100
 _TO_MAKE_ONE = "To make one: openssl rand -hex 32"
 
 
-def find_secret(settings: Settings, name: str) -> Path | None:
+def find_secret(settings: Settings, name: str) -> Location | None:
     """The path of a secret among those given to this job, or below SLUICE_SECRETS. None if it is in neither."""
     path = settings.secret(name)
     return path if path.is_file() else None
 
 
-def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Path:
+def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Location:
     """The file of a secret of 32 bytes (hex), which is generated if it does not exist."""
     present = find_secret(settings, name)
     if present:
@@ -93,7 +93,7 @@ def check_key_strength(name: str, value: bytes) -> None:
         raise UsageError(f"Secret '{name}' can be guessed: it repeats itself, or counts up. {_TO_MAKE_ONE}")
 
 
-def store_secret(settings: Settings, name: str, value: bytes, replace: bool = False) -> Path:
+def store_secret(settings: Settings, name: str, value: bytes, replace: bool = False) -> Location:
     """Writes a secret. Raises UsageError for a wrong name, an empty value, or an existing secret that must not be replaced."""
     check_secret_name(name)
     if not value.strip():
@@ -123,14 +123,14 @@ def inspect_secret_files(settings: Settings) -> list[dict[str, Any]]:
     return found
 
 
-def delete_secret(settings: Settings, name: str) -> Path:
+def delete_secret(settings: Settings, name: str) -> Location:
     """Removes a secret's file. Raises UsageError with the nearest name if there is none."""
     path = require_known_secret(settings, name)
     path.unlink()
     return path
 
 
-def require_known_secret(settings: Settings, name: str) -> Path:
+def require_known_secret(settings: Settings, name: str) -> Location:
     """The path of a secret's file below SLUICE_SECRETS. Raises UsageError with the nearest name if there is none."""
     names = [row["name"] for row in inspect_secret_files(settings)]
     if name not in names:
@@ -182,7 +182,7 @@ def record_key_check(session: SparkSession, settings: Settings, path: str) -> No
 
 def _is_anybody_suppressed(settings: Settings) -> bool:
     """Whether any list has an entry. A list that a kill left empty or unfinished needs no earlier key."""
-    lists = (str(found.parent) for found in Path(settings.lake).glob("*/_sluice/suppression/_delta_log"))
+    lists = (str(found.parent) for found in locate(settings.lake).glob("*/_sluice/suppression/_delta_log"))
     return any((state := log.read_table_state(path)) is not None and state.rows != 0 for path in lists)
 
 

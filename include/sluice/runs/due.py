@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_json, load_kept_request
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.settings import Settings
 
@@ -111,7 +111,7 @@ _SCANS = ("scan", "again")
 
 def read_request_standings(records: PipelineRecords) -> list[RequestStanding]:
     """Returns where each request of a pipeline stands, oldest first."""
-    folder = Path(records.bookkeeping("erasure_requests"))
+    folder = locate(records.bookkeeping("erasure_requests"))
     told = [
         load_kept_request(path, lambda said: _standing_with_sort_key(said, records.settings.erasure_approval))
         for path in folder.glob("*.json")
@@ -139,7 +139,7 @@ def may_hold_unseen_requests(records: PipelineRecords) -> bool:
 
     That is so if requests were looked for in a table before, and the table has changed since.
     """
-    path = Path(records.bookkeeping("erasure_requests")) / ".asked"
+    path = locate(records.bookkeeping("erasure_requests")) / ".asked"
     if not path.is_file():
         return False
     from sluice.lake import log  # imported here, because Airflow parses this module
@@ -179,7 +179,7 @@ def check_requests_exist(standings: Iterable[RequestStanding], asked: Collection
 
 def all_requests_exist(settings: Settings, asked: Iterable[str]) -> bool:
     """Whether each of these ids belongs to a request of any pipeline."""
-    folders = [Path(records.bookkeeping("erasure_requests")) for records in list_pipeline_records(settings)]
+    folders = [locate(records.bookkeeping("erasure_requests")) for records in list_pipeline_records(settings)]
     return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
 
 

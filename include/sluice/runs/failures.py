@@ -10,10 +10,10 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 from sluice.errors import SluiceError
+from sluice.locations import Location, locate
 from sluice.pipeline_stages import VACUUM
 from sluice.settings import Settings
 
@@ -29,11 +29,11 @@ class Failure:
         """Whether any of the errors' texts holds one of these."""
         return any(mark in self.text for mark in marks)
 
-    def path(self, pattern: str = r"(?:file:)?(/[^\s'\",()\[\]]+)") -> Path | None:
+    def path(self, pattern: str = r"(?:file:)?(/[^\s'\",()\[\]]+)") -> Location | None:
         """Returns the path that the innermost error is about, or the first in the texts that fits a pattern."""
         named = [error.filename for error in self.errors if isinstance(error, OSError) and isinstance(error.filename, str)]
         found = re.search(pattern, self.text)
-        return Path(named[-1]) if named else Path(found.group(1)) if found else None
+        return locate(named[-1]) if named else locate(found.group(1)) if found else None
 
 
 def explain_failure(error: BaseException) -> str | None:
@@ -158,26 +158,26 @@ def _is_jvm_alive() -> bool:
         return False
 
 
-def _list_written_folders() -> list[Path]:
+def _list_written_folders() -> list[Location]:
     """Lists the folders that a run writes to."""
     try:
         settings = Settings.current()
     except SluiceError:
         return []
-    return list(dict.fromkeys((Path(settings.lake), settings.restricted, settings.landing, settings.spark_local)))
+    return list(dict.fromkeys((locate(settings.lake), settings.restricted, settings.landing, settings.spark_local)))
 
 
-def _describe_free_space(place: Path) -> str:
+def _describe_free_space(place: Location) -> str:
     usage = shutil.disk_usage(place)
     return f"{usage.free >> 20:,} of {usage.total >> 20:,} MB are free"
 
 
-def _find_enclosing_table(path: Path) -> Path | None:
+def _find_enclosing_table(path: Location) -> Location | None:
     """Returns the folder of the table that a file lies in."""
     return next((folder for folder in path.parents if (folder / "_delta_log").is_dir()), None)
 
 
-def _cut_partition_folders(path: Path) -> Path:
+def _cut_partition_folders(path: Location) -> Location:
     """Returns the path up to the first folder of a partition, whose name is a value."""
     kept = next((place for place, part in enumerate(path.parts) if "=" in part), len(path.parts))
-    return Path(*path.parts[:kept])
+    return locate(*path.parts[:kept])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.flow_counts import FLOW_COUNTS
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.record_tables import append_record_rows
@@ -183,7 +183,7 @@ def list_pipeline_tables(records: PipelineRecords) -> list[Row]:
     """Lists every existing table of a pipeline, including restricted ones: layer, table, rows, version, files, bytes, path."""
     found = []
     for restricted in (False, True):
-        root = Path(records.table_path("", "", restricted=restricted)).resolve()
+        root = locate(records.table_path("", "", restricted=restricted)).resolve()
         for log in sorted(root.glob("*/*/_delta_log")):
             layer, name = log.parent.parent.name, log.parent.name
             if not layer.startswith("_"):

@@ -13,12 +13,12 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.column_origins import Origin, TableOrigins
 from sluice.declare.assembly.graph import Graph
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.status.column_lineage import read_column_lineage
@@ -236,7 +236,7 @@ def _open_client(settings: Settings, pipeline: str) -> Any:
     if settings.openlineage_url:
         config = HttpConfig.from_dict({"url": settings.openlineage_url, "timeout": _SECONDS, "retry": {"total": 0}})
         return OpenLineageClient(transport=HttpTransport(config))
-    folder = Path(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS))
+    folder = locate(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS))
     make_private_folder(folder)
     file = folder / "events.jsonl"
     file.touch(mode=0o600)

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
+from sluice.locations import is_on_disk, list_object_tags, locate, Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
@@ -65,7 +65,7 @@ def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = Fals
         if mark is None or mark.until is None or now >= mark.until:
             return None
         # A process that was killed while it held the lease may have left files that a run sweeps.
-        if not leased and holder.read_lease_description(Path(records.bookkeeping())) is not None:
+        if not leased and holder.read_lease_description(locate(records.bookkeeping())) is not None:
             return None
         if due.find_due_requests(due.read_request_standings(records), now).now:
             return None
@@ -100,7 +100,7 @@ def remove_quiet_mark(records: PipelineRecords) -> None:
 
 def digest_run_inputs(records: PipelineRecords) -> str:
     """Returns a digest of a run's input: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable."""
-    given = (records.landing, records.settings.secrets, Path(records.bookkeeping(_REQUESTS)))
+    given = (records.landing, records.settings.secrets, locate(records.bookkeeping(_REQUESTS)))
     return _digest_lines(
         *(f"{name} {_find_library_version(name)}" for name in _LIBRARIES),
         sys.version,
@@ -114,10 +114,10 @@ def digest_lake(records: PipelineRecords) -> str:
     """Returns a digest of what runs write: the logs of tables and all other files below a pipeline's folders. Raises OSError and NotComparable."""
     books = {records.bookkeeping(), records.bookkeeping(restricted=True)}
 
-    def is_left_out(folder: Path, name: str) -> bool:
+    def is_left_out(folder: Location, name: str) -> bool:
         return name in _WRITTEN_BY_QUIET_RUNS and str(folder) in books
 
-    tables = [Path(root) / records.pipeline for root in (records.settings.lake, records.settings.restricted)]
+    tables = [locate(root) / records.pipeline for root in (records.settings.lake, records.settings.restricted)]
     return _digest_lines(
         *(line for folder in tables for line in _describe_folder(folder, left_out=is_left_out, logs_alone=True)),
         *_describe_folder(records.settings.vault / records.pipeline),
@@ -130,11 +130,11 @@ def find_latest_code_change(settings: Settings) -> float:
     return max((file.stat().st_ctime for file in files if "__pycache__" not in file.parts), default=0.0)
 
 
-def _code_folders(settings: Settings) -> list[Path]:
+def _code_folders(settings: Settings) -> list[Location]:
     return [settings.root / name for name in ("include", "spark_jobs", "environments")]
 
 
-def _is_compiled_code(folder: Path, name: str) -> bool:
+def _is_compiled_code(folder: Location, name: str) -> bool:
     return name == "__pycache__"
 
 
@@ -145,8 +145,8 @@ def _find_library_version(name: str) -> str:
         return ""
 
 
-def _quiet_mark_path(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping(_MARK))
+def _quiet_mark_path(records: PipelineRecords) -> Location:
+    return locate(records.bookkeeping(_MARK))
 
 
 def _digest_lines(*lines: str) -> str:
@@ -156,11 +156,21 @@ def _digest_lines(*lines: str) -> str:
     return found.hexdigest()
 
 
+def _is_object_left_out(
+    root: Location, place: Location, left_out: Callable[[Location, str], bool], logs_alone: bool
+) -> bool:
+    """As a folder on a disk is looked at: nothing below what is left out, and of a table its log alone."""
+    folders = [one for one in place.parents if one == root or one.is_relative_to(root)]
+    if any(left_out(one.parent, one.name) for one in (place, *folders[:-1])):
+        return True
+    return logs_alone and _LOG not in place.parts and place.suffix == ".parquet"
+
+
 def _describe_folder(
-    folder: Path,
-    left_out: Callable[[Path, str], bool] = lambda folder, name: False,
+    folder: Location,
+    left_out: Callable[[Location, str], bool] = lambda folder, name: False,
     logs_alone: bool = False,
-    root: Path | None = None,
+    root: Location | None = None,
 ) -> Iterator[str]:
     """A folder and the files below it, each as a line. left_out: what is not looked at. logs_alone: of a table's folder its log alone.
 
@@ -168,6 +178,9 @@ def _describe_folder(
     which is looked at in its own place, as Kubernetes mounts secrets.
     """
     yield str(folder)
+    if not is_on_disk(folder):
+        yield from (f"{place} {tag}" for place, tag in list_object_tags(folder) if not _is_object_left_out(folder, place, left_out, logs_alone))
+        return
     if not folder.is_dir():
         return
     root = root or folder.resolve()
@@ -177,7 +190,7 @@ def _describe_folder(
         listed = [entry for entry in listed if entry.name == _LOG and entry.is_dir(follow_symlinks=False)] or listed
     for entry in listed:
         found = entry.stat(follow_symlinks=False)
-        target = Path(entry.path)
+        target = locate(entry.path)
         if stat.S_ISLNK(found.st_mode):
             target = target.resolve()
             yield f"{entry.path} {target}"

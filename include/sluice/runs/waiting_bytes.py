@@ -6,11 +6,10 @@ costs seconds, and no row depends on it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from sluice.jvm_options import session_conf_with_all_compilers
+from sluice.locations import Location, list_written_files, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import quiet
 
@@ -37,7 +36,7 @@ def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
     however large their lake is. Raises OSError.
     """
     mark = quiet.read_quiet_mark(records)
-    if mark is None and Path(records.bookkeeping("runs")).exists():
+    if mark is None and locate(records.bookkeeping("runs")).exists():
         return 0
     since = mark.began.timestamp() if mark else 0.0
     waiting = 0
@@ -45,14 +44,10 @@ def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
         waiting += sum(_list_sizes(records.landing, since))
     if mark is None or mark.run == run:
         roots = (records.settings.lake, records.settings.restricted)
-        waiting += _TEXT_OF_TABLES * sum(size for root in roots for size in _list_sizes(Path(root) / records.pipeline, since))
+        waiting += _TEXT_OF_TABLES * sum(size for root in roots for size in _list_sizes(locate(root) / records.pipeline, since))
     return waiting
 
 
-def _list_sizes(folder: Path, since: float) -> Iterator[int]:
+def _list_sizes(folder: Location, since: float) -> Iterator[int]:
     """Returns the sizes of the files below a folder that were written or put there since. Does not follow links."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            found = (Path(place) / name).lstat()
-            if found.st_ctime >= since:
-                yield found.st_size
+    return (size for size, written in list_written_files(folder) if written >= since)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.printable import format_size
 from sluice.runs.lease import lock
@@ -74,9 +74,9 @@ def certificate(
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The JSON file of a certificate.", show_default=False)],
+    path: Annotated[Location, typer.Argument(metavar="CERTIFICATE", help="The JSON file of a certificate.", show_default=False)],
     rescan: Annotated[bool, typer.Option("--scan/--no-scan", help="Whether to scan again and compare.")] = True,
-    public_key: Annotated[Path | None, typer.Option(metavar="PEM", help=_PUBLIC)] = None,
+    public_key: Annotated[Location | None, typer.Option(metavar="PEM", help=_PUBLIC)] = None,
     head: Annotated[str | None, typer.Option(metavar="NUMBER:HASH", help=_HEAD)] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +16,7 @@ import typer
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
+from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.pipeline_stages import ERASE
 from sluice.runs.lease import lock
@@ -39,7 +39,7 @@ def request(
     identifier: Annotated[
         str | None, typer.Option(metavar="DOMAIN", help="The kind of the identifiers, where they come one a line.")
     ] = None,
-    subject_file: Annotated[Path | None, typer.Option(help=_FILE)] = None,
+    subject_file: Annotated[Location | None, typer.Option(help=_FILE)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask for the erasure of people by any identifier of theirs: one a line, or as JSON such as [{"user_id": "12140"}].
@@ -70,7 +70,9 @@ def request(
 @erase.command("import")
 def import_requests(
     pipeline: PipelineName,
-    file: Annotated[Path, typer.Argument(help="CSV: a person a line; columns are kinds of identifiers, and received_at, at.")],
+    file: Annotated[
+        Location, typer.Argument(help="CSV: a person a line; columns are kinds of identifiers, and received_at, at.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Ask for the erasure of many people, with one request each. A request whose person is ambiguous does not hold up the others.
@@ -267,7 +269,7 @@ def _print_request(pipeline: str, found: ErasureRequest, as_json: bool) -> None:
     print_rows(history, ("at", "state", "note"))
 
 
-def _read_identifier_file(path: Path, called: str) -> str:
+def _read_identifier_file(path: Location, called: str) -> str:
     try:
         return path.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +23,7 @@ from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.flows.progress.stream_numbers import STREAM_SECONDS
+from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import escape_keeping_lines
 from sluice.runs import due, ledger
@@ -205,7 +205,7 @@ METRICS = (
 def metrics(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", help="The file to write, whole or not at all; otherwise standard output.")
+        Location | None, typer.Option("--to", help="The file to write, whole or not at all; otherwise standard output.")
     ] = None,
     serve: Annotated[
         int | None,

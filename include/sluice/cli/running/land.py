@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ from sluice.cli.printing import PipelineName, escaping_console
 from sluice.declare import Landed
 from sluice.declare.assembly import loading
 from sluice.errors import SluiceError, UsageError
+from sluice.locations import Location
 from sluice.settings import Settings
 
 
@@ -20,7 +20,9 @@ def land(
     days: Annotated[int | None, typer.Option(help="How many days.", show_default=False)] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the made-up deliveries.", show_default=False)] = None,
     scale: Annotated[float | None, typer.Option(help="How much to make up; 1 is usual.", show_default=False)] = None,
-    from_path: Annotated[Path | None, typer.Option("--from", help="The folder or archive to take real deliveries from.")] = None,
+    from_path: Annotated[
+        Location | None, typer.Option("--from", help="The folder or archive to take real deliveries from.")
+    ] = None,
     until: Annotated[str | None, typer.Option(help="The day or instant to stop at.", show_default=False)] = None,
 ) -> None:
     """Put deliveries into the landing folder. Made up or real: which options count is the affair of the pipeline's maker."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +17,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log, releases, versions
 from sluice.lake.releases import Release
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
@@ -116,7 +116,7 @@ def diff(
 
 def _find_other_side(records: PipelineRecords, name: str, path: str, against: str) -> ComparedSide:
     """The state to compare with. Raises UsageError for what is neither a version nor a lake with the table."""
-    if not Path(against).is_dir():
+    if not locate(against).is_dir():
         try:
             version = versions.resolve_version(name, path, against)
         except UsageError as error:
@@ -125,7 +125,7 @@ def _find_other_side(records: PipelineRecords, name: str, path: str, against: st
         return ComparedSide(f"version {version}", path, version)
     if path.startswith(f"{records.settings.restricted}/"):
         raise UsageError(f"'{name}' is restricted and lies in no lake; compare it with a version of it.")
-    other = str(Path(against).absolute()) + path.removeprefix(records.settings.lake)
+    other = str(locate(against).absolute()) + path.removeprefix(records.settings.lake)
     if not log.is_delta_table(other):
         raise SluiceError(f"The lake {against} has no table '{name}'. It would lie in {other}.")
     return ComparedSide(against, other)
@@ -143,8 +143,8 @@ def _list_stand_in_notes(records: PipelineRecords, wanted: str, against: str, ke
     notes = []
     for lake in (records.settings.lake, against):
         clone = (
-            clones.read_clone_description(replace(records, settings=replace(records.settings, lake=str(Path(lake).absolute()))))
-            if Path(lake).is_dir()
+            clones.read_clone_description(replace(records, settings=replace(records.settings, lake=str(locate(lake).absolute()))))
+            if locate(lake).is_dir()
             else None
         )
         made = (clone or {"tables": {}})["tables"].get(wanted, {})

@@ -6,7 +6,6 @@ import fnmatch
 import os
 import re
 import time
-from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
@@ -17,6 +16,7 @@ from sluice.ingest.landing.rewriting import MARK
 from sluice.lake import log, releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
+from sluice.locations import Location, locate
 from sluice.record_tables import RECORD_TABLES
 from sluice.settings import LEASE_FILES, LINEAGE_EVENTS, Settings
 
@@ -52,9 +52,9 @@ def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
     """Claims landed and archived files that a source takes, whatever their state, and the folders above them."""
     landing = graph.records(settings).landing
     sources = [one for one in graph.sources.values() if one.kind.in_files]
-    folders = {one.name: [Path(os.path.normpath(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
+    folders = {one.name: [locate(os.path.normpath(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
 
-    def claims(root: str, path: Path) -> bool:
+    def claims(root: str, path: Location) -> bool:
         if root != LANDING:
             return False
         theirs = [one for one in sources if any(path.parent.is_relative_to(folder) for folder in folders[one.name])]
@@ -71,7 +71,7 @@ def claim_releases(settings: Settings, graph: Graph) -> Claim:
     folder = releases.releases_folder(records)
     named = {one.folder: {releases.MANIFEST, *one.tables} for one in releases.read_pipeline_releases(records)}
 
-    def claims(root: str, path: Path) -> bool:
+    def claims(root: str, path: Location) -> bool:
         if root != RELEASED:
             return False
         return path in named or path == folder / releases.LAST or path.name in named.get(path.parent, ())
@@ -79,7 +79,7 @@ def claim_releases(settings: Settings, graph: Graph) -> Claim:
     return claims
 
 
-def _is_file_of_source(source: Source, path: Path) -> bool:
+def _is_file_of_source(source: Source, path: Location) -> bool:
     """Whether a file is a source's: taken, still being written, a ready marker, or a link or empty file, which holds no record.
 
     Nobody delivers an abandoned half-written file, and no erasure looks into it.
@@ -92,14 +92,14 @@ def _is_file_of_source(source: Source, path: Path) -> bool:
     return bool(marker and re.fullmatch(marker, path.name)) or path.is_symlink() or _is_empty_file(path)
 
 
-def _is_recently_written(path: Path) -> bool:
+def _is_recently_written(path: Location) -> bool:
     try:
         return time.time() - path.stat().st_mtime < AT_REST
     except OSError:
         return False
 
 
-def _is_empty_file(path: Path) -> bool:
+def _is_empty_file(path: Location) -> bool:
     try:
         return path.stat().st_size == 0
     except OSError:

@@ -10,11 +10,11 @@ import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sluice import session
 from sluice.declare.assembly.graph import Graph
+from sluice.locations import Location
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ControlFinding(NamedTuple):
         return same and re.match(self.files, path) is not None
 
 
-Plant = Callable[[Path, CanaryMarks, str], None]
+Plant = Callable[[Location, CanaryMarks, str], None]
 """Makes the store at a path, with the canary in it. The last argument is how long the pipeline keeps former versions (`retain`)."""
 
 
@@ -89,7 +89,7 @@ Plant = Callable[[Path, CanaryMarks, str], None]
 class CanaryPlace:
     """A store of a canary that is being erased. values: the canary's identifiers. before: leftovers older than this go (seconds since 1970)."""
 
-    path: Path
+    path: Location
     column: str
     values: frozenset[str]
     before: float
@@ -113,7 +113,7 @@ class ControlStore:
     erase: EraseControl
     findings: tuple[ControlFinding, ...]
     column: str = ""
-    prepare: Callable[[Workspace, Path], None] | None = None
+    prepare: Callable[[Workspace, Location], None] | None = None
 
     @property
     def noted_step(self) -> str:
@@ -121,7 +121,7 @@ class ControlStore:
         return f"canary {self.step}"
 
 
-Claim = Callable[[str, Path], bool]
+Claim = Callable[[str, Location], bool]
 """Whether a path below the named root belongs to the place, or is a folder above something that does."""
 
 

@@ -16,7 +16,6 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -25,6 +24,7 @@ from sluice.delta_log import open_table_to_change
 from sluice.erasure.personal_places import containers
 from sluice.erasure.personal_places.place import SHORT, CanaryMarks
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location
 
 COLUMN = "canary_id"
 """The column of the canary's tables and files that says whose a row or record is."""
@@ -34,14 +34,14 @@ _LONG_AGO = 86_400
 """Leftover files are made a day old, so that a sweep recognises them as such."""
 
 
-def plant_delta_table(path: Path, marks: CanaryMarks, retain: str) -> None:
+def plant_delta_table(path: Location, marks: CanaryMarks, retain: str) -> None:
     """Makes a Delta table as Sluice does, with rows of two people, one of whom is also in its change feed."""
     _write_canary_table(path, _build_canary_rows(marks), "number", retain, feed=True)
     # A change of the row itself puts it into the change feed before it is deleted.
     open_table_to_change(str(path)).update(updates={"number": "number + 10"})
 
 
-def plant_vector_table(path: Path, marks: CanaryMarks, retain: str) -> None:
+def plant_vector_table(path: Location, marks: CanaryMarks, retain: str) -> None:
     """Makes the same table, whose canary rows will be marked as deleted: see `enable_deletion_vectors`."""
     _write_canary_table(path, _build_canary_rows(marks), "number", retain, feed=False)
 
@@ -52,26 +52,26 @@ def _build_canary_rows(marks: CanaryMarks) -> pa.Table:
     return pa.table({COLUMN: [marks.text, _OTHER], "number": [1, 2], SHORT: numbers, f"{SHORT}_text": texts})
 
 
-def plant_quarantine_table(path: Path, marks: CanaryMarks, retain: str) -> None:
+def plant_quarantine_table(path: Location, marks: CanaryMarks, retain: str) -> None:
     """Makes a quarantine with rows that name their subject and the record as delivered."""
     records = [json.dumps({COLUMN: one, SHORT: number}) for one, number in ((marks.text, marks.short), (_OTHER, _OTHER_NUMBER))]
     rows = {"_delivery": [1, 2], "_row": [0, 0], "_subject": [marks.text, _OTHER], "record": records}
     _write_canary_table(path, pa.table(rows), "_delivery", retain, feed=True)
 
 
-def enable_deletion_vectors(workspace: Workspace, path: Path) -> None:
+def enable_deletion_vectors(workspace: Workspace, path: Location) -> None:
     """Makes the table mark its rows as deleted from now on, instead of rewriting its files."""
     workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
 
 
-def plant_landed_files(path: Path, marks: CanaryMarks, _: str) -> None:
+def plant_landed_files(path: Location, marks: CanaryMarks, _: str) -> None:
     """Writes files as they are delivered."""
     rows = "".join(f"{one},{number}\n" for one, number in _list_delivered_people(marks))
     _write_canary_file(path / "rows.jsonl", _build_json_lines(marks))
     _write_canary_file(path / "rows.csv", f"{COLUMN},{SHORT}\n{rows}".encode())
 
 
-def plant_archived_files(path: Path, marks: CanaryMarks, _: str) -> None:
+def plant_archived_files(path: Location, marks: CanaryMarks, _: str) -> None:
     """Writes files as they are archived."""
     lines = _build_json_lines(marks)
     _write_canary_file(path / "rows.jsonl.gz", gzip.compress(lines))
@@ -87,7 +87,7 @@ def _build_json_lines(marks: CanaryMarks) -> bytes:
     return "".join(json.dumps({COLUMN: one, SHORT: number}) + "\n" for one, number in _list_delivered_people(marks)).encode()
 
 
-def plant_stream_state(path: Path, marks: CanaryMarks, _: str) -> None:
+def plant_stream_state(path: Location, marks: CanaryMarks, _: str) -> None:
     """Writes state files of a stream, as Spark does."""
     store, value = path / "generation" / "state" / "0" / "0", marks.text.encode()
     row = struct.pack("<qqq", 0, marks.long, len(value)) + value
@@ -110,7 +110,7 @@ def plant_stream_state(path: Path, marks: CanaryMarks, _: str) -> None:
     )
 
 
-def plant_leftover_files(path: Path, marks: CanaryMarks, _: str) -> None:
+def plant_leftover_files(path: Location, marks: CanaryMarks, _: str) -> None:
     """Writes leftover files of every kind that has a decoder, as killed writers leave them."""
     for name, content in {**_list_spark_leftovers(marks), **_list_other_leftovers(marks)}.items():
         _write_canary_file(path / name, content(), age=_LONG_AGO)
@@ -162,7 +162,7 @@ def _list_other_leftovers(marks: CanaryMarks) -> Mapping[str, Callable[[], bytes
     }
 
 
-def _write_canary_table(path: Path, rows: pa.Table, counted: str, retain: str, feed: bool) -> None:
+def _write_canary_table(path: Location, rows: pa.Table, counted: str, retain: str, feed: bool) -> None:
     properties = {
         "delta.enableChangeDataFeed": str(feed).lower(),
         "delta.dataSkippingStatsColumns": counted,
@@ -171,7 +171,7 @@ def _write_canary_table(path: Path, rows: pa.Table, counted: str, retain: str, f
     write_deltalake(path, rows, configuration=properties)
 
 
-def _write_canary_file(path: Path, content: bytes, age: int = 0) -> None:
+def _write_canary_file(path: Location, content: bytes, age: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     if age:

@@ -7,13 +7,13 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sluice.durable_files import PRIVATE, write_text_durably
 from sluice.erasure.proof import page, signatures
 from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import is_valid_name
 
@@ -29,7 +29,7 @@ _MADE_OF_IT = ("hash", "page", "seal", "signature")
 class Certificate:
     """A stored certificate: the JSON record and its path. The HTML page lies beside it (.html)."""
 
-    path: Path
+    path: Location
     record: dict[str, Any]
 
     @property
@@ -54,7 +54,7 @@ def read_certificates(records: PipelineRecords, request: str | None = None) -> l
     return read_certificate_folder(_certificates_folder(records), request)
 
 
-def read_certificate_folder(folder: Path, request: str | None = None) -> list[Certificate]:
+def read_certificate_folder(folder: Location, request: str | None = None) -> list[Certificate]:
     """The certificates in a folder, or those of one request, in the order of the chain. Raises UsageError for a file that is none."""
     paths = sorted(folder.glob(f"{request or '*'}-*.json"), key=_parse_chain_number)
     return [Certificate(path, read_certificate_record(path)) for path in paths if request in (None, _NUMBERED.sub("", path.stem))]
@@ -98,7 +98,7 @@ def has_matching_hash(record: dict[str, Any]) -> bool:
     return bool(compute_record_hash(record) == record["hash"])
 
 
-def is_page_of_record(record: dict[str, Any], path: Path) -> bool:
+def is_page_of_record(record: dict[str, Any], path: Location) -> bool:
     """Whether a page was made from a record. path: that of the page."""
     return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == record.get("page")
 
@@ -146,7 +146,7 @@ def is_chained_to_first(record: dict[str, Any], known: dict[str, dict[str, Any]]
     return bool(record["number"] == 1)
 
 
-def read_certificate_record(path: Path) -> dict[str, Any]:
+def read_certificate_record(path: Location) -> dict[str, Any]:
     """Reads the record of a certificate. Raises UsageError if it is none."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -171,11 +171,11 @@ def _is_certificate_record(record: dict[str, Any]) -> bool:
     )
 
 
-def _parse_chain_number(path: Path) -> int:
+def _parse_chain_number(path: Location) -> int:
     """The place of a certificate in the chain, from its file name."""
     found = _NUMBERED.search(path.stem)
     return int(found.group(1)) if found else 0
 
 
-def _certificates_folder(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping("certificates"))
+def _certificates_folder(records: PipelineRecords) -> Location:
+    return locate(records.bookkeeping("certificates"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import residue
@@ -15,6 +14,7 @@ from sluice.erasure.proof import chain, signatures, sought, stamps, undeclared
 from sluice.erasure.proof.chain import Certificate
 from sluice.erasure.proof.signatures import SealCheck
 from sluice.errors import SluiceError
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
@@ -29,7 +29,7 @@ _PARTS = ("hash", "seal", "page", "chain", "head", "kept")
 
 def verify_certificate(
     settings: Settings,
-    path: Path,
+    path: Location,
     graph: Graph | None = None,
     public: Ed25519PublicKey | None = None,
     kept: tuple[int, str] | None = None,
@@ -100,7 +100,7 @@ def _compare_with_rescan(records: PipelineRecords, graph: Graph, record: dict[st
 
 def hash_scanner_source() -> str:
     """A hash of the scanner's source, which identifies its version."""
-    folder = Path(residue.__file__).parent
+    folder = locate(residue.__file__).parent
     made = hashlib.sha256()
     for path in sorted(folder.rglob("*.py")):
         made.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
@@ -26,6 +25,7 @@ from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import log
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
+from sluice.locations import locate
 from sluice.settings import Settings
 
 _NO_DELIMITER = "\x1f"
@@ -63,7 +63,7 @@ def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
 
 def _build_table_root(name: str, path: str, clocks: Iterable[TableClock]) -> ScanRoot:
     """A root of tables, with the clocks of those that lie below it."""
-    within = (replace(one, below=os.path.relpath(one.below, path)) for one in clocks if Path(one.below).is_relative_to(path))
+    within = (replace(one, below=os.path.relpath(one.below, path)) for one in clocks if locate(one.below).is_relative_to(path))
     return ScanRoot(name, path, clocks=tuple(within))
 
 

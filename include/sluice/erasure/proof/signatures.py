@@ -9,7 +9,6 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY
 from sluice.errors import UsageError
+from sluice.locations import Location
 from sluice.privacy import secrets
 from sluice.settings import Settings
 
@@ -69,7 +69,7 @@ def export_public_key(settings: Settings) -> str:
     return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-def read_public_key(path: Path) -> Ed25519PublicKey:
+def read_public_key(path: Location) -> Ed25519PublicKey:
     """Reads the public key of a PEM file. Raises UsageError if it has none."""
     try:
         found = load_pem_public_key(path.read_bytes())

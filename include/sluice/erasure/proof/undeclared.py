@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.lake import releases
+from sluice.locations import Location, locate
 from sluice.settings import Settings
 
 _HOLD_TABLES = ("changes", "checkpoints", "snapshots", "truncates")
@@ -45,7 +45,7 @@ def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPa
     records = graph.records(settings)
     claims = [place.claims(settings, graph) for place in PERSONAL_PLACES if place.claims]
     found = []
-    for name, root in ((LAKE, Path(settings.lake) / records.pipeline), (RESTRICTED, settings.restricted / records.pipeline)):
+    for name, root in ((LAKE, locate(settings.lake) / records.pipeline), (RESTRICTED, settings.restricted / records.pipeline)):
         unclaimed = (path for path in _list_pipeline_entries(root) if not any(claim(name, path) for claim in claims))
         found += [UndeclaredPath(name, str(path.relative_to(root))) for path in unclaimed]
     for name, root, depth in ((LANDING, records.landing, None), (RELEASED, releases.releases_folder(records), 2)):
@@ -53,7 +53,7 @@ def _find_unclaimed_paths(settings: Settings, graph: Graph) -> list[UndeclaredPa
     return found
 
 
-def _list_pipeline_entries(root: Path) -> Iterator[Path]:
+def _list_pipeline_entries(root: Location) -> Iterator[Location]:
     """Tables, records and checkpoints of flows: the two upper levels of a pipeline's folder, and files at any level."""
     for layer in sorted(root.iterdir()) if root.is_dir() else []:
         if not layer.is_dir():
@@ -66,10 +66,10 @@ def _list_pipeline_entries(root: Path) -> Iterator[Path]:
                 yield one
 
 
-def _walk_unclaimed(name: str, root: Path, claims: Sequence[Claim], depth: int | None) -> Iterator[Path]:
+def _walk_unclaimed(name: str, root: Location, claims: Sequence[Claim], depth: int | None) -> Iterator[Location]:
     """What nobody claims: a whole folder, or the unclaimed contents of a claimed one. depth: how many levels to look at."""
     for folder, below, files in os.walk(root):
-        here = Path(folder)
+        here = locate(folder)
         unclaimed = {one for one in (*below, *files) if not any(claim(name, here / one) for claim in claims)}
         yield from (here / one for one in sorted(unclaimed))
         last = depth is not None and len(here.relative_to(root).parts) + 1 >= depth

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from sluice.ingest import formats
 from sluice.ingest.landing import rewriting
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym
 
@@ -78,7 +78,7 @@ def sweep_canary_files(_: Workspace, place: CanaryPlace) -> int:
     return _remove_all(path for path in place.path.glob("*") if path.lstat().st_mtime <= place.before)
 
 
-def _remove_all(paths: Iterable[Path]) -> int:
+def _remove_all(paths: Iterable[Location]) -> int:
     left = sorted(paths)
     for path in left:
         sweep.remove_file_or_folder(path)
@@ -121,7 +121,7 @@ def rewrite_canary_files(workspace: Workspace, place: CanaryPlace) -> int:
     )
 
 
-def _find_record_numbers(source: Source, path: Path, column: str, values: frozenset[str]) -> Iterator[int]:
+def _find_record_numbers(source: Source, path: Location, column: str, values: frozenset[str]) -> Iterator[int]:
     number = 0
     read = partial(formats.read_file_records, source, path, pa.schema([pa.field(column, pa.string())]), {})
     for block in read():

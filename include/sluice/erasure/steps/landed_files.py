@@ -10,7 +10,6 @@ import fnmatch
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 
 from sluice.declare.ingest.source import Source
 from sluice.file_events import DELIVERED
@@ -21,6 +20,7 @@ from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
 from sluice.ingest.reading.examination import Delivery
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location
 
 _TOGETHER = 256_000_000
 """Files of about this many bytes on disk share one Spark job."""
@@ -51,7 +51,7 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
             yield Delivery(number, source.name, name, DELIVERED, path, size, at, None)
 
 
-def _is_source_file(source: Source, path: Path) -> bool:
+def _is_source_file(source: Source, path: Location) -> bool:
     if path.is_symlink() or not path.is_file() or path.name.endswith(rewriting.MARK):
         return False
     return any(fnmatch.fnmatch(name, source.pattern) for name in archived_file_names(path.name))

@@ -17,7 +17,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
@@ -28,6 +27,7 @@ from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
+from sluice.locations import Location
 from sluice.pipeline_stages import DELETIONS
 from sluice.quality import quarantine
 
@@ -99,7 +99,7 @@ class ErasedNames:
             for name, before in self.by_first.get(found.group(), ()):
                 yield found, name, before
 
-    def are_in(self, path: Path) -> bool:
+    def are_in(self, path: Location) -> bool:
         """Whether a file names one of them, as it is or, for a damaged gzip stream, in what can still be read of it."""
         if not self:
             return False

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from sluice.delta_log import open_checked_table
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasing import Erasing
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
+from sluice.locations import locate
 
 _VECTORS = "deletionVectors"
 
@@ -32,4 +31,4 @@ def _purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
 def _may_have_deletion_vectors(path: str) -> bool:
     """Decides by the table's protocol, which keeps the feature even when the property is turned off again."""
     features = open_checked_table(path).protocol().writer_features or []
-    return _VECTORS in features or any(Path(path).glob("deletion_vector_*.bin"))
+    return _VECTORS in features or any(locate(path).glob("deletion_vector_*.bin"))

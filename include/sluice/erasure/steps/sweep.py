@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
 
 from sluice import session
 from sluice.delta_log import open_checked_table
@@ -21,6 +19,7 @@ from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_places
 from sluice.lake.log import read_table_retention
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location, locate, remove_folder
 from sluice.settings import Settings
 from sluice.work_progress import count_work
 
@@ -44,7 +43,7 @@ def remove_leftover_files(workspace: Workspace, before: float) -> int:
     return len(left)
 
 
-def _remove_paths(paths: Sequence[Path]) -> None:
+def _remove_paths(paths: Sequence[Location]) -> None:
     with count_work("left-over files removed", len(paths)) as work:
         for path in paths:
             remove_file_or_folder(path)
@@ -61,9 +60,9 @@ def remove_killed_commit_files(workspace: Workspace, before: float) -> int:
     return len(left)
 
 
-def _find_lake_leftovers(workspace: Workspace, before: float) -> list[Path]:
+def _find_lake_leftovers(workspace: Workspace, before: float) -> list[Location]:
     settings = workspace.settings
-    roots = {"lake": Path(settings.lake) / workspace.pipeline, "restricted": settings.restricted / workspace.pipeline}
+    roots = {"lake": locate(settings.lake) / workspace.pipeline, "restricted": settings.restricted / workspace.pipeline}
     theirs = [one.partition("/") for one in workspace.graph.pipeline.also_here]
     return [
         path
@@ -72,21 +71,21 @@ def _find_lake_leftovers(workspace: Workspace, before: float) -> list[Path]:
     ]
 
 
-def remove_file_or_folder(path: Path) -> None:
+def remove_file_or_folder(path: Location) -> None:
     """Removes a file, or a folder with its contents. It may already be gone."""
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
+        remove_folder(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _find_leftovers_below(root: Path, before: float, theirs: Container[Path]) -> Iterator[Path]:
+def _find_leftovers_below(root: Location, before: float, theirs: Container[Location]) -> Iterator[Location]:
     """Temporary files of `_delta_log` and of checkpoints, folders of dead writers, and staged readmissions.
 
     theirs: the paths declared as others' (`also_here`): a folder there may have such a name and be in use.
     """
     for folder, folders, files in _walk_counted(root):
-        here = Path(folder)
+        here = locate(folder)
         folders[:] = [name for name in folders if here / name not in theirs]
         files = [name for name in files if here / name not in theirs]
         for name in list(folders):
@@ -105,7 +104,7 @@ def _is_stray_checksum(name: str, there: Container[str]) -> bool:
     return name.startswith(".") and name.endswith(".crc") and name.removeprefix(".").removesuffix(".crc") not in there
 
 
-def _is_temporary_file(folder: Path, name: str) -> bool:
+def _is_temporary_file(folder: Location, name: str) -> bool:
     """`.N.json.<uuid>.tmp` of a commit, `.N.<uuid>.tmp` of a checkpoint, their checksums, and delta-rs' own `<file>#1`."""
     stem = name.removesuffix(".crc")
     if stem.endswith(".tmp") or _STAGED.search(name):
@@ -113,22 +112,22 @@ def _is_temporary_file(folder: Path, name: str) -> bool:
     return folder.name == "_delta_log" and name.startswith("_commit_") and name.endswith(".json.tmp")
 
 
-def _find_ended_session_folders(settings: Settings, before: float) -> Iterator[Path]:
+def _find_ended_session_folders(settings: Settings, before: float) -> Iterator[Location]:
     """Folders of ended Spark sessions. One that a running session may own stays."""
     return (path for path in session.abandoned_session_folders(settings) if _modification_time(path) < before)
 
 
-def _find_old_event_logs(workspace: Workspace, before: float) -> Iterator[Path]:
+def _find_old_event_logs(workspace: Workspace, before: float) -> Iterator[Location]:
     """Event logs of this session and its predecessors, if they lie below the checkout or the lake. A running session's stays."""
     told = workspace.session.conf.get("spark.eventLog.dir", "") or ""
-    folder = Path(told.removeprefix("file:"))
-    ours = [workspace.settings.root, Path(workspace.settings.lake)]
+    folder = locate(told.removeprefix("file:"))
+    ours = [workspace.settings.root, locate(workspace.settings.lake)]
     if told and "://" not in told.removeprefix("file:") and any(folder.is_relative_to(root) for root in ours) and folder.is_dir():
         mine = workspace.session.sparkContext.applicationId
         yield from (path for path in folder.iterdir() if mine not in path.name and _modification_time(path) < before)
 
 
-def _modification_time(path: Path) -> float:
+def _modification_time(path: Location) -> float:
     try:
         return path.lstat().st_mtime
     except FileNotFoundError:
@@ -139,13 +138,13 @@ def remove_abandoned_checkpoints(erasing: Erasing) -> None:
     """Removes abandoned checkpoints with their state. Flows whose state knew such people have already started over."""
     if erasing.is_done("state"):
         return
-    left = list(_find_abandoned_checkpoints(Path(erasing.workspace.checkpoints("any")).parent))
+    left = list(_find_abandoned_checkpoints(locate(erasing.workspace.checkpoints("any")).parent))
     for folder in left:
-        shutil.rmtree(folder)
+        remove_folder(folder, strict=True)
     erasing.done("state", files=len(left))
 
 
-def _find_abandoned_checkpoints(root: Path) -> Iterator[Path]:
+def _find_abandoned_checkpoints(root: Location) -> Iterator[Location]:
     """The folders below a flow's own folder that its flow.json does not name."""
     for flow in sorted(path for path in root.glob("*") if path.is_dir()):
         try:
@@ -167,12 +166,12 @@ def remove_orphan_files(path: str, now: datetime) -> int:
     return len(files)
 
 
-def find_orphan_files(path: str, now: datetime) -> list[Path]:
+def find_orphan_files(path: str, now: datetime) -> list[Location]:
     """Files that the table's latest version does not need and that were not removed from it within its retention.
 
     Returns nothing if a needed file is not found under the name that the log has for it.
     """
-    root, keep = Path(path), read_table_retention(path)
+    root, keep = locate(path), read_table_retention(path)
     since = (now - keep).timestamp()
     listed = list(_walk_table_files(root))
     needed = [set(list_possible_places(root, name)) for name in _list_needed_files(path)]
@@ -191,10 +190,10 @@ def _list_needed_files(path: str) -> list[str]:
     root = table.table_uri.removeprefix("file://").rstrip("/") + "/"
     uris = [uri.removeprefix("file://") for uri in table.file_uris()]
     found = [uri.removeprefix(root) for uri in uris if uri.startswith(root)]
-    return found + [file.name for file in Path(path).glob("deletion_vector_*.bin")]
+    return found + [file.name for file in locate(path).glob("deletion_vector_*.bin")]
 
 
-def _list_recently_removed_files(folder: Path, since: float) -> Iterator[str]:
+def _list_recently_removed_files(folder: Location, since: float) -> Iterator[str]:
     """The files that commits since an instant removed, which versions still to be read need, and those they added, with change data."""
     for commit in sorted(folder.glob("*.json")):
         if commit.lstat().st_mtime > since:
@@ -203,7 +202,7 @@ def _list_recently_removed_files(folder: Path, since: float) -> Iterator[str]:
                 yield from (str(action[kind]["path"]) for kind in ("remove", "add", "cdc") if kind in action)
 
 
-def _walk_counted(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk_counted(root: Location) -> Iterator[tuple[str, list[str], list[str]]]:
     """`os.walk`, with its files counted as work."""
     with count_work("files found") as work:
         for found in os.walk(root):
@@ -211,14 +210,14 @@ def _walk_counted(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:
             work.advance(len(found[2]))
 
 
-def _walk_table_files(root: Path) -> Iterator[Path]:
+def _walk_table_files(root: Location) -> Iterator[Location]:
     for folder, folders, files in _walk_counted(root):
         if _LOG in folders:
             folders.remove(_LOG)
-        yield from (Path(folder) / name for name in files)
+        yield from (locate(folder) / name for name in files)
 
 
-def _find_checksummed_file(file: Path) -> Path:
+def _find_checksummed_file(file: Location) -> Location:
     """The file that a checksum belongs to, or the file itself if it is no checksum."""
     if file.name.startswith(".") and file.name.endswith(".crc"):
         return file.with_name(file.name[1:].removesuffix(".crc"))

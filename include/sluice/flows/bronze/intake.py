@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -30,6 +29,7 @@ from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location
 from sluice.privacy import anonymised, suppression, suppression_list
 from sluice.quality import quarantine
 from sluice.settings import Settings
@@ -92,13 +92,13 @@ def ingest_deliveries(
     accounting.add_outcomes_to_report(report, source, outcomes)
 
 
-def source_landing_folder(workspace: Workspace, source: Source) -> Path:
+def source_landing_folder(workspace: Workspace, source: Source) -> Location:
     """Returns the folder that the names of the source's deliveries are relative to."""
-    locate: Callable[[Source, Settings, Path], Path] = load_kind_function(source.kind, "find_folder")
+    locate: Callable[[Source, Settings, Location], Location] = load_kind_function(source.kind, "find_folder")
     return locate(source, workspace.settings, workspace.landing)
 
 
-def delivery_from_row(row: Any, folder: Path) -> Delivery:
+def delivery_from_row(row: Any, folder: Location) -> Delivery:
     """Makes a delivery from a row of the deliveries table, read by Spark or without it."""
     # PySpark returns instants without a zone, in the zone of the process, which is UTC.
     at = row["modified_at"].astimezone(UTC) if row["modified_at"] else None

@@ -6,7 +6,6 @@ Otherwise the lost numbers would be given out again, and a new delivery with one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.ingest.source import Source
@@ -19,6 +18,7 @@ from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import read_file_size_and_time, resolve_landed_path
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location
 from sluice.record_tables import create_record_table
 
 WHY = "the ledger of deliveries had lost its last commits"
@@ -41,7 +41,7 @@ def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronz
         refuse_unknown_bronze_rows(known, {one.table: workspace.path(one.name) for one in workspace.graph.sources.values()})
 
 
-def restore_lost_deliveries(sources: Iterable[Source], landing: Path, known: KnownFiles, run: str) -> int:
+def restore_lost_deliveries(sources: Iterable[Source], landing: Location, known: KnownFiles, run: str) -> int:
     """Appends to the deliveries table those deliveries that have an outcome and a higher number than it knows. Returns how many."""
     if ledger.highest_delivery(known.outcomes) <= known.last:
         return 0
@@ -67,7 +67,7 @@ def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> 
             )
 
 
-def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Path], run: str) -> dict[str, Any]:
+def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Location], run: str) -> dict[str, Any]:
     """Returns the row of a delivery as far as its outcome tells it. The size is the file's, if the file is unchanged."""
     row = {name: outcome[name] for name in ("delivery", "source", "file", "modified_at", "sha256")}
     event = GONE if outcome["state"] == ledger.VANISHED else DELIVERED
@@ -80,7 +80,7 @@ def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str,
     return {**row, "event": event, "size": size, "discovered_at": outcome[ledger.RECORDED], "run": run}
 
 
-def _size_if_unmodified(path: Path, at: object) -> int | None:
+def _size_if_unmodified(path: Location, at: object) -> int | None:
     try:
         size, is_at = read_file_size_and_time(path)
     except OSError:

@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sluice.delta_log import matches_file_checksum
 from sluice.lake import log
+from sluice.locations import Location, locate
 
 if TYPE_CHECKING:
     from sluice.flows.progress.checkpoints import Checkpoint
@@ -60,13 +60,13 @@ def read_lateness_watermark(checkpoint: Checkpoint, batch: int) -> int:
 
 def read_first_unread_versions(checkpoint: str, tables: Mapping[str, str]) -> dict[str, int]:
     """Returns, by input, the first version that no finished batch has taken. checkpoint: its path. tables: their ids by name."""
-    last = max(list_batch_numbers(Path(checkpoint) / "commits"), default=-1)
+    last = max(list_batch_numbers(locate(checkpoint) / "commits"), default=-1)
     return {name: end + 1 for name, end in read_batch_end_versions(checkpoint, last, tables).items()}
 
 
 def read_last_watermark(checkpoint: Checkpoint) -> int:
     """Returns the watermark of the last batch that began, in milliseconds since 1970, or 0 if there was none."""
-    begun = list_batch_numbers(Path(checkpoint.path) / "offsets")
+    begun = list_batch_numbers(locate(checkpoint.path) / "offsets")
     return read_lateness_watermark(checkpoint, max(begun) + 1) if begun else 0
 
 
@@ -95,12 +95,12 @@ def read_batch_offsets(checkpoint: str, batch: int, tables: Mapping[str, str]) -
 
 def _read_offset_lines(checkpoint: str, batch: int) -> list[str]:
     try:
-        return (Path(checkpoint) / "offsets" / str(batch)).read_text().splitlines()
+        return (locate(checkpoint) / "offsets" / str(batch)).read_text().splitlines()
     except FileNotFoundError:
         return []
 
 
-def find_checkpoint_damage(checkpoint: Path) -> str | None:
+def find_checkpoint_damage(checkpoint: Location) -> str | None:
     """Returns what is wrong with a checkpoint and in which file, or None if Spark can resume from it."""
     begun, done = (list_batch_numbers(checkpoint / kind) for kind in ("offsets", "commits"))
     if not begun and not done and not (checkpoint / "metadata").exists():
@@ -116,17 +116,17 @@ def find_checkpoint_damage(checkpoint: Path) -> str | None:
     )
 
 
-def has_begun_batch(checkpoint: Path) -> bool:
+def has_begun_batch(checkpoint: Location) -> bool:
     """Whether any batch has begun."""
     return bool(list_batch_numbers(checkpoint / "offsets") or list_batch_numbers(checkpoint / "commits"))
 
 
-def list_batch_numbers(folder: Path) -> set[int]:
+def list_batch_numbers(folder: Location) -> set[int]:
     """Returns the numbers of the batches that have a file in the folder `offsets` or `commits` of a checkpoint."""
     return {int(file.name) for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
 
 
-def _find_file_problem(file: Path) -> str | None:
+def _find_file_problem(file: Location) -> str | None:
     try:
         content = file.read_bytes()
     except FileNotFoundError:
@@ -140,7 +140,7 @@ def _find_file_problem(file: Path) -> str | None:
     return None if whole else "is cut, or was changed"
 
 
-def _is_whole_file(file: Path, content: bytes) -> bool:
+def _is_whole_file(file: Location, content: bytes) -> bool:
     """Whether a file is whole. Metadata is JSON; the others have a version and lines of JSON. Offsets have a line a source, or a dash for nothing."""
     if file.name == "metadata":
         return _is_json(content)
@@ -155,7 +155,7 @@ def _is_json(content: bytes) -> bool:
         return False
 
 
-def _path_below_checkpoints(checkpoint: Path, file: Path) -> str:
+def _path_below_checkpoints(checkpoint: Location, file: Location) -> str:
     """Returns the file's path below the folder of its flow's checkpoints, with the checkpoint's identity."""
     return str(file.relative_to(checkpoint.parent))
 

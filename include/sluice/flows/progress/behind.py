@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
@@ -14,6 +13,7 @@ from sluice.lake import log
 from sluice.lake.log import read_table_retention
 from sluice.lake.places import Places, locate_streamed_tables
 from sluice.lake.workspace import Workspace
+from sluice.locations import locate
 
 _NO_DATA = (
     "VACUUM",
@@ -79,7 +79,7 @@ def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]
     memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None or memory.get("reset"):
         return {}  # it starts anew, from its inputs as they are then
-    place, inputs = Path(folder) / str(memory["identity"]), memory.get("inputs")
+    place, inputs = locate(folder) / str(memory["identity"]), memory.get("inputs")
     if batches.find_checkpoint_damage(place):
         return {}  # likewise
     tables: Mapping[str, str] = {name: str(id_) for name, id_ in inputs.items()} if isinstance(inputs, dict) else {}

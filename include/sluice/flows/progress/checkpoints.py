@@ -7,15 +7,14 @@ checkpoint that was deleted and made again counts its batches from 0 and must no
 from __future__ import annotations
 
 import json
-import shutil
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from sluice.durable_files import write_json_durably
 from sluice.errors import UsageError
 from sluice.flows.progress import batches
+from sluice.locations import Location, locate, remove_folder
 
 TRANSFORM = "its transform changed"
 GONE = "its table was not there"
@@ -54,7 +53,7 @@ def open_checkpoint(
 
     Raises UsageError if the folder belongs to another flow.
     """
-    place = Path(folder)
+    place = locate(folder)
     memory = read_flow_memory(folder, flow)
     followed = read_followed_versions(memory)
     reason = anew or _reason_if_broken(place, memory, inputs, fingerprint)
@@ -78,13 +77,13 @@ def open_checkpoint(
         },
     )
     if memory is not None:
-        shutil.rmtree(place / str(memory["identity"]), ignore_errors=True)
+        remove_folder(place / str(memory["identity"]))
     return Checkpoint(flow, str(place / identity), identity, reason, starts)
 
 
 def reason_to_rebase(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
     """Returns why a flow's next run would start anew, or None if it resumes. Changes nothing. Arguments and errors are those of `open_checkpoint`."""
-    place, memory = Path(folder), read_flow_memory(folder, flow)
+    place, memory = locate(folder), read_flow_memory(folder, flow)
     return _reason_if_broken(place, memory, inputs, fingerprint) or (
         None if memory is None else _reason_if_unfinished(place, memory)
     )
@@ -92,10 +91,10 @@ def reason_to_rebase(folder: str, flow: str, inputs: Mapping[str, str], fingerpr
 
 def reset_checkpoint(folder: str, flow: str, why: str = "its checkpoint was reset") -> None:
     """Gives up a flow's checkpoint, so that its next run starts anew. Call it under the lease. Errors are those of `open_checkpoint`."""
-    place, memory = Path(folder), read_flow_memory(folder, flow)
+    place, memory = locate(folder), read_flow_memory(folder, flow)
     if memory is not None:
         _write_flow_memory(place, {**memory, "reset": why})
-        shutil.rmtree(place / str(memory["identity"]), ignore_errors=True)
+        remove_folder(place / str(memory["identity"]))
 
 
 def record_followed_versions(folder: str, flow: str, versions: Mapping[str, int]) -> None:
@@ -105,7 +104,7 @@ def record_followed_versions(folder: str, flow: str, versions: Mapping[str, int]
     """
     memory = read_flow_memory(folder, flow)
     if memory is not None:
-        _write_flow_memory(Path(folder), {**memory, "followed": dict(versions)})
+        _write_flow_memory(locate(folder), {**memory, "followed": dict(versions)})
 
 
 def read_followed_versions(memory: Mapping[str, object] | None) -> dict[str, int]:
@@ -114,7 +113,7 @@ def read_followed_versions(memory: Mapping[str, object] | None) -> dict[str, int
     return {str(name): int(version) for name, version in found.items()} if isinstance(found, dict) else {}
 
 
-def _is_past_stream(place: Path, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:
+def _is_past_stream(place: Location, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:
     """Whether the flow has come further without its stream than with it."""
     checkpoint, inputs = place / str(memory["identity"]), memory.get("inputs")
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
@@ -125,7 +124,7 @@ def _is_past_stream(place: Path, memory: Mapping[str, object], followed: Mapping
 
 def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
     """Returns what flow.json says, or None if there is none. Raises UsageError if the checkpoint belongs to another flow or is shared with one."""
-    place = Path(folder)
+    place = locate(folder)
     try:
         memory: dict[str, object] = json.loads((place / "flow.json").read_bytes())
     except FileNotFoundError:
@@ -144,7 +143,7 @@ def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
     return memory
 
 
-def _refuse_shared_checkpoint(place: Path, memory: dict[str, object]) -> None:
+def _refuse_shared_checkpoint(place: Location, memory: dict[str, object]) -> None:
     for other in sorted(place.parent.glob("*/flow.json")):
         if other.parent.name != place.name and (
             place.samefile(other.parent) or _read_checkpoint_identity(other) == memory.get("identity")
@@ -155,7 +154,7 @@ def _refuse_shared_checkpoint(place: Path, memory: dict[str, object]) -> None:
             )
 
 
-def _refuse_foreign_offsets(place: Path, memory: dict[str, object]) -> None:
+def _refuse_foreign_offsets(place: Location, memory: dict[str, object]) -> None:
     """Raises UsageError if the offsets name tables other than those in flow.json."""
     inputs = memory.get("inputs")
     known = set(inputs.values()) if isinstance(inputs, dict) else set()
@@ -167,7 +166,7 @@ def _refuse_foreign_offsets(place: Path, memory: dict[str, object]) -> None:
         )
 
 
-def read_streamed_table_ids(checkpoint: Path) -> set[str]:
+def read_streamed_table_ids(checkpoint: Location) -> set[str]:
     """Returns the ids of the Delta tables that a Spark checkpoint's latest positions are in."""
     begun = batches.list_batch_numbers(checkpoint / "offsets")
     found = set()
@@ -179,7 +178,7 @@ def read_streamed_table_ids(checkpoint: Path) -> set[str]:
     return found
 
 
-def _read_checkpoint_identity(file: Path) -> object:
+def _read_checkpoint_identity(file: Location) -> object:
     try:
         return json.loads(file.read_text()).get("identity")
     except (OSError, ValueError):
@@ -192,7 +191,7 @@ def _read_starts(memory: Mapping[str, object]) -> dict[str, int]:
     return {str(name): int(version) for name, version in starts.items()} if isinstance(starts, dict) else {}
 
 
-def _reason_if_not_begun(place: Path, memory: dict[str, object] | None) -> str | None:
+def _reason_if_not_begun(place: Location, memory: dict[str, object] | None) -> str | None:
     """Returns why the checkpoint was made if it has no batch: a killed run came no further, or all files are lost.
 
     A new identity is right in both cases. With the old one, batches would get the numbers of batches that the tables already have.
@@ -202,13 +201,15 @@ def _reason_if_not_begun(place: Path, memory: dict[str, object] | None) -> str |
     return str(memory.get("reason") or "its checkpoint was lost")
 
 
-def _reason_if_unfinished(place: Path, memory: dict[str, object]) -> str | None:
+def _reason_if_unfinished(place: Location, memory: dict[str, object]) -> str | None:
     """Returns why the checkpoint was made, as long as its first, full batch is not done."""
     done = batches.list_batch_numbers(place / str(memory["identity"]) / "commits")
     return None if done else str(memory.get("reason") or "") or None
 
 
-def _reason_if_broken(place: Path, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str) -> str | None:
+def _reason_if_broken(
+    place: Location, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str
+) -> str | None:
     if memory is None:
         return "first run"
     if memory.get("reset"):
@@ -230,5 +231,5 @@ def _reason_if_broken(place: Path, memory: dict[str, object] | None, inputs: Map
     return None
 
 
-def _write_flow_memory(place: Path, memory: dict[str, object]) -> None:
+def _write_flow_memory(place: Location, memory: dict[str, object]) -> None:
     write_json_durably(place / "flow.json", memory, sort_keys=True)

@@ -6,7 +6,6 @@ Needs no JVM.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
@@ -14,6 +13,7 @@ from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
 from sluice.errors import SluiceError
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.pipeline_stages import RESTORE
 
 REFRESH = "refresh"
@@ -39,14 +39,14 @@ def find_stream_break(
     target: the path of its table. place: returns the path of an input.
     """
     why, memory = checkpoints.reason_to_rebase(folder, flow, inputs, code), checkpoints.read_flow_memory(folder, flow)
-    if memory is None or (why == FIRST and not batches.has_begun_batch(Path(folder) / str(memory["identity"]))):
+    if memory is None or (why == FIRST and not batches.has_begun_batch(locate(folder) / str(memory["identity"]))):
         state = log.read_table_state(target)
         return "its checkpoint was lost" if state is not None and state.rows != 0 else None
     if why is not None:
         return None if why in (*_OVER, FIRST) else why
     if not log.is_delta_table(target):
         return checkpoints.GONE
-    for name, version in batches.read_first_unread_versions(str(Path(folder) / str(memory["identity"])), inputs).items():
+    for name, version in batches.read_first_unread_versions(str(locate(folder) / str(memory["identity"])), inputs).items():
         if any(commit["version"] >= version and _is_restore_or_replace(commit) for commit in _read_input_commits(name, place)):
             return f"its input '{name}' was restored or replaced, and what was taken of it cannot be taken back"
     return None

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
+from sluice.locations import Location, locate
 
 Row = dict[str, Any]
 
@@ -55,7 +55,7 @@ def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
     if memory is None:
         return None
     identity, inputs = str(memory["identity"]), memory.get("inputs")
-    place = Path(folder) / identity
+    place = locate(folder) / identity
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
     begun, done = batches.list_batch_numbers(place / "offsets"), batches.list_batch_numbers(place / "commits")
     last = max(done, default=None)
@@ -66,16 +66,16 @@ def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
         flow=flow,
         identity=identity,
         reason=str(memory["reason"]) if memory.get("reason") else None,
-        made_at=_modification_time(place / "metadata") or _modification_time(Path(folder) / "flow.json"),
+        made_at=_modification_time(place / "metadata") or _modification_time(locate(folder) / "flow.json"),
         batch=last,
-        finished_at=finished if reached == streamed else _modification_time(Path(folder) / "flow.json"),
+        finished_at=finished if reached == streamed else _modification_time(locate(folder) / "flow.json"),
         unfinished=tuple(sorted(begun - done)) if last is None else tuple(sorted(batch for batch in begun if batch > last)),
         positions=reached,
         tables=tables,
     )
 
 
-def _modification_time(file: Path) -> datetime | None:
+def _modification_time(file: Location) -> datetime | None:
     try:
         return datetime.fromtimestamp(file.stat().st_mtime, UTC)
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def read_appended_rows(path: str, changes: list[TableChange], columns: list[str]
     found: list[Row] = []
     for file in (file for change in changes for file in change.files):
         try:
-            found += pq.ParquetFile(Path(path) / file).read(columns=columns, use_threads=False).to_pylist()
+            found += pq.ParquetFile(locate(path) / file).read(columns=columns, use_threads=False).to_pylist()
         except FileNotFoundError:
             raise StreamChangesLost(file) from None
     return found
@@ -152,7 +152,7 @@ def read_version_change(path: str, version: int, position: StreamPosition, feed:
     left = files[position.taken :] if version == position.version and not position.snapshot else files
     if not left:
         return None
-    if feed and any(not (Path(path) / name).exists() for name, _ in left):
+    if feed and any(not (locate(path) / name).exists() for name, _ in left):
         raise StreamChangesLost(f"a file of version {version}")
     return TableChange(version, at, tuple(name for name, _ in left), sum(size for _, size in left))
 
@@ -160,7 +160,7 @@ def read_version_change(path: str, version: int, position: StreamPosition, feed:
 def read_commit_actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
     """Returns the actions of a commit, each with its kind. Raises StreamChangesLost."""
     try:
-        text = (Path(path) / "_delta_log" / f"{version:020d}.json").read_text()
+        text = (locate(path) / "_delta_log" / f"{version:020d}.json").read_text()
     except FileNotFoundError:
         raise StreamChangesLost(f"version {version}") from None
     for line in text.splitlines():

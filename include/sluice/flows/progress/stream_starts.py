@@ -11,13 +11,13 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from types import MappingProxyType
 
 from sluice.delta_log import LOG
 from sluice.flows.progress import batches, positions
 from sluice.flows.progress.positions import StreamChangesLost, StreamPosition
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.step_times import LOOKING, measure_step
 
 _MOST_COMMITS = 200
@@ -73,7 +73,7 @@ def _find_latest_change(path: str, feed: bool) -> int | None:
         for version in range(latest, max(latest - _MOST_COMMITS, -1), -1):
             change = positions.read_version_change(path, version, StreamPosition(version), feed)
             if change is not None:
-                there = all((Path(path) / file).exists() for file in change.files)
+                there = all((locate(path) / file).exists() for file in change.files)
                 return version if there and not _is_old(path, version) else None
             # Delta's source compares the columns at its start with today's.
             if any(kind in _CHANGES_THE_TABLE for kind, _ in positions.read_commit_actions(path, version)):
@@ -84,7 +84,7 @@ def _find_latest_change(path: str, feed: bool) -> int | None:
 
 
 def _is_old(path: str, version: int) -> bool:
-    commit = Path(path) / LOG / f"{version:020d}.json"
+    commit = locate(path) / LOG / f"{version:020d}.json"
     return time.time() - commit.stat().st_mtime > _MOST_AGE.total_seconds()
 
 
@@ -159,12 +159,12 @@ def has_unread_changes(
 
 def _read_standing(checkpoint: str, identities: Mapping[str, str]) -> _Standing:
     """Returns where a stream stands. A stream with an unfinished batch has no position, nor has an input that is still read as a whole."""
-    begun, done = (batches.list_batch_numbers(Path(checkpoint) / kind) for kind in ("offsets", "commits"))
+    begun, done = (batches.list_batch_numbers(locate(checkpoint) / kind) for kind in ("offsets", "commits"))
     last = max(begun, default=None)
     if last is None or last not in done:
         return _Standing({}, 0)
     found = positions.read_stream_positions(checkpoint, last, identities)
-    finished = (Path(checkpoint) / "commits" / str(last)).stat().st_mtime
+    finished = (locate(checkpoint) / "commits" / str(last)).stat().st_mtime
     return _Standing({name: position for name, position in found.items() if not position.snapshot}, finished)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextvars import copy_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice import step_times
@@ -14,6 +13,7 @@ from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.progress.stream_numbers import summarize_stream_progress
 from sluice.lake.workspace import Workspace
+from sluice.locations import locate
 from sluice.work_progress import count_work
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def run_stream(
             query.awaitTermination()
     except Exception as error:
         cause = raised[-1] if raised else error
-        why = _find_continuity_error(cause) or (None if raised else batches.find_checkpoint_damage(Path(checkpoint.path)))
+        why = _find_continuity_error(cause) or (None if raised else batches.find_checkpoint_damage(locate(checkpoint.path)))
         if why:
             raise ContinuityLost(why) from cause
         raise cause from None

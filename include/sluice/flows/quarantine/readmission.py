@@ -10,12 +10,10 @@ Records and files are staged as files again, below the lake, only while the read
 from __future__ import annotations
 
 import os
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -38,6 +36,7 @@ from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examin
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.locations import Location, locate, remove_folder
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
 
@@ -238,18 +237,18 @@ class StagedFiles:
 
 
 @contextmanager
-def open_staging_folder(workspace: Workspace) -> Iterator[Path]:
+def open_staging_folder(workspace: Workspace) -> Iterator[Location]:
     """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data in a second place."""
     path = workspace.staging
-    shutil.rmtree(path, ignore_errors=True)
+    remove_folder(path)
     path.mkdir(parents=True, mode=0o700)
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        remove_folder(path)
 
 
-def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: Path) -> StagedFiles:
+def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: Location) -> StagedFiles:
     """Writes records to files. The JSON lines of a delivery become one file; in other formats each record is a file of its own.
 
     So no record can swallow the next one. A record that cannot be written in the source's encoding is left out.
@@ -271,9 +270,9 @@ def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: P
     return staged
 
 
-def stage_file(delivery: Delivery, content: bytes, place: Path) -> Delivery:
+def stage_file(delivery: Delivery, content: bytes, place: Location) -> Delivery:
     """Stages a delivery whose file is gone or changed, with its bytes from quarantine."""
-    path = place / str(delivery.number) / Path(delivery.file).name
+    path = place / str(delivery.number) / locate(delivery.file).name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     at = delivery.modified_at

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -24,6 +23,7 @@ from sluice.ingest import ledger
 from sluice.ingest.landing import rewriting
 from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.locations import Location, locate
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
 
@@ -41,9 +41,9 @@ def finish_interrupted_journals(workspace: Workspace) -> None:
             settle_readmission(workspace, leaving)
 
 
-def rewriting_journal_folder(workspace: Workspace) -> Path:
+def rewriting_journal_folder(workspace: Workspace) -> Location:
     """Returns the folder of the journals of files that are being rewritten."""
-    return Path(workspace.places.bookkeeping("rewriting"))
+    return locate(workspace.places.bookkeeping("rewriting"))
 
 
 def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
@@ -133,7 +133,7 @@ class LeavingEntries:
         return [*self.moved, *self.suppressed, *self.discarded]
 
 
-def write_readmission_journal(workspace: Workspace, leaving: LeavingEntries) -> Path:
+def write_readmission_journal(workspace: Workspace, leaving: LeavingEntries) -> Location:
     """Writes the journal, which is kept until the readmission is done. Returns its file."""
     folder = _readmission_journal_folder(workspace)
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def write_readmission_journal(workspace: Workspace, leaving: LeavingEntries) -> 
     return write_json_durably(path, asdict(leaving))
 
 
-def read_unfinished_readmissions(workspace: Workspace) -> Iterator[tuple[Path, LeavingEntries]]:
+def read_unfinished_readmissions(workspace: Workspace) -> Iterator[tuple[Location, LeavingEntries]]:
     """Returns the journals that killed runs left, oldest first."""
     for path in sorted(_readmission_journal_folder(workspace).glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
         yield (
@@ -162,5 +162,5 @@ def _parse_leaving_entries(loaded: dict[str, Any]) -> LeavingEntries:
     return LeavingEntries(**loaded)
 
 
-def _readmission_journal_folder(workspace: Workspace) -> Path:
-    return Path(workspace.places.bookkeeping("readmissions"))
+def _readmission_journal_folder(workspace: Workspace) -> Location:
+    return locate(workspace.places.bookkeeping("readmissions"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -31,6 +30,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import RowsSize, measure_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.locations import locate
 from sluice.privacy import treatments
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def configure_state_store(session: SparkSession) -> None:
 
 def report_state_size(checkpoint: Checkpoint, progress: dict[str, Any] | None, report: FlowReport) -> None:
     """Reports how much state there is: rows by the query's last progress, and bytes on disk. A run without a batch reports what there was."""
-    file = Path(checkpoint.path).parent / _FILE
+    file = locate(checkpoint.path).parent / _FILE
     if progress is not None:
         rows = sum(int(one["numRowsTotal"]) for one in progress["stateOperators"])
         write_json_durably(file, {"identity": checkpoint.identity, "rows": rows})
@@ -242,4 +242,4 @@ def report_state_size(checkpoint: Checkpoint, progress: dict[str, Any] | None, r
         return
     if known.get("identity") == checkpoint.identity:
         report.state_rows = int(known["rows"])
-    report.state_bytes = sum(path.stat().st_size for path in (Path(checkpoint.path) / "state").rglob("*") if path.is_file())
+    report.state_bytes = sum(path.stat().st_size for path in (locate(checkpoint.path) / "state").rglob("*") if path.is_file())

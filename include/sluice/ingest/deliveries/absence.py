@@ -7,13 +7,13 @@ with the others: it goes when the disk goes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, EXISTING
 from sluice.ingest.deliveries.known import LastSeenFile
 from sluice.ingest.deliveries.listing import resolve_landed_path
+from sluice.locations import Location
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"
 """A file of this name in a source's folder says that this is the right folder, and that missing files were removed for good."""
@@ -30,7 +30,7 @@ def expected_files(seen: Mapping[str, LastSeenFile]) -> list[str]:
     return [file for file, last in seen.items() if file and last.event in (DELIVERED, EXISTING)]
 
 
-def is_landing_folder_absent(source: Source, landing: Path, seen: Mapping[str, LastSeenFile]) -> bool:
+def is_landing_folder_absent(source: Source, landing: Location, seen: Mapping[str, LastSeenFile]) -> bool:
     """Whether every file that should be in a source's folder is gone, and nothing says that this is intended.
 
     landing: the pipeline's landing folder. seen: what the ledger knows. If only some files are missing, somebody removed them, and the next run
@@ -45,7 +45,7 @@ def is_landing_folder_absent(source: Source, landing: Path, seen: Mapping[str, L
     )
 
 
-def is_path_missing(path: Path) -> bool:
+def is_path_missing(path: Location) -> bool:
     """Whether a path does not exist. False if it may not be looked at."""
     try:
         path.lstat()
@@ -56,7 +56,7 @@ def is_path_missing(path: Path) -> bool:
     return False
 
 
-def absent_folder_remedy(folder: Path) -> str:
+def absent_folder_remedy(folder: Location) -> str:
     """Returns what to do about a folder whose files are gone."""
     return (
         f"If it is on a disk or a share, mount that. If its files were removed for good, say so: "
@@ -65,7 +65,7 @@ def absent_folder_remedy(folder: Path) -> str:
 
 
 def refuse_absent_folder(
-    source: Source, landing: Path, seen: Mapping[str, LastSeenFile], here: Collection[str], moved: bool
+    source: Source, landing: Location, seen: Mapping[str, LastSeenFile], here: Collection[str], moved: bool
 ) -> None:
     """Raises AbsentFolder if every file that should be there is gone and the folder is missing, is empty, or is on another device.
 
@@ -83,7 +83,7 @@ def refuse_absent_folder(
     )
 
 
-def vanished_files_warning(folder: Path, missing: int, expected: int) -> str | None:
+def vanished_files_warning(folder: Location, missing: int, expected: int) -> str | None:
     """Returns the warning for many files that have vanished from a source's folder while others are there, or None."""
     if missing < MANY or 2 * missing < expected:
         return None

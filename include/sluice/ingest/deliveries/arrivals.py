@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Protocol
 
 from sluice.declare.ingest.kafka import KafkaSource
@@ -26,6 +25,7 @@ from sluice.ingest.deliveries.listing import (
     resolve_landed_path,
 )
 from sluice.ingest.topics.offset_ranges import OffsetRange
+from sluice.locations import Location
 from sluice.work_progress import count_work
 
 Row = dict[str, object]
@@ -72,7 +72,7 @@ class SourceChanges:
         return bool(self.came or self.gone)
 
 
-def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+def find_arrived_files(source: Source, landing: Location, known: KnownFiles, within: Interval | None) -> SourceChanges:
     """Returns what came to a landing folder and what is gone from it.
 
     within: only deliveries of dates in this interval; missing files are then not reported. Raises UsageError if the landing folder is missing
@@ -106,7 +106,7 @@ def find_arrived_files(source: Source, landing: Path, known: KnownFiles, within:
     return SourceChanges([*fresh], sorted([*gone, *over]), device, [told] if told else [])
 
 
-def _list_files_by_name(source: Source, landing: Path) -> dict[str, LandedFile]:
+def _list_files_by_name(source: Source, landing: Location) -> dict[str, LandedFile]:
     here = {}
     with count_work(f"files of {source.name} listed") as work:
         for file in list_ready_files(source, landing):
@@ -115,7 +115,7 @@ def _list_files_by_name(source: Source, landing: Path) -> dict[str, LandedFile]:
     return here
 
 
-def find_arrived_offsets(source: KafkaSource, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+def find_arrived_offsets(source: KafkaSource, landing: Location, known: KnownFiles, within: Interval | None) -> SourceChanges:
     """Returns what came to topics. Errors are those of `find_arrived_offset_ranges`."""
     from sluice.ingest.topics import offsets  # its client is loaded only if topics are read
 
@@ -149,16 +149,18 @@ def _(arrival: OffsetRange) -> Row:
     return arrival.row
 
 
-def find_source_changes(source: Source, landing: Path, known: KnownFiles, within: Interval | None) -> SourceChanges:
+def find_source_changes(source: Source, landing: Location, known: KnownFiles, within: Interval | None) -> SourceChanges:
     """Returns what came to a source and what is gone. Arguments and errors are those of `find_arrived_files`; also UsageError if the disk fails."""
-    find: Callable[[Source, Path, KnownFiles, Interval | None], SourceChanges] = load_kind_function(source.kind, "find_arrivals")
+    find: Callable[[Source, Location, KnownFiles, Interval | None], SourceChanges] = load_kind_function(
+        source.kind, "find_arrivals"
+    )
     try:
         return find(source, landing, known, within)
     except OSError as error:
         raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
 
 
-def _list_existing_files(source: Source, landing: Path) -> list[Arrival]:
+def _list_existing_files(source: Source, landing: Location) -> list[Arrival]:
     """Returns what was there before the source's first discovery. One entry without a name means that there was nothing."""
     there: list[Arrival] = [file._replace(event=EXISTING) for file in list_ready_files(source, landing)]
     return there or [LandedFile("", "", 0, 0, EXISTING)]
@@ -202,7 +204,7 @@ def _recognize_returned_file(file: LandedFile, content: KnownContent | None, kno
     return file._replace(event=RETURNED, sha256=content.sha256) if same else None
 
 
-def _is_no_longer_listed(folder: Path, file: str) -> bool:
+def _is_no_longer_listed(folder: Location, file: str) -> bool:
     """Whether a missed file is really not listed any more, and not only because nobody could look: it is gone, or nobody asks for it."""
     path = resolve_landed_path(folder, file)
     try:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sluice.declare.ingest.kafka import KafkaSource
@@ -24,13 +23,14 @@ from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, deliv
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import LandedFile, find_files_being_written
 from sluice.ingest.topics.offset_ranges import parse_offset_range
+from sluice.locations import Location
 from sluice.record_tables import create_record_table
 from sluice.work_progress import count_work
 
 Item = TypeVar("Item", bound=Mapping[str, Any])
 
 
-def preview_discovery(source: Source, landing: Path, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
+def preview_discovery(source: Source, landing: Location, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
     """Returns what a discovery would find: what came, in order, and missing files. Arguments and errors are those of `find_source_changes`."""
     found = find_source_changes(source, landing, known, within)
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
@@ -38,7 +38,7 @@ def preview_discovery(source: Source, landing: Path, known: KnownFiles, within: 
 
 def discover_deliveries(
     sources: Sequence[Source],
-    landing: Path,
+    landing: Location,
     deliveries: str,
     run: str,
     within: Interval | None = None,
@@ -77,7 +77,11 @@ def discover_deliveries(
 
 
 def _find_changes_by_source(
-    sources: Sequence[Source], landing: Path, known: KnownFiles, within: Interval | None, refused: dict[str, SluiceError] | None
+    sources: Sequence[Source],
+    landing: Location,
+    known: KnownFiles,
+    within: Interval | None,
+    refused: dict[str, SluiceError] | None,
 ) -> dict[str, SourceChanges]:
     found = {}
     for source in sources:

@@ -16,12 +16,12 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED
+from sluice.locations import Location
 from sluice.settings import Settings
 
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
@@ -65,7 +65,7 @@ def read_file_size_and_time(path: str | os.PathLike[str]) -> tuple[int, datetime
     return found.st_size, _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
 
 
-def find_unchanged_files(source: Source, landing: Path, rows: Iterable[Mapping[str, Any]]) -> set[int]:
+def find_unchanged_files(source: Source, landing: Location, rows: Iterable[Mapping[str, Any]]) -> set[int]:
     """Returns the numbers of the deliveries whose file is unchanged since discovery, by size and time. Reads no content."""
 
     def is_unchanged(row: Mapping[str, Any]) -> bool:
@@ -78,7 +78,7 @@ def find_unchanged_files(source: Source, landing: Path, rows: Iterable[Mapping[s
     return {int(row["delivery"]) for row in rows if is_unchanged(row)}
 
 
-def locate_source_folder(source: Source, settings: Settings, landing: Path) -> Path:
+def locate_source_folder(source: Source, settings: Settings, landing: Location) -> Location:
     """Returns a source's landing folder. landing: the pipeline's."""
     return landing / source.path
 
@@ -100,7 +100,7 @@ def escape_file_name(file: str) -> str:
     return os.fsencode(file).decode("utf-8", "backslashreplace")
 
 
-def resolve_landed_path(folder: Path, file: str) -> Path:
+def resolve_landed_path(folder: Location, file: str) -> Location:
     """Returns the path of the file with this name in the tables."""
     path = folder / file
     if "\\x" not in file or os.path.lexists(path):
@@ -113,7 +113,7 @@ class NoLandingFolder(UsageError):
     """A source's landing folder does not exist."""
 
 
-def find_landing_folder(source: Source, landing: Path) -> Path:
+def find_landing_folder(source: Source, landing: Location) -> Location:
     """Returns the source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError if a link leads out of the landing folder."""
     folder = landing / source.path
     if not folder.is_dir():
@@ -128,7 +128,7 @@ def find_landing_folder(source: Source, landing: Path) -> Path:
     return folder
 
 
-def list_ready_files(source: Source, landing: Path) -> Iterator[LandedFile]:
+def list_ready_files(source: Source, landing: Location) -> Iterator[LandedFile]:
     """Returns the files of a source that exist and are ready. landing: the pipeline's landing folder. Raises what `find_landing_folder` raises.
 
     What cannot be looked at is among them, with the problem, and does not hold up the others.
@@ -235,7 +235,7 @@ def _find_size_and_mtime(path: str) -> tuple[int, int] | None:
     return found.st_size, found.st_mtime_ns // 1000
 
 
-def find_folder_device(folder: Path) -> int | None:
+def find_folder_device(folder: Location) -> int | None:
     """Returns the device that a folder is on, or None if it does not exist."""
     try:
         return folder.stat().st_dev
@@ -256,7 +256,7 @@ def hash_regular_file(path: str) -> str | None:
     """Returns a file's SHA-256. None for a link, whose target is not ours, and for what is not a file. Raises OSError if it cannot be read."""
 
     def digest(descriptor: int) -> str:
-        with open(descriptor, "rb", closefd=False) as file:  # a Path cannot refuse links
+        with open(descriptor, "rb", closefd=False) as file:  # a Location cannot refuse links
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     return _inspect_regular_file(path, digest)

@@ -14,11 +14,11 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import decompression
+from sluice.locations import Location
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -39,7 +39,7 @@ class UnreadableFile(Exception):
     """A file that cannot be read as its source says. str(error): the reason, without content."""
 
 
-def read_file_chunks(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
+def read_file_chunks(source: Source, path: Location, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
     """Yields the file's bytes, decompressed, about 1 MiB at a time.
 
     seen: is called with each part of the file as it lies on the disk, to hash it. Raises UnreadableFile, possibly after some parts, and OSError.
@@ -62,7 +62,7 @@ def read_file_chunks(source: Source, path: Path, seen: Callable[[bytes], object]
             raise UnreadableFile(str(damage)) from None
 
 
-def read_text_pieces(source: Source, path: Path, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
+def read_text_pieces(source: Source, path: Location, seen: Callable[[bytes], object] | None = None) -> Iterator[bytes]:
     """Yields the file's text as UTF-8 without a byte order mark, about 1 MiB at a time, cut anywhere. Raises what `read_file_chunks` raises."""
     decoder = codecs.getincrementaldecoder(source.encoding)()
     plain = codecs.lookup(source.encoding).name in _PLAIN
@@ -107,12 +107,12 @@ def divide_file(on_disk: int, text_bytes: int) -> list[int]:
     return [on_disk * part // parts for part in range(parts)]
 
 
-def is_cut_anywhere(source: Source, path: Path) -> bool:
+def is_cut_anywhere(source: Source, path: Location) -> bool:
     """Whether every line end in the file's bytes ends a line of its text, whatever comes before it."""
     return path.suffix.lower() not in decompression.SUFFIXES and codecs.lookup(source.encoding).name in _PLAIN
 
 
-def read_line_blocks(source: Source, path: Path, span: FileSpan | None = None) -> Iterator[bytes]:
+def read_line_blocks(source: Source, path: Location, span: FileSpan | None = None) -> Iterator[bytes]:
     """Yields the file's text as UTF-8 in blocks of whole lines, about 1 MiB each; the last line may have no line end.
 
     A longer line is a block of its own. span: the lines to read of a file that `is_cut_anywhere`. Raises what `read_file_chunks` raises, also if
@@ -121,7 +121,7 @@ def read_line_blocks(source: Source, path: Path, span: FileSpan | None = None) -
     return cut_at_line_ends(read_text_pieces(source, path) if span is None else read_span_pieces(source, path, span))
 
 
-def read_span_pieces(source: Source, path: Path, span: FileSpan) -> Iterator[bytes]:
+def read_span_pieces(source: Source, path: Location, span: FileSpan) -> Iterator[bytes]:
     """Does what `read_text_pieces` does for the lines of a span of a file that `is_cut_anywhere`."""
     decoder = codecs.getincrementaldecoder(source.encoding)()
     with open_regular_file(path) as file:
@@ -189,7 +189,7 @@ def long_line_reason() -> str:
     return f"a line of the file has more than {LONGEST} bytes"
 
 
-def open_decompressed_file(path: Path, source: Source) -> BinaryIO:
+def open_decompressed_file(path: Location, source: Source) -> BinaryIO:
     """Opens the file's bytes, decompressed, to be read once from the start. Reading raises what `read_file_chunks` raises."""
     return io.BufferedReader(_Stream(read_file_chunks(source, path)), _CHUNK)
 
@@ -221,7 +221,7 @@ class _Stream(io.RawIOBase):
         return b"".join([rest, *self._parts])
 
 
-def open_regular_file(path: Path) -> BinaryIO:
+def open_regular_file(path: Location) -> BinaryIO:
     """Opens the file as it lies on the disk. Raises UnreadableFile if it is a link or not a file, and OSError."""
     if path.is_symlink():
         raise UnreadableFile(LINK)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Protocol, cast
 
@@ -20,6 +19,7 @@ from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan
+from sluice.locations import Location
 
 NO_OBJECT = "the line is no JSON object"
 TOO_DEEP = "the record is nested deeper than 1000 levels"
@@ -62,7 +62,7 @@ class ExaminedContent:
 
 
 def read_file_records(
-    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """Yields the records of a file, about 1 to 4 MB at a time.
 
@@ -76,12 +76,12 @@ def read_file_records(
     return cast(_SpanReader, read)(source, path, schema, path_values, span)
 
 
-def is_read_in_spans(source: Source, path: Path) -> bool:
+def is_read_in_spans(source: Source, path: Location) -> bool:
     """Whether several readers can share a file that nobody has looked at, each reading what begins in its span."""
     return FILE_FORMATS[source.format].is_divisible and not source.multi_line and opening.is_cut_anywhere(source, path)
 
 
-def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+def examine_file_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """Looks at all bytes of a file before its records are read. seen: is called with each part of the file as it lies on the disk.
 
     Raises opening.UnreadableFile if it cannot be read as its source says, and OSError.
@@ -90,7 +90,7 @@ def examine_file_content(source: Source, path: Path, seen: Callable[[bytes], obj
 
 
 def write_remaining_records(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """Writes what stays of a file, uncompressed. gone, emptied: as in `landing.rewriting.write_without_records`."""
     _load_format_module(source).write_remaining_records(source, path, gone, emptied, target)
@@ -100,13 +100,13 @@ class _FormatModule(Protocol):
     """What the module of a format has; each function is like the one above that calls it."""
 
     def read_format_records(
-        self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]
+        self, source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str]
     ) -> Iterator[ParsedBlock]: ...
 
-    def examine_format_content(self, source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent: ...
+    def examine_format_content(self, source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent: ...
 
     def write_remaining_records(
-        self, source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+        self, source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
     ) -> None: ...
 
 
@@ -114,7 +114,7 @@ class _SpanReader(Protocol):
     """Reads records of a format whose files are read in spans."""
 
     def __call__(
-        self, source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan
+        self, source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan
     ) -> Iterator[ParsedBlock]: ...
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.placement import DeliveredField, FittedValues, build_path_fields, place_delivered_fields
+from sluice.locations import Location
 
 CONTENT = "content"
 _LONGEST_VALUE = 2**31 - 1
@@ -33,7 +33,9 @@ class _BinaryValues:
         return pa.array([f'"{b64encode(value).decode()}"' for value in self.content.to_pylist()], pa.string()), pa.binary()
 
 
-def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str]
+) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     content = b"".join(opening.read_file_chunks(source, path))
     if content:
@@ -42,7 +44,7 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
         yield place_delivered_fields(source, schema, fields, 1, {})
 
 
-def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
     size = sum(len(part) for part in opening.read_file_chunks(source, path, seen))
     if size > _LONGEST_VALUE:
@@ -51,6 +53,6 @@ def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], o
 
 
 def write_remaining_records(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`: the file is one record, and nothing stays of it."""

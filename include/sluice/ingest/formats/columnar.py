@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from sluice.ingest.formats.placement import (
 from sluice.ingest.values import conversion
 from sluice.ingest.values.conversion import MISFIT
 from sluice.ingest.values.types import column_names, match_table_spelling
+from sluice.locations import Location
 
 _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
@@ -86,7 +86,7 @@ class _ArrowValues:
 
 
 def read_format_records(
-    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`. span: the row groups that begin in it."""
     if not path.stat().st_size:
@@ -103,7 +103,7 @@ def read_format_records(
             yield place_delivered_fields(source, schema, fields, batch.num_rows, {})
 
 
-def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
     if not sum(len(part) for part in opening.read_file_chunks(source, path, seen)):
         return ExaminedContent(empty=True, text_bytes=0)
@@ -112,7 +112,7 @@ def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], o
 
 
 def write_remaining_records(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_remaining_rows(source, path, gone, emptied, target)

@@ -12,7 +12,6 @@ import codecs
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -29,6 +28,7 @@ from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows
 from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
 from sluice.ingest.values.types import column_names, match_table_spelling
+from sluice.locations import Location
 
 HEADER_LIMIT = 1 << 20
 """The first row lies within this many bytes of text."""
@@ -37,7 +37,7 @@ _LONGEST_NAME = 1 << 17
 
 
 def read_format_records(
-    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     texts = opening.read_text_pieces(source, path)
@@ -59,7 +59,7 @@ def read_format_records(
         yield _build_csv_block(source, schema, path_values, names, rows)
 
 
-def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
     on_disk = path.stat().st_size
     starts = opening.divide_file(on_disk, on_disk)[1:] if opening.is_cut_anywhere(source, path) else []
@@ -73,7 +73,7 @@ def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], o
 
 
 def write_remaining_records(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     text = b"".join(opening.read_text_pieces(source, path)).decode()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from sluice.ingest.files import opening
 from sluice.ingest.formats import CUT_OFF, ExaminedContent, ParsedBlock, append_technical_columns
 from sluice.ingest.formats.json_records import JsonBlockReader, empty_json_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
+from sluice.locations import Location
 
 _BETWEEN = re.compile(rb"(?:[ \t\r\n,]|\xef\xbb\xbf)*+")
 _STRING = rb'"(?:[^"\\]|\\.)*+"?'
@@ -24,7 +24,9 @@ _MARK = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 _OTHER = re.compile(rb"(?:" + _STRING + rb'|[^"{}\[\],\n])*+[}]*+', re.DOTALL)
 
 
-def read_format_records(source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str]) -> Iterator[ParsedBlock]:
+def read_format_records(
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str]
+) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
     document = JsonDocumentSplitter()
@@ -39,13 +41,13 @@ def read_format_records(source: Source, path: Path, schema: pa.Schema, path_valu
         yield _build_cut_off_record(schema, cut_off)
 
 
-def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
     return examine_text(source, path, seen, in_lines=False).as_content()
 
 
 def write_remaining_records(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_encoded_text(source, target, _filter_json_documents(opening.read_text_pieces(source, path), gone, emptied))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -16,12 +15,13 @@ from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.json_fast import count_object_lines
 from sluice.ingest.formats.json_records import JsonBlockReader, empty_json_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
+from sluice.locations import Location
 
 _BLANKS = " \t\r\ufeff"
 
 
 def read_format_records(
-    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
@@ -31,13 +31,13 @@ def read_format_records(
             yield parsed
 
 
-def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
     return examine_text(source, path, seen).as_content()
 
 
 def write_remaining_records(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_encoded_text(source, target, _filter_record_lines(opening.read_line_blocks(source, path), gone, emptied))

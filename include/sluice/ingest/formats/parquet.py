@@ -10,7 +10,6 @@ import io
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import accumulate
-from pathlib import Path
 from typing import IO, BinaryIO
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from pyarrow import parquet
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import decompression, opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.locations import Location
 
 _SIGN, _ENCRYPTED = b"PAR1", b"PARE"
 _SMALLEST = 12
@@ -32,7 +32,7 @@ _SMALL_FILE = 1 << 18
 
 
 @contextlib.contextmanager
-def open_parquet_file(source: Source, path: Path) -> Iterator[parquet.ParquetFile]:
+def open_parquet_file(source: Source, path: Location) -> Iterator[parquet.ParquetFile]:
     """Opens the file. Raises UnreadableFile, also within the block, if Arrow cannot read it."""
     with _open_seekable_file(source, path) as file:
         _check_parquet_signature(file)
@@ -67,7 +67,7 @@ def read_parquet_batches(file: parquet.ParquetFile, groups: Iterable[int]) -> It
             yield from _split_large_batch(batch)
 
 
-def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
+def measure_parquet_file(source: Source, path: Location) -> tuple[int, int]:
     """Returns how many rows the file has, and about how many bytes they take in memory. Reads all of it. Raises UnreadableFile."""
     rows = size = 0
     on_disk = max(path.stat().st_size, _SMALL_FILE)
@@ -87,7 +87,7 @@ def measure_parquet_file(source: Source, path: Path) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def _open_seekable_file(source: Source, path: Path) -> Iterator[BinaryIO]:
+def _open_seekable_file(source: Source, path: Location) -> Iterator[BinaryIO]:
     """Opens the file, or its content if it is compressed as a whole."""
     if path.suffix.lower() not in decompression.SUFFIXES:
         with opening.open_regular_file(path) as file:
@@ -150,7 +150,7 @@ def _unpacked_column_size(column: pa.Array) -> int:
 
 
 def write_remaining_rows(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """Writes the file without these rows."""
     whole = io.BytesIO(b"".join(opening.read_file_chunks(source, path)))

@@ -10,7 +10,6 @@ import codecs
 import io
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
 from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
+from sluice.locations import Location
 
 _BLANKS = b" \t\r\n"
 VALUE = "value"
@@ -41,7 +41,7 @@ class ExaminedText:
 
 def examine_text(
     source: Source,
-    path: Path,
+    path: Location,
     seen: Callable[[bytes], object],
     *,
     in_lines: bool = True,
@@ -76,7 +76,7 @@ def write_encoded_text(source: Source, target: IO[bytes], pieces: Iterable[str])
 
 
 def read_format_records(
-    source: Source, path: Path, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`. A line ends with LF or CR LF, which do not belong to it."""
     for block in opening.read_line_blocks(source, path, span):
@@ -91,13 +91,13 @@ def read_format_records(
         yield place_delivered_fields(source, schema, fields, len(lines), {})
 
 
-def examine_format_content(source: Source, path: Path, seen: Callable[[bytes], object]) -> ExaminedContent:
+def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
     return examine_text(source, path, seen).as_content()
 
 
 def write_remaining_records(
-    source: Source, path: Path, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_encoded_text(source, target, _filter_lines(opening.read_line_blocks(source, path), gone))

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from sluice import entries
@@ -22,6 +21,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.listing import LandedFile, list_ready_files
 from sluice.ingest.files import decompression
+from sluice.locations import Location, locate
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder for archived files. No source looks into it."""
@@ -43,7 +43,7 @@ class CleaningResult:
         return said + [f"{count} files could not be {what}: {why}" for why, count in sorted(self.failed.items())]
 
 
-def clean_landing_folder(source: Source, landing: Path, deliveries: str, outcomes: str, run: str) -> CleaningResult:
+def clean_landing_folder(source: Source, landing: Location, deliveries: str, outcomes: str, run: str) -> CleaningResult:
     """Archives or deletes the files of a source that are due, and notes it in the deliveries table. landing: the pipeline's landing folder.
 
     A file is due if its last delivery was ingested `clean_after_days` ago and the file is unchanged since. Call it under the lease.
@@ -72,7 +72,7 @@ def clean_landing_folder(source: Source, landing: Path, deliveries: str, outcome
     return CleaningResult(len(due) - sum(failed.values()), failed)
 
 
-def _list_unchanged_files(source: Source, landing: Path, known: KnownFiles) -> Iterator[tuple[LandedFile, int]]:
+def _list_unchanged_files(source: Source, landing: Location, known: KnownFiles) -> Iterator[tuple[LandedFile, int]]:
     """Returns the unchanged files, each with the number of its delivery, or 0 if it should be gone already."""
     seen = known.files_of_source(source.name)
     for file in list_ready_files(source, landing):
@@ -94,15 +94,15 @@ def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> 
 
 def _delete_landed_file(file: LandedFile, number: int) -> None:
     _require_unchanged_file(file)
-    Path(file.path).unlink()
+    locate(file.path).unlink()
 
 
-def _build_file_archiver(source: Source, landing: Path) -> Callable[[LandedFile, int], None]:
+def _build_file_archiver(source: Source, landing: Location) -> Callable[[LandedFile, int], None]:
     root = landing / source.path
 
     def move(file: LandedFile, number: int) -> None:
         _require_unchanged_file(file)
-        path = Path(file.path)
+        path = locate(file.path)
         target = landing / ARCHIVE / source.path / path.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
         path.rename(_find_free_path(target, number))
@@ -115,7 +115,7 @@ def archived_file_names(archived: str) -> tuple[str, str, str]:
     return archived, _IN_FRONT.sub("", archived), _BEHIND.sub("", archived)
 
 
-def restore_archived_suffix(archived: Path) -> Path:
+def restore_archived_suffix(archived: Location) -> Location:
     """Returns where an archived file lies from now on. A number behind the name, as in earlier versions, hid the suffix: it is put in front."""
     number, name = _BEHIND.search(archived.name), _BEHIND.sub("", archived.name)
     if number is None or not name.lower().endswith(decompression.SUFFIXES) or archived.is_symlink():
@@ -127,7 +127,7 @@ def restore_archived_suffix(archived: Path) -> Path:
         return archived
 
 
-def _find_free_path(target: Path, number: int) -> Path:
+def _find_free_path(target: Location, number: int) -> Location:
     """Returns a free path: the target, or its name with the delivery's number, or with a further one.
 
     The number comes before the name, because the name's end says how to read the file.

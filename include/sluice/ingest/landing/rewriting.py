@@ -19,7 +19,6 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import IO, Any
 
 import pyarrow as pa
@@ -31,6 +30,7 @@ from sluice.durable_files import flush_file, load_kept_json, move_file_durably, 
 from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import known
 from sluice.ingest.formats import NO_FIELDS
+from sluice.locations import Location, locate
 from sluice.pipeline_stages import DELETIONS
 
 MARK = ".rewritten.part"
@@ -60,7 +60,7 @@ class RewrittenFile:
 def prepare_rewritten_file(
     source: Source,
     file: str,
-    path: Path,
+    path: Location,
     gone: Collection[int] | None,
     is_known: bool,
     emptied: Mapping[int, Collection[str]] = NO_FIELDS,
@@ -87,7 +87,7 @@ def prepare_rewritten_file(
     return RewrittenFile(source.name, file, str(path), str(part), is_known, size, modified, grown, digest)
 
 
-def replace_rewritten_files(journals: Path, deliveries: str, files: Sequence[RewrittenFile], run: str) -> int:
+def replace_rewritten_files(journals: Location, deliveries: str, files: Sequence[RewrittenFile], run: str) -> int:
     """Puts prepared files in their places and tells the ledger. Returns how many; a file that changed meanwhile stays as it is."""
     if not files:
         return 0
@@ -97,7 +97,7 @@ def replace_rewritten_files(journals: Path, deliveries: str, files: Sequence[Rew
     return _finish_rewriting_journal(journal, deliveries, run)
 
 
-def finish_rewriting_journals(journals: Path, deliveries: str, run: str) -> int:
+def finish_rewriting_journals(journals: Location, deliveries: str, run: str) -> int:
     """Finishes what a killed erasure began. Call it before any discovery. Returns how many files that were."""
     return sum(_finish_rewriting_journal(journal, deliveries, run) for journal in sorted(journals.glob("*.json")))
 
@@ -114,18 +114,18 @@ def _parse_rewritten_files(said: list[dict[str, Any]]) -> list[RewrittenFile]:
     return [RewrittenFile(**one) for one in said]
 
 
-def _finish_rewriting_journal(journal: Path, deliveries: str, run: str) -> int:
+def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> int:
     files = load_kept_json(journal, "which landed files an erasure was about to replace", _REMEDY, _parse_rewritten_files)
     waiting = [one for one in files if _is_still_replaceable(one)]
     _record_rewritten_files(deliveries, [one for one in waiting if one.known], run)
     for one in waiting:
         if one.part is None:
-            Path(one.path).unlink()
-        elif Path(one.part).exists():
-            move_file_durably(Path(one.part), Path(one.path))
+            locate(one.path).unlink()
+        elif locate(one.part).exists():
+            move_file_durably(locate(one.part), locate(one.path))
     for one in files:
         if one.part is not None:  # the producer has written the file again since
-            Path(one.part).unlink(missing_ok=True)
+            locate(one.part).unlink(missing_ok=True)
     journal.unlink()
     return len(waiting)
 
@@ -151,20 +151,20 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
 
 def _is_still_replaceable(one: RewrittenFile) -> bool:
     try:
-        there = _read_size_and_mtime(Path(one.path)) == (one.size, one.modified)
+        there = _read_size_and_mtime(locate(one.path)) == (one.size, one.modified)
     except FileNotFoundError:
         return False
     # A file that was already put in place may have the same size as before.
-    return there and (one.part is None or Path(one.part).exists())
+    return there and (one.part is None or locate(one.part).exists())
 
 
-def _read_size_and_mtime(path: Path) -> tuple[int, int]:
+def _read_size_and_mtime(path: Location) -> tuple[int, int]:
     found = os.lstat(path)
     return found.st_size, found.st_mtime_ns // 1000
 
 
 def write_without_records(
-    source: Source, path: Path, gone: Collection[int], target: Path, emptied: Mapping[int, Collection[str]] = NO_FIELDS
+    source: Source, path: Location, gone: Collection[int], target: Location, emptied: Mapping[int, Collection[str]] = NO_FIELDS
 ) -> None:
     """Writes the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty file.
 

@@ -6,13 +6,13 @@ A module apart from the look at a file, which workers do without Spark.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.lake import tables
+from sluice.locations import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -49,14 +49,14 @@ def _describe_refused_file(item: ExaminedDelivery) -> tuple[int, str, str]:
     return item.delivery.number, item.delivery.file, reason + too_large if (item.delivery.size or 0) > MOST else reason
 
 
-def _read_file_bytes(path: Path) -> bytes | None:
+def _read_file_bytes(path: Location) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError:
         return None
 
 
-def _escape_path_pattern(path: Path) -> str:
+def _escape_path_pattern(path: Location) -> str:
     """A path whose brackets and stars Spark does not take for a pattern."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
 

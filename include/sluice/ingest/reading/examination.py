@@ -10,7 +10,6 @@ from collections.abc import Callable, Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
@@ -20,6 +19,7 @@ from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
+from sluice.locations import Location
 from sluice.work_progress import count_work
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"
@@ -111,7 +111,7 @@ class Delivery:
     source: str
     file: str
     event: str
-    path: Path
+    path: Location
     size: int | None
     modified_at: datetime | None
     sha256: str | None

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Container, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from sluice.ingest.reading.workers import DeliveryPlace
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
 from sluice.ingest.topics.offset_ranges import LostOffsets, OffsetRange, lost_offsets_message
+from sluice.locations import Location, locate
 
 SCHEMA = pa.schema([
     pa.field("key", pa.binary()),
@@ -49,7 +49,7 @@ _LOST = (
 
 
 def read_offset_range(
-    source: KafkaSource, file: str, secrets: Path | None = None, start: int | None = None
+    source: KafkaSource, file: str, secrets: Location | None = None, start: int | None = None
 ) -> Iterator[pa.Table]:
     """Yields the records of a range, in order, as tables of up to 10,000: the columns of SCHEMA, and _row, counted from the range's first offset.
 
@@ -114,9 +114,9 @@ def parse_start_offset(header: tuple[str, ...]) -> int | None:
     return int(header[0]) if header else None
 
 
-def find_secrets_folder(path: str) -> Path:
+def find_secrets_folder(path: str) -> Location:
     """Returns the folder with a source's options_file. path: that of a delivery, which is this folder and <topic>/<partition>/<offsets>."""
-    return Path(path).parents[2]
+    return locate(path).parents[2]
 
 
 def _examine_offset_range(delivery: Delivery, one: OffsetRange, kept: KeptOffsets | None) -> ExaminedDelivery:

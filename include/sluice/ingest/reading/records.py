@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -40,6 +39,7 @@ from sluice.ingest.reading.workers import (
 )
 from sluice.ingest.values import types
 from sluice.lake import tables
+from sluice.locations import Location
 from sluice.work_progress import CountedWork, count_work
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class DeliveredRecords:
 
 
 def read_delivered_records(
-    session: SparkSession, source: Source, examined: list[ExaminedDelivery], columns: pa.Schema, shared: Path
+    session: SparkSession, source: Source, examined: list[ExaminedDelivery], columns: pa.Schema, shared: Location
 ) -> DeliveredRecords:
     """Reads the records of the deliveries that can be read. columns: the source's, without Sluice's own. shared: as staging takes it.
 
@@ -168,7 +168,7 @@ def _read_in_process(
     source: Source,
     readable: list[ExaminedDelivery],
     columns: pa.Schema,
-    make_folder: Callable[[], Path],
+    make_folder: Callable[[], Location],
     work: CountedWork,
 ) -> DeliveredRecords:
     read: Counter[int] = Counter()
@@ -207,7 +207,7 @@ def _read_by_workers(
     source: Source,
     readable: list[ExaminedDelivery],
     columns: pa.Schema,
-    make_folder: Callable[[], Path],
+    make_folder: Callable[[], Location],
     work: CountedWork,
 ) -> DeliveredRecords:
     bins = balance_worker_bins(source, readable)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 import uuid
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyarrow import parquet
+
+from sluice.locations import Location, locate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,28 +30,28 @@ _OF_APPLICATION = "of-"
 """The prefix of the names of folders on a shared disk; the id of a Spark application follows."""
 
 
-def make_staging_folder(session: SparkSession, shared: Path) -> Path:
+def make_staging_folder(session: SparkSession, shared: Location) -> Location:
     """Makes a new empty folder, of mode 0700, that executors reach: below the session's local files, or, on a cluster, below `shared`.
 
     shared: a folder of the lake in which only the holder of the lease stages rows. It need not be there.
     """
     context = session.sparkContext
     if str(context.master).startswith("local"):
-        return Path(tempfile.mkdtemp(prefix="sluice-staged-", dir=context._temp_dir))
+        return locate(tempfile.mkdtemp(prefix="sluice-staged-", dir=context._temp_dir))
     shared.mkdir(parents=True, exist_ok=True, mode=0o700)
     own = f"{_OF_APPLICATION}{context.applicationId}-"
     for left in shared.glob(f"{_OF_APPLICATION}*"):
         if not left.name.startswith(own):
             remove_staging_folder(left)
-    return Path(tempfile.mkdtemp(prefix=own, dir=shared))
+    return locate(tempfile.mkdtemp(prefix=own, dir=shared))
 
 
-def remove_staging_folder(folder: Path) -> None:
+def remove_staging_folder(folder: Location) -> None:
     """Removes the folder with its rows. Does nothing if it is gone."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_staged_rows(session: SparkSession, folder: Path, schema: StructType) -> DataFrame:
+def read_staged_rows(session: SparkSession, folder: Location, schema: StructType) -> DataFrame:
     """Returns the rows of all files of a folder, which has at least one. schema: the one that they were written with."""
     return session.read.schema(schema).parquet(str(folder))
 
@@ -61,7 +62,7 @@ class StagedRowsWriter:
     Two workers may write the same file: one whose executor was lost, and is not dead yet, and the one that does its task again.
     """
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Location, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
         self._partial = path.with_name(f"_{path.name}.{uuid.uuid4().hex}")  # which Spark does not read
         self._waiting: list[pa.Table] = []

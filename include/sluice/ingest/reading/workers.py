@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -23,6 +22,7 @@ from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.reading.staging import StagedRowsWriter
+from sluice.locations import Location, locate
 
 if TYPE_CHECKING:
     from sluice.ingest.reading.examination import ExaminedDelivery
@@ -59,7 +59,7 @@ def record_rows_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def read_worker_share(
-    source: Source, bins: list[list[DeliveryPlace]], columns: pa.Schema, folder: Path, numbers: Iterable[pa.RecordBatch]
+    source: Source, bins: list[list[DeliveryPlace]], columns: pa.Schema, folder: Location, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Runs on a worker: stages the records of the deliveries of these bins in a folder, a file for each bin. Yields a row of `COUNTS` per block."""
     schema = record_rows_schema(columns).append(PART)
@@ -154,7 +154,7 @@ def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -
     """Yields a file's records, numbered as they stand in it or in its span."""
     values = _select_path_values(source, place.file, columns)
     start = 0
-    for block in formats.read_file_records(source, Path(place.path), columns, values, place.span):
+    for block in formats.read_file_records(source, locate(place.path), columns, values, place.span):
         count = block.rows.num_rows
         rows = (
             block.rows

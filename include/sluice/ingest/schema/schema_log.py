@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.locations import Location, locate
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -36,19 +36,19 @@ class SchemaVersion:
 
 def read_schema_versions(folder: str) -> list[SchemaVersion]:
     """Returns all entries, oldest first."""
-    found = [path for path in Path(folder).glob("*.json") if path.stem.isdigit()]
+    found = [path for path in locate(folder).glob("*.json") if path.stem.isdigit()]
     return [_read_schema_version(path) for path in sorted(found, key=lambda path: int(path.stem))]
 
 
 def read_latest_schema_version(folder: str) -> SchemaVersion | None:
     """Returns the newest entry, or None before the first."""
-    numbers = [int(path.stem) for path in Path(folder).glob("*.json") if path.stem.isdigit()]
+    numbers = [int(path.stem) for path in locate(folder).glob("*.json") if path.stem.isdigit()]
     if not numbers:
         return None
-    return _read_schema_version(Path(folder) / f"{max(numbers)}.json")
+    return _read_schema_version(locate(folder) / f"{max(numbers)}.json")
 
 
-def _read_schema_version(path: Path) -> SchemaVersion:
+def _read_schema_version(path: Location) -> SchemaVersion:
     remedy = "Put a copy of it back. The latest of its folder may be removed instead: the source's next run writes its columns down anew."
 
     def build(entry: dict[str, Any]) -> SchemaVersion:
@@ -59,7 +59,7 @@ def _read_schema_version(path: Path) -> SchemaVersion:
 
 def withdraw_schema_version(folder: str, version: SchemaVersion) -> None:
     """Removes an entry that no row was written with. Call it under the lease."""
-    (Path(folder) / f"{version.number}.json").unlink()
+    (locate(folder) / f"{version.number}.json").unlink()
 
 
 def write_schema_version(folder: str, schema: StructType, run: str, why: str) -> None:
@@ -73,6 +73,6 @@ def write_schema_version(folder: str, schema: StructType, run: str, why: str) ->
         "why": why,
         "schema": schema.jsonValue(),
     }
-    place = Path(folder)
+    place = locate(folder)
     place.mkdir(parents=True, exist_ok=True)
     write_json_durably(place / f"{number}.json", entry, indent=1)

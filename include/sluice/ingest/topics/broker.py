@@ -6,7 +6,6 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -15,6 +14,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest.topics.offset_ranges import Partition
+from sluice.locations import Location
 from sluice.private_files import read_secret_file
 from sluice.settings import Settings
 
@@ -49,7 +49,7 @@ class UnreachableBroker(SluiceError):
     """The cluster does not answer. Exit code 1: trying again may help."""
 
 
-def read_client_properties(source: KafkaSource, secrets: Path | None = None) -> dict[str, Any]:
+def read_client_properties(source: KafkaSource, secrets: Location | None = None) -> dict[str, Any]:
     """Returns the properties of a client for the source's cluster. secrets: the folder of options_file, unless the settings say it.
 
     Raises UsageError if the file is missing, may be read by others, or has a line that is not a property.
@@ -88,7 +88,7 @@ def translate_kafka_errors(source: KafkaSource) -> Iterator[None]:
         ) from None
 
 
-def create_kafka_consumer(source: KafkaSource, secrets: Path | None = None) -> Consumer:
+def create_kafka_consumer(source: KafkaSource, secrets: Location | None = None) -> Consumer:
     """Returns a client that reads committed records from given offsets and leaves no trace at the broker. The caller must close it.
 
     Errors are those of `translate_kafka_errors`.
@@ -110,7 +110,7 @@ def create_kafka_consumer(source: KafkaSource, secrets: Path | None = None) -> C
 class Broker:
     """A source's cluster. Its methods raise UnreachableBroker."""
 
-    def __init__(self, source: KafkaSource, secrets: Path | None = None) -> None:
+    def __init__(self, source: KafkaSource, secrets: Location | None = None) -> None:
         self._source = source
         with translate_kafka_errors(source):
             self._client = AdminClient(read_client_properties(source, secrets), logger=_SILENT)

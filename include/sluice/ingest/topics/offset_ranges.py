@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import NamedTuple
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, GONE
+from sluice.locations import Location
 from sluice.settings import Settings
 
 _FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")
@@ -66,7 +66,7 @@ class OffsetRange(NamedTuple):
         }
 
 
-def locate_options_folder(source: KafkaSource, settings: Settings, landing: Path) -> Path:
+def locate_options_folder(source: KafkaSource, settings: Settings, landing: Location) -> Location:
     """Returns the folder with a source's options_file, because its deliveries lie at a broker."""
     return settings.secret(source.options_file).parent if source.options_file else settings.secrets
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.ingest.kafka import KafkaSource
@@ -16,6 +15,7 @@ from sluice.ingest import ledger
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets
 from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition, parse_offset_range
+from sluice.locations import Location
 
 NEAR = 0.8
 """The share of its topic's retention that an unread record may reach before Sluice warns."""
@@ -72,7 +72,7 @@ def find_retention_warnings(source: KafkaSource, deliveries: str, outcomes: str)
     return late
 
 
-def find_kept_deliveries(source: KafkaSource, landing: Path, rows: Iterable[Mapping[str, Any]]) -> set[int]:
+def find_kept_deliveries(source: KafkaSource, landing: Location, rows: Iterable[Mapping[str, Any]]) -> set[int]:
     """Returns the numbers of the deliveries whose offsets the broker still has completely. Asks it once. Raises UnreachableBroker."""
     given = list(rows)
     kept, found = Broker(source).kept() if given else {}, set()

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
@@ -20,6 +19,7 @@ from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, shallow
 from sluice.lake.places import PipelinePlaces
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import CLONE, DELETIONS
 from sluice.runs import job, ledger
@@ -40,7 +40,7 @@ def clone_tables(
     Raises UsageError for a folder that cannot hold a clone, and for a table that is not cloned.
     """
     records, pipeline = graph.records(settings), graph.pipeline.name
-    target = replace(settings, lake=str(Path(to).absolute()))
+    target = replace(settings, lake=str(locate(to).absolute()))
     check_clone_target(records, target)
     if requests.list_waiting_requests(records):
         raise SluiceError(
@@ -59,14 +59,14 @@ def clone_tables(
 
 def check_clone_target(records: PipelineRecords, target: Settings) -> None:
     """Raises UsageError if the target is the lake itself, lies in it or around it, or holds tables of the pipeline."""
-    here, there = Path(records.settings.lake).resolve(), Path(target.lake).resolve()
+    here, there = locate(records.settings.lake).resolve(), locate(target.lake).resolve()
     if here == there or here in there.parents or there in here.parents:
         raise UsageError(
             f"A clone needs a lake of its own; {target.lake} and {records.settings.lake} are, or lie in, one another."
         )
     if there.exists() and not there.is_dir():
         raise UsageError(f"{target.lake} is no folder.")
-    present = ledger.list_pipeline_tables(replace(records, settings=replace(target, restricted=Path(target.lake))))
+    present = ledger.list_pipeline_tables(replace(records, settings=replace(target, restricted=locate(target.lake))))
     if present or clones.read_clone_description(replace(records, settings=target)):
         raise UsageError(
             f"{target.lake} has tables of '{records.pipeline}' already, and a clone is made as a whole. "
@@ -123,7 +123,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
     return reports
 
 
-def _write_clone_file(file: Path, said: dict[str, Any]) -> None:
+def _write_clone_file(file: Location, said: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_json_durably(file, said, indent=1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
@@ -11,6 +10,7 @@ from sluice.durable_files import load_kept_object
 from sluice.errors import UsageError
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, all_stages_of_pipeline
 from sluice.settings import Settings
@@ -29,9 +29,9 @@ def read_clone_description(records: PipelineRecords) -> dict[str, Any] | None:
         return None
 
 
-def clone_description_path(records: PipelineRecords) -> Path:
+def clone_description_path(records: PipelineRecords) -> Location:
     """Returns the file in which a clone says what it is."""
-    return Path(records.bookkeeping()) / "clone.json"
+    return locate(records.bookkeeping()) / "clone.json"
 
 
 def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:

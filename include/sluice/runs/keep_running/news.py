@@ -7,7 +7,6 @@ the delivery ledger.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 from sluice.declare.datasets.tables import Dataset
@@ -22,6 +21,7 @@ from sluice.ingest.deliveries import arrivals
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
+from sluice.locations import Location, locate
 
 Item = Source | Dataset[Any]
 Marks = tuple[str | None, ...]
@@ -87,7 +87,7 @@ class FlowNews:
         """Whether an erasure request waits, or may be among what was delivered."""
         if asking.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
             return True
-        folder = Path(self._workspace.records.bookkeeping("erasure_requests"))
+        folder = locate(self._workspace.records.bookkeeping("erasure_requests"))
         state = _read_folder_state(folder)
         if state is None or state == self._requests:
             return False
@@ -131,14 +131,14 @@ class FlowNews:
         return self._known[1]
 
     def _mark(self, path: str) -> str | None:
-        state = _read_folder_state(Path(path) / "_delta_log")
+        state = _read_folder_state(locate(path) / "_delta_log")
         known = self._logs.get(path)
         if known is None or state is None or known[0] != state:
             known = self._logs[path] = (None if _is_recent_state(state) else state, log.table_change_mark(path))
         return known[1]
 
 
-def _read_folder_state(folder: Path) -> tuple[int, int] | None:
+def _read_folder_state(folder: Location) -> tuple[int, int] | None:
     """Returns what changes when names in a folder change, or None if the folder does not exist."""
     try:
         found = folder.stat()

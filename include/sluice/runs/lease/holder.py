@@ -8,11 +8,11 @@ import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.durable_files import write_json_durably
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import JVM_LOCK, LEASE_DESCRIPTION
 
@@ -62,20 +62,20 @@ class LeaseHolder:
 
 def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
     """Returns who holds the lease, or None. If the process that last described itself has ended, nobody holds it."""
-    return find_living_holder(Path(records.bookkeeping()))
+    return find_living_holder(locate(records.bookkeeping()))
 
 
-def find_living_holder(folder: Path) -> LeaseHolder | None:
+def find_living_holder(folder: Location) -> LeaseHolder | None:
     """Returns who holds the lease of this folder, as far as it is described. None if the process that last described itself has ended."""
     found = read_lease_description(folder)
     return found if found is not None and _is_holder_alive(found) else None
 
 
-def find_locking_process(folder: Path) -> int | None:
+def find_locking_process(folder: Location) -> int | None:
     """Returns the number of the process that has the lock, or None if the system does not say. For a holder that has not described itself."""
     try:
         lock = (folder / JVM_LOCK).stat()
-        lines = Path("/proc/locks").read_text().splitlines()
+        lines = locate("/proc/locks").read_text().splitlines()
     except OSError:
         return None
     place = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
@@ -84,7 +84,7 @@ def find_locking_process(folder: Path) -> int | None:
     return next((pid for pid in found if pid > 0), None)
 
 
-def read_lease_description(folder: Path) -> LeaseHolder | None:
+def read_lease_description(folder: Location) -> LeaseHolder | None:
     """Returns who last described itself in the folder of a lease, or None if it has given the lease up since."""
     try:
         told = json.loads((folder / LEASE_DESCRIPTION).read_text())
@@ -96,7 +96,7 @@ def read_lease_description(folder: Path) -> LeaseHolder | None:
 
 
 def write_lease_description(
-    folder: Path, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None
+    folder: Location, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None
 ) -> LeaseHolder:
     """Writes down that this process holds the lease of this folder. Call it after taking the lock. jvm: see `LeaseHolder`."""
     mine = LeaseHolder(run, os.getpid(), socket.gethostname(), _current_instant_text(), kept_running, stage, jvm)
@@ -104,7 +104,7 @@ def write_lease_description(
     return mine
 
 
-def write_lease_end(folder: Path, mine: LeaseHolder) -> None:
+def write_lease_end(folder: Location, mine: LeaseHolder) -> None:
     """Writes down that the lease is given up, unless another has it because the lock went with a dead JVM. Call it before releasing the lock."""
     if read_lease_description(folder) != mine:
         return

@@ -16,11 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.errors import LakeTooNew, LeaseHeld, StopRequested, UsageError
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
@@ -55,7 +55,7 @@ def hold_writer_lease(
             raise StopRequested("stopped on request, before the lease was free; nothing was done")
         return found.kept_running and not records.stop_request(found.run).exists()
 
-    folder = Path(records.bookkeeping())
+    folder = locate(records.bookkeeping())
     make_private_folder(folder)
     with hold_lease_in_folder(
         folder, session, run, wait, f"Pipeline '{records.pipeline}'", remedy, records.pipeline, in_vain, kept_running, stage
@@ -65,7 +65,7 @@ def hold_writer_lease(
 
 @contextmanager
 def hold_lease_in_folder(
-    folder: Path,
+    folder: Location,
     session: SparkSession,
     run: str,
     wait: float,
@@ -101,7 +101,7 @@ def hold_lease_in_folder(
 
 
 @contextmanager
-def _open_driver_lock(folder: Path, jvm: Any) -> Iterator[IO[bytes]]:
+def _open_driver_lock(folder: Location, jvm: Any) -> Iterator[IO[bytes]]:
     """Opens the file whose lock belongs to this Python. If the JVM is gone, it stays locked until this process ends.
 
     All threads learn at once that the JVM is gone, and those that it had called may be about to commit.
@@ -118,7 +118,7 @@ def _open_driver_lock(folder: Path, jvm: Any) -> Iterator[IO[bytes]]:
             os.dup(file.fileno())  # Python closes its files before the process ends; nobody closes this one
 
 
-def _describe_held_lease(folder: Path, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
+def _describe_held_lease(folder: Location, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
     if found is None:
         process = holder.find_locking_process(folder)
         return f"{what} is being written by another job{f' (process {process} of this host)' if process else ''}. {remedy}"
@@ -151,7 +151,7 @@ def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) ->
 
     Raises LeaseHeld at once if it is held, with the remedy.
     """
-    folder = Path(records.bookkeeping())
+    folder = locate(records.bookkeeping())
     make_private_folder(folder)
     with (folder / DRIVER_LOCK).open("a+b") as of_driver, (folder / JVM_LOCK).open("a+b") as of_jvm:
         if not (_try_lock_of_this_process(of_driver) and _try_lock_of_this_process(of_jvm)):
@@ -177,7 +177,7 @@ def _lock_whole_file(file: IO[bytes]) -> None:
 
 def check_lake_format(records: PipelineRecords) -> None:
     """Raises LakeTooNew for a lake that a newer Sluice wrote."""
-    place = Path(records.bookkeeping()) / "lake.json"
+    place = locate(records.bookkeeping()) / "lake.json"
     try:
         found = load_kept_json(place, "the format of the lake", _REMEDY, lambda said: int(said["format"]))
     except FileNotFoundError:
@@ -191,6 +191,6 @@ def check_lake_format(records: PipelineRecords) -> None:
 
 def write_lake_format(records: PipelineRecords) -> None:
     """Writes the format into a new lake."""
-    place = Path(records.bookkeeping()) / "lake.json"
+    place = locate(records.bookkeeping()) / "lake.json"
     if not place.exists():
         write_json_durably(place, {"format": LAKE_FORMAT})

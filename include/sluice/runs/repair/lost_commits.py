@@ -13,15 +13,20 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-
-from deltalake import DeltaTable
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import LOG, LogDamage, TableSnapshot, checksum_file_path, find_log_damage, list_log_versions
+from sluice.delta_log import (
+    LOG,
+    LogDamage,
+    TableSnapshot,
+    checksum_file_path,
+    find_log_damage,
+    list_log_versions,
+    open_delta_table,
+)
 from sluice.durable_files import write_text_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
@@ -30,6 +35,7 @@ from sluice.ingest import ledger
 from sluice.lake import durability
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
+from sluice.locations import Location, locate
 from sluice.runs.ledger import REPAIR
 from sluice.settings import Settings, name_quarantine
 
@@ -77,12 +83,12 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
     for source, numbers in repair.lost.items():
         record_lost_deliveries(settings, graph, source, numbers)
     durability.flush_run_output(settings)
-    restricted = Path(repair.path).is_relative_to(settings.restricted)
-    books = Path(records.bookkeeping(SET_ASIDE, restricted=restricted))
-    aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / Path(repair.path).parent.name / Path(repair.path).name
+    restricted = locate(repair.path).is_relative_to(settings.restricted)
+    books = locate(records.bookkeeping(SET_ASIDE, restricted=restricted))
+    aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / locate(repair.path).parent.name / locate(repair.path).name
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
-        _set_damage_aside(Path(repair.path) / LOG, damage, aside)
+        _set_damage_aside(locate(repair.path) / LOG, damage, aside)
     durability.flush_run_output(settings)
 
 
@@ -131,7 +137,7 @@ def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: s
             f"The first commit of {called} is damaged, and with it what columns it has. Put {path}/{LOG} back from a backup; "
             f"or move {path} away: what can be made anew is made by the next run, and bronze says how it is read again."
         )
-    commits, _ = list_log_versions(Path(path) / LOG)
+    commits, _ = list_log_versions(locate(path) / LOG)
     last = max(commits, default=-1)
     if any(not one.is_commit for one in damage) and any(number not in commits for number in range(last + 1)):
         return f"A checkpoint of the log of {called} is damaged, and commits before it are gone. Put {path}/{LOG} back from a backup."
@@ -148,7 +154,7 @@ def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: s
 def _read_commit_time(path: str, version: int) -> datetime | None:
     """Returns when a whole commit was made (UTC), or None if it does not say."""
     try:
-        lines = (Path(path) / LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+        lines = (locate(path) / LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
     stated = (json.loads(line).get("commitInfo", {}).get("timestamp") for line in lines if line.strip())
@@ -156,7 +162,7 @@ def _read_commit_time(path: str, version: int) -> datetime | None:
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
-def _set_damage_aside(log: Path, damage: LogDamage, aside: Path) -> None:
+def _set_damage_aside(log: Location, damage: LogDamage, aside: Location) -> None:
     """Moves a damaged file elsewhere, and puts a commit that changes nothing in the place of a damaged commit.
 
     Delta's own checksums of this version and later ones are removed: they count what the commit held, or were made without it.
@@ -235,12 +241,14 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
 
 def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
     """Returns the requests that were carried out but are not on the list of erased people as of a version."""
-    found = TableSnapshot(DeltaTable(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
+    found = (
+        TableSnapshot(open_delta_table(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
+    )
     done = [one.request for one in requests.list_erasure_requests(graph.records(settings)) if one.state != requests.RECEIVED]
     return sorted(set(done) - set(found))
 
 
 def _read_deliveries_at_version(path: str, version: int) -> set[int]:
     """Returns the deliveries that a table had rows of at a version."""
-    found = TableSnapshot(DeltaTable(path, version=version)).query_rows("SELECT DISTINCT _delivery FROM t")
+    found = TableSnapshot(open_delta_table(path, version=version)).query_rows("SELECT DISTINCT _delivery FROM t")
     return set(found["_delivery"].to_pylist())

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from sluice import file_events
@@ -21,6 +20,7 @@ from sluice.ingest.deliveries import dates
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.places import PipelinePlaces, locate_streamed_tables
+from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
@@ -87,7 +87,7 @@ class PipelineBooks:
 
     def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:
         """Returns those of a source's deliveries that can be read as they were discovered. Raises UnreachableBroker."""
-        find: Callable[[Source, Path, list[Row]], set[int]] = load_kind_function(source.kind, "find_unchanged")
+        find: Callable[[Source, Location, list[Row]], set[int]] = load_kind_function(source.kind, "find_unchanged")
         unchanged = find(source, self.records.landing, rows)
         return [row for row in rows if row["delivery"] in unchanged]
 

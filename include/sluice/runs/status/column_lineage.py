@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sluice.column_origins import Origin, TableOrigins, table_origins_from_json, table_origins_to_json
 from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 
 _REMEDY = "Remove the file: the next run that changes a table finds that table's columns again."
@@ -28,8 +28,8 @@ def write_column_lineage(records: PipelineRecords, known: Mapping[str, TableOrig
     write_json_durably(_column_lineage_file(records), told, mode=_MODE)
 
 
-def _column_lineage_file(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping("column_lineage.json"))
+def _column_lineage_file(records: PipelineRecords) -> Location:
+    return locate(records.bookkeeping("column_lineage.json"))
 
 
 def _build_record(said: Mapping[str, Any]) -> dict[str, TableOrigins]:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
@@ -21,6 +20,7 @@ from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import write_json_durably
 from sluice.errors import DeclarationError
 from sluice.lake import log
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.ledger import WITHOUT_DATA, Row
@@ -187,11 +187,11 @@ def read_kept_running_intervals(settings: Settings, graph: Graph) -> list[Interv
     ]
 
 
-def _kept_running_file(records: PipelineRecords) -> Path:
-    return Path(records.bookkeeping()) / "kept_running.json"
+def _kept_running_file(records: PipelineRecords) -> Location:
+    return locate(records.bookkeeping()) / "kept_running.json"
 
 
-def _read_kept_running_spans(file: Path) -> list[tuple[datetime, datetime]]:
+def _read_kept_running_spans(file: Location) -> list[tuple[datetime, datetime]]:
     try:
         spans = json.loads(file.read_text())
         return [(datetime.fromisoformat(start), datetime.fromisoformat(end)) for start, end in spans]
@@ -199,5 +199,5 @@ def _read_kept_running_spans(file: Path) -> list[tuple[datetime, datetime]]:
         return []
 
 
-def _write_kept_running_spans(file: Path, spans: list[tuple[datetime, datetime]]) -> None:
+def _write_kept_running_spans(file: Location, spans: list[tuple[datetime, datetime]]) -> None:
     write_json_durably(file, [(start.isoformat(), end.isoformat()) for start, end in spans])

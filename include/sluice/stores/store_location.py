@@ -1,0 +1,265 @@
+"""A place on an object store as a pathlib.Path, so that the code that works on a disk works there, too.
+
+Not universal-pathlib: its class for a scheme is one for the whole process, Airflow's DAGs included, and its `rmdir` removes what is
+below. Here what a store cannot do fails: whatever needs a path of this machine asks `__fspath__`, which raises TypeError.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PosixPath, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, NoReturn
+
+from sluice.stores.opening import open_store, split_store_url
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_OPEN: dict[tuple[str, str], ObjectStore] = {}
+"""By the address of the store and the root of a URL."""
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class ObjectStatus:
+    """What a store says of an object. tag: its ETag, which another content changes. st_mtime: seconds since 1970."""
+
+    st_size: int
+    st_mtime: float
+    tag: str
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """The instant of the last write in nanoseconds; stores say seconds."""
+        return int(self.st_mtime * 1_000_000_000)
+
+
+class StoreLocation(PosixPath):
+    """An object, or the folder of the objects below it. str() gives the URL, by which Spark and delta-rs know the place, too.
+
+    Errors are those of a disk: FileNotFoundError, FileExistsError, and OSError for a store that does not answer. Names, parents and
+    comparisons are those of pathlib.
+    """
+
+    @classmethod
+    def from_url(cls, url: str) -> StoreLocation:
+        """The place of a URL. Raises UsageError for one that names no place of a store."""
+        return cls("/".join(part for part in split_store_url(url) if part))
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", "://", 1)
+
+    def __repr__(self) -> str:
+        return f"StoreLocation({str(self)!r})"
+
+    def __fspath__(self) -> NoReturn:
+        raise TypeError(f"{self} is on a store; it is no path of this machine.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StoreLocation.from_url, (str(self),)
+
+    def as_posix(self) -> str:
+        """The URL."""
+        return str(self)
+
+    def absolute(self) -> StoreLocation:
+        """The place itself: a URL has no relative form."""
+        return self
+
+    def resolve(self, strict: bool = False) -> StoreLocation:
+        """The place itself: a store has no links."""
+        return self
+
+    def relative_to(self, *other: Any, **kwargs: Any) -> PurePosixPath:  # type: ignore[override]  # it is no place of a store
+        """The name of this place below the other. Raises ValueError if it is not below."""
+        return PurePosixPath(*super().relative_to(*other).parts)
+
+    @property
+    def bucket_url(self) -> str:
+        """The store and the bucket, such as "s3://bucket"."""
+        return "://".join((self.parts[0].rstrip(":"), self.parts[1]))
+
+    @property
+    def object_key(self) -> str:
+        """The name of the object in its bucket; "" for the bucket."""
+        return "/".join(self.parts[2:])
+
+    # ------------------------------------------------------------------------------------------------ objects
+
+    def stat(self, *, follow_symlinks: bool = True) -> ObjectStatus:  # type: ignore[override]  # a store has no inodes and modes
+        """What the store says of the object. Raises FileNotFoundError; a folder has no status."""
+        import obstore
+
+        try:
+            found = obstore.head(self._store, self.object_key)
+        except FileNotFoundError:
+            raise self._error(errno.ENOENT) from None
+        return ObjectStatus(found["size"], found["last_modified"].timestamp(), found["e_tag"] or "")
+
+    def lstat(self) -> ObjectStatus:  # type: ignore[override]
+        """The status: a store has no links."""
+        return self.stat()
+
+    def is_file(self) -> bool:
+        """Whether there is an object of this name."""
+        if not self.object_key:
+            return False
+        try:
+            self.stat()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_symlink(self) -> bool:
+        """False: a store has no links."""
+        return False
+
+    def read_bytes(self) -> bytes:
+        """The object's content. Raises FileNotFoundError."""
+        import obstore
+
+        try:
+            return bytes(obstore.get(self._store, self.object_key).bytes())
+        except FileNotFoundError:
+            raise self._error(errno.ENOENT) from None
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+        """The object's content as text, UTF-8 unless it is said. Raises FileNotFoundError."""
+        return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
+
+    def write_bytes(self, data: Any) -> int:
+        """Give the object this content, in one PUT. Returns its size in bytes."""
+        import obstore
+
+        obstore.put(self._store, self.object_key, data)
+        return len(data)
+
+    def write_new_bytes(self, data: bytes) -> None:
+        """Make the object with this content, in one conditional PUT. Raises FileExistsError if it is there."""
+        import obstore
+
+        try:
+            obstore.put(self._store, self.object_key, data, mode="create")
+        except obstore.exceptions.AlreadyExistsError:
+            raise self._error(errno.EEXIST) from None
+
+    def write_text(self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> int:
+        """Give the object this text, UTF-8 unless it is said, in one PUT. Returns its size in bytes."""
+        return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
+
+    def touch(self, mode: int = 0o666, exist_ok: bool = True) -> None:
+        """Make an empty object, if there is none. Raises FileExistsError if there is one and that is not all right."""
+        try:
+            self.write_new_bytes(b"")
+        except FileExistsError:
+            if not exist_ok:
+                raise
+
+    def open(  # type: ignore[override]
+        self, mode: str = "r", *args: Any, encoding: str | None = None, **kwargs: Any
+    ) -> IO[Any]:
+        """The object's content, read as a whole. Raises FileNotFoundError, and ValueError for a mode that writes."""
+        if mode not in ("r", "rb"):
+            raise ValueError(f"{self} is on a store, and is written whole: not with mode '{mode}'.")
+        content = io.BytesIO(self.read_bytes())
+        return content if mode == "rb" else io.TextIOWrapper(content, encoding or "utf-8")
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object. Raises FileNotFoundError if it is not there, unless that is all right."""
+        import obstore
+
+        if not missing_ok:
+            self.stat()
+        obstore.delete(self._store, self.object_key)
+
+    # ------------------------------------------------------------------------------------------------ folders
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is an object of this name, or one below it."""
+        return self.is_file() or self.is_dir()
+
+    def is_dir(self) -> bool:
+        """Whether there is an object below."""
+        return any(True for _ in self._list_pages(1))
+
+    def iterdir(self) -> Generator[StoreLocation, None, None]:
+        """The objects and folders right below. Raises FileNotFoundError if nothing is there."""
+        found = self._list_children()
+        if not found:
+            raise self._error(errno.ENOENT)
+        return (one for one in found)
+
+    def glob(self, pattern: str, **kwargs: Any) -> Generator[StoreLocation, None, None]:
+        """What is below and matches: a name with * for each level, or ** for any. Nothing if nothing is there."""
+        first, _, rest = pattern.partition("/")
+        if first == "**":
+            yield from self.rglob(rest)
+            return
+        for child in self._list_children():
+            if PurePosixPath(child.name).match(first):
+                if rest:
+                    yield from child.glob(rest)
+                else:
+                    yield child
+
+    def rglob(self, pattern: str, **kwargs: Any) -> Generator[StoreLocation, None, None]:
+        """The objects below, at any depth, whose names match. Folders are not among them: a store has none."""
+        return (one for one, _, _ in self.list_objects() if one.match(pattern))
+
+    def list_objects(self) -> Iterator[tuple[StoreLocation, int, datetime]]:
+        """The objects below, at any depth, with their sizes in bytes and the instants of their last write. Asked for in pages."""
+        root = self.bucket_url
+        for page in self._list_pages(_PAGE):
+            for one in page:
+                yield StoreLocation(f"{root}/{one['path']}"), one["size"], one["last_modified"]
+
+    def list_tags(self) -> Iterator[tuple[StoreLocation, str]]:
+        """The objects below, at any depth, with their ETags."""
+        root = self.bucket_url
+        return ((StoreLocation(f"{root}/{one['path']}"), one["e_tag"] or "") for page in self._list_pages(_PAGE) for one in page)
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: a store has no folders. Raises FileExistsError if something is below, unless that is all right."""
+        if not exist_ok and self.exists():
+            raise self._error(errno.EEXIST)
+
+    def rmdir(self) -> None:
+        """Do nothing. Raises OSError if an object is below, as a disk does."""
+        if self.is_dir():
+            raise self._error(errno.ENOTEMPTY)
+
+    def remove_below(self) -> None:
+        """Remove all objects below."""
+        import obstore
+
+        for page in self._list_pages(_PAGE):
+            obstore.delete(self._store, [one["path"] for one in page])
+
+    # ------------------------------------------------------------------------------------------------ the store
+
+    @property
+    def _store(self) -> ObjectStore:
+        known = (os.environ.get("AWS_ENDPOINT_URL", ""), self.bucket_url)
+        if known not in _OPEN:
+            _OPEN[known] = open_store(self.bucket_url)
+        return _OPEN[known]
+
+    def _list_pages(self, size: int) -> Iterator[Sequence[Any]]:
+        import obstore
+
+        return iter(obstore.list(self._store, self.object_key or None, chunk_size=size))
+
+    def _list_children(self) -> list[StoreLocation]:
+        import obstore
+
+        root, found = self.bucket_url, obstore.list_with_delimiter(self._store, self.object_key or None)
+        names = (*found["common_prefixes"], *(one["path"] for one in found["objects"]))
+        return [StoreLocation(f"{root}/{one}") for one in names]
+
+    def _error(self, number: int) -> OSError:
+        return OSError(number, os.strerror(number), str(self))
