@@ -8,7 +8,6 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
@@ -18,6 +17,7 @@ from sluice import record_tables
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
+from sluice.delta_log import open_delta_table
 from sluice.lake import clustering, commit_marks, deletion_vectors, file_rewrites, log, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
@@ -195,7 +195,7 @@ def _list_current_files(path: str) -> list[Location]:
     found = []
     for uri in open_delta_table(path).file_uris():
         file = locate(urlparse(uri).path if uri.startswith("file:") else uri)
-        found.append(file if file.exists() else Path(unquote(str(file))))
+        found.append(file if file.exists() else locate(unquote(str(file))))
     return found
 
 

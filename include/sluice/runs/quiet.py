@@ -156,9 +156,7 @@ def _digest_lines(*lines: str) -> str:
     return found.hexdigest()
 
 
-def _is_object_left_out(
-    root: Location, place: Location, left_out: Callable[[Location, str], bool], logs_alone: bool
-) -> bool:
+def _is_object_left_out(root: Location, place: Location, left_out: Callable[[Location, str], bool], logs_alone: bool) -> bool:
     """As a folder on a disk is looked at: nothing below what is left out, and of a table its log alone."""
     folders = [one for one in place.parents if one == root or one.is_relative_to(root)]
     if any(left_out(one.parent, one.name) for one in (place, *folders[:-1])):
@@ -179,7 +177,11 @@ def _describe_folder(
     """
     yield str(folder)
     if not is_on_disk(folder):
-        yield from (f"{place} {tag}" for place, tag in list_object_tags(folder) if not _is_object_left_out(folder, place, left_out, logs_alone))
+        yield from (
+            f"{place} {tag}"
+            for place, tag in list_object_tags(folder)
+            if not _is_object_left_out(folder, place, left_out, logs_alone)
+        )
         return
     if not folder.is_dir():
         return
