@@ -76,5 +76,5 @@ def list_written_files(folder: Location) -> Iterator[tuple[int, float]]:
         return
     for place, _, names in os.walk(folder):
         for name in names:
-            found = os.lstat(os.path.join(place, name))
+            found = Path(place, name).lstat()
             yield found.st_size, found.st_ctime

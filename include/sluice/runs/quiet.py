@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
-from sluice.locations import is_on_disk, list_object_tags, locate, Location
+from sluice.locations import Location, is_on_disk, list_object_tags, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
