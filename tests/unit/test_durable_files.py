@@ -170,6 +170,7 @@ def test_a_private_file_is_never_open_to_others_and_one_is_not_overwritten(file:
 
 WRITE_BY_THEMSELVES = {
     "sluice.durable_files": "it is the one way",
+    "sluice.stores.store_location": "it is the file interface of a store, where one PUT is durable; durable_files writes through it",
     "sluice.erasure.personal_places.planting": "a canary holds files as those of others are written, and is seen whole or planted anew",
     "sluice.flows.quarantine.readmission": "its folder is removed at the end of the block, and at the beginning of the next",
     "sluice.testing.running": "keys in a folder that is gone with the test",
@@ -184,6 +185,7 @@ WRITE_BY_THEMSELVES = {
     "orchestration.spark_submit.given_secrets": "files in memory, in a folder that is gone with the job",
 }
 """The modules that write, move or flush files in another way, and why."""
+PATHS = {"pathlib", "sluice.locations"}
 OF_A_MODULE = {
     "os": {"replace", "rename", "renames", "link", "fsync"},
     "shutil": {"move"},
@@ -199,7 +201,7 @@ def _find_own_writes(tree: ast.AST) -> Iterator[int]:
         name, owner = call.func.attr, call.func.value
         of_module = isinstance(owner, ast.Name) and name in OF_A_MODULE.get(owner.id, ())
         # `str.replace` has two arguments, that of a time and `dataclasses.replace` name theirs. Others than paths have such a method, too.
-        of_path = name in ("replace", "rename") and len(call.args) == 1 and not call.keywords and "pathlib" in imported
+        of_path = name in ("replace", "rename") and len(call.args) == 1 and not call.keywords and bool(imported & PATHS)
         if of_module or of_path or name in ("write_text", "write_bytes", "hardlink_to") or "O_CREAT" in ast.unparse(call.args):  # type: ignore[arg-type]
             yield call.lineno
 
