@@ -126,7 +126,7 @@ endif
 .PHONY: setup setup-store setup-python installed port machine airflow-line requirements
 setup: setup-python $(JARS) $(ARCHIVE) ## Set up only, what every target does first
 
-setup-store: setup $(STORE_JARS) $(LOG_STORE) ## Set up what a lake on an object store needs as well: Spark's S3A and its log store (19 MB)
+setup-store: setup $(STORE_JARS) $(LOG_STORE) ## Set up what a lake on an object store needs as well: Spark's S3A, and what commits there (19 MB)
 
 setup-python: machine $(INSTALLED) $(PROJECT)
 
@@ -210,10 +210,11 @@ $(STORE_JARS): | $(INSTALLED)
 
 # A Java runtime has no javac, so a compiler is fetched as well, and removed again.
 $(LOG_STORE): | $(INSTALLED) $(JARS)
-	@echo "== Compiling the log store"
+	@echo "== Compiling what commits to a store"
 	$(call fetch_jars,log-store-compiler,log-store-compiler)
 	@rm -rf $(STATE)/log-store $(STATE)/log-store.part; mkdir -p $(STATE)/log-store.part
-	@classes=$$(echo $(STATE)/jars/delta-storage-*.jar):$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars/hadoop-client-api-*.jar); \
+	@spark=$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars); \
+	classes=$$(echo $(STATE)/jars/delta-storage-*.jar $$spark/hadoop-client-api-*.jar $$spark/spark-sql_*.jar $$spark/spark-common-utils*.jar $$spark/scala-library-*.jar | tr ' ' :); \
 	"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -jar $(STATE)/log-store-compiler/ecj-*.jar --release 17 -cp "$$classes" \
 	  -d $(STATE)/log-store.part/classes spark_jobs/java/sluice/*.java
 	@cd $(STATE)/log-store.part/classes && "$$OLDPWD/$(PY)" -m zipfile -c ../log-store.jar sluice && rm -rf ../classes

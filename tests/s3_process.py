@@ -33,6 +33,14 @@ class OneWriteAtATime:
             return list(self._application(environ, start_response))
 
 
+class OneContinue(MotoRequestHandler):
+    """Says "100 Continue" once: the standard library and werkzeug each do, and of two a client takes the second for the answer."""
+
+    def handle_expect_100(self) -> bool:
+        """Leave it to werkzeug."""
+        return True
+
+
 if __name__ == "__main__":
     application = DomainDispatcherApplication(create_backend_app)
-    run_simple("127.0.0.1", int(sys.argv[1]), OneWriteAtATime(application), threaded=True, request_handler=MotoRequestHandler)
+    run_simple("127.0.0.1", int(sys.argv[1]), OneWriteAtATime(application), threaded=True, request_handler=OneContinue)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from sluice.errors import SluiceError
-from sluice.locations import Location, locate
+from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_stages import VACUUM
 from sluice.settings import Settings
 
@@ -159,12 +159,13 @@ def _is_jvm_alive() -> bool:
 
 
 def _list_written_folders() -> list[Location]:
-    """Lists the folders that a run writes to."""
+    """Lists the folders of this machine's disks that a run writes to."""
     try:
         settings = Settings.current()
     except SluiceError:
         return []
-    return list(dict.fromkeys((locate(settings.lake), settings.restricted, settings.landing, settings.spark_local)))
+    places = (locate(settings.lake), settings.restricted, settings.landing, settings.spark_local)
+    return [place for place in dict.fromkeys(places) if is_on_disk(place)]
 
 
 def _describe_free_space(place: Location) -> str:
@@ -179,5 +180,4 @@ def _find_enclosing_table(path: Location) -> Location | None:
 
 def _cut_partition_folders(path: Location) -> Location:
     """Returns the path up to the first folder of a partition, whose name is a value."""
-    kept = next((place for place, part in enumerate(path.parts) if "=" in part), len(path.parts))
-    return locate(*path.parts[:kept])
+    return next((folder.parent for folder in reversed((path, *path.parents)) if "=" in folder.name), path)

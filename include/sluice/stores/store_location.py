@@ -10,6 +10,7 @@ import errno
 import io
 import os
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PosixPath, PurePosixPath
@@ -18,11 +19,14 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 from sluice.stores.opening import open_store, split_store_url
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import ObjectStore
 
 _OPEN: dict[tuple[str, str], ObjectStore] = {}
 """By the address of the store and the root of a URL."""
 _PAGE = 1000
+_BUCKET = 2
+"""How many parts name the bucket: "s3:" and its name."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +93,28 @@ class StoreLocation(PosixPath):
         """The name of the object in its bucket; "" for the bucket."""
         return "/".join(self.parts[2:])
 
+    @property
+    def parent(self) -> StoreLocation:
+        """The folder that this is in; the bucket is in itself."""
+        return self if len(self.parts) <= _BUCKET else super().parent
+
+    @property
+    def parents(self) -> tuple[StoreLocation, ...]:
+        """The folders around this, up to the bucket."""
+        return tuple(super().parents)[: max(len(self.parts) - _BUCKET, 0)]
+
+    def samefile(self, other_path: Any) -> bool:
+        """Whether the other is this place: a store has no links."""
+        return bool(self == other_path)
+
     # ------------------------------------------------------------------------------------------------ objects
 
     def stat(self, *, follow_symlinks: bool = True) -> ObjectStatus:  # type: ignore[override]  # a store has no inodes and modes
         """What the store says of the object. Raises FileNotFoundError; a folder has no status."""
         import obstore
 
-        try:
+        with self._raise_as_disk():
             found = obstore.head(self._store, self.object_key)
-        except FileNotFoundError:
-            raise self._error(errno.ENOENT) from None
         return ObjectStatus(found["size"], found["last_modified"].timestamp(), found["e_tag"] or "")
 
     def lstat(self) -> ObjectStatus:  # type: ignore[override]
@@ -123,10 +139,8 @@ class StoreLocation(PosixPath):
         """The object's content. Raises FileNotFoundError."""
         import obstore
 
-        try:
+        with self._raise_as_disk():
             return bytes(obstore.get(self._store, self.object_key).bytes())
-        except FileNotFoundError:
-            raise self._error(errno.ENOENT) from None
 
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
         """The object's content as text, UTF-8 unless it is said. Raises FileNotFoundError."""
@@ -136,17 +150,16 @@ class StoreLocation(PosixPath):
         """Give the object this content, in one PUT. Returns its size in bytes."""
         import obstore
 
-        obstore.put(self._store, self.object_key, data)
+        with self._raise_as_disk():
+            obstore.put(self._store, self.object_key, data)
         return len(data)
 
     def write_new_bytes(self, data: bytes) -> None:
         """Make the object with this content, in one conditional PUT. Raises FileExistsError if it is there."""
         import obstore
 
-        try:
+        with self._raise_as_disk():
             obstore.put(self._store, self.object_key, data, mode="create")
-        except obstore.exceptions.AlreadyExistsError:
-            raise self._error(errno.EEXIST) from None
 
     def write_text(self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> int:
         """Give the object this text, UTF-8 unless it is said, in one PUT. Returns its size in bytes."""
@@ -175,7 +188,8 @@ class StoreLocation(PosixPath):
 
         if not missing_ok:
             self.stat()
-        obstore.delete(self._store, self.object_key)
+        with self._raise_as_disk():
+            obstore.delete(self._store, self.object_key)
 
     # ------------------------------------------------------------------------------------------------ folders
 
@@ -213,15 +227,11 @@ class StoreLocation(PosixPath):
 
     def list_objects(self) -> Iterator[tuple[StoreLocation, int, datetime]]:
         """The objects below, at any depth, with their sizes in bytes and the instants of their last write. Asked for in pages."""
-        root = self.bucket_url
-        for page in self._list_pages(_PAGE):
-            for one in page:
-                yield StoreLocation(f"{root}/{one['path']}"), one["size"], one["last_modified"]
+        return ((place, one["size"], one["last_modified"]) for place, one in self._list_below())
 
     def list_tags(self) -> Iterator[tuple[StoreLocation, str]]:
         """The objects below, at any depth, with their ETags."""
-        root = self.bucket_url
-        return ((StoreLocation(f"{root}/{one['path']}"), one["e_tag"] or "") for page in self._list_pages(_PAGE) for one in page)
+        return ((place, one["e_tag"] or "") for place, one in self._list_below())
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has no folders. Raises FileExistsError if something is below, unless that is all right."""
@@ -237,8 +247,11 @@ class StoreLocation(PosixPath):
         """Remove all objects below."""
         import obstore
 
-        for page in self._list_pages(_PAGE):
-            obstore.delete(self._store, [one["path"] for one in page])
+        with self._raise_as_disk():
+            for page in self._list_pages(_PAGE):
+                # Hadoop marks a folder by an empty object with a slash at its end, which a listing names without.
+                marks = [f"{one['path']}/" for one in page if not one["size"]]
+                obstore.delete(self._store, [*(one["path"] for one in page), *marks])
 
     # ------------------------------------------------------------------------------------------------ the store
 
@@ -249,17 +262,43 @@ class StoreLocation(PosixPath):
             _OPEN[known] = open_store(self.bucket_url)
         return _OPEN[known]
 
+    def _list_below(self) -> Iterator[tuple[StoreLocation, ObjectMeta]]:
+        root = self.bucket_url
+        for page in self._list_pages(_PAGE):
+            for one in page:
+                place = StoreLocation(f"{root}/{one['path']}")
+                if one["size"] or place.is_file():  # and no mark of Hadoop's for a folder
+                    yield place, one
+
     def _list_pages(self, size: int) -> Iterator[Sequence[Any]]:
         import obstore
 
-        return iter(obstore.list(self._store, self.object_key or None, chunk_size=size))
+        with self._raise_as_disk():
+            yield from obstore.list(self._store, self.object_key or None, chunk_size=size)
 
     def _list_children(self) -> list[StoreLocation]:
         import obstore
 
-        root, found = self.bucket_url, obstore.list_with_delimiter(self._store, self.object_key or None)
+        with self._raise_as_disk():
+            root, found = self.bucket_url, obstore.list_with_delimiter(self._store, self.object_key or None)
         names = (*found["common_prefixes"], *(one["path"] for one in found["objects"]))
         return [StoreLocation(f"{root}/{one}") for one in names]
+
+    @contextmanager
+    def _raise_as_disk(self) -> Iterator[None]:
+        """Errors of the store in the block are raised as a disk's would be."""
+        from obstore import exceptions
+
+        try:
+            yield
+        except (FileNotFoundError, exceptions.NotFoundError):
+            raise self._error(errno.ENOENT) from None
+        except exceptions.AlreadyExistsError:
+            raise self._error(errno.EEXIST) from None
+        except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+            raise self._error(errno.EACCES) from error
+        except exceptions.BaseError as error:
+            raise OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(self)) from error
 
     def _error(self, number: int) -> OSError:
         return OSError(number, os.strerror(number), str(self))

@@ -68,20 +68,24 @@ public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
             }
             return;
         }
+        writeNew(fs, path, content);
+        remember(path, content.length);
+    }
+
+    /** Write the file if its name is free, in one PUT whose outcome is known. Raises FileAlreadyExistsException if it holds other bytes. */
+    static void writeNew(FileSystem fs, Path path, byte[] content) throws IOException {
         IOException last = null;
         long pause = FIRST_PAUSE_MILLIS;
         for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
             checkFences(path);
             try {
                 put(fs, path, content);
-                remember(path, content.length);
                 return;
             } catch (IOException error) {
                 last = error;
             }
             try {
                 if (holds(fs, path, content)) {
-                    remember(path, content.length);
                     return;
                 }
                 throw (IOException) new FileAlreadyExistsException(path.toString()).initCause(last);
@@ -152,7 +156,8 @@ public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
         return all.toByteArray();
     }
 
-    private static void checkFences(Path path) throws IOException {
+    /** Raises IOException if the path lies behind a fence that is closed. */
+    static void checkFences(Path path) throws IOException {
         String name = path.toString();
         for (Map.Entry<String, Long> fence : OPEN_UNTIL.entrySet()) {
             if (name.startsWith(fence.getKey()) && System.nanoTime() - fence.getValue() >= 0) {
