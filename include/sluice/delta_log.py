@@ -18,9 +18,10 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
+from deltalake.exceptions import TableNotFoundError
 
 from sluice.errors import SluiceError
-from sluice.locations import Location, identify_file, is_on_disk, list_file_sizes, locate
+from sluice.locations import Location, identify_file, is_on_disk, list_file_sizes, locate, open_to_read
 from sluice.stores.opening import delta_rs_storage_options
 
 LOG = "_delta_log"
@@ -79,6 +80,7 @@ class _OpenTable:
     table: DeltaTable
     commit: LastCommit
     log_bytes: int
+    answers: dict[str, pa.Table] = field(default_factory=dict)
 
 
 @dataclass
@@ -95,15 +97,20 @@ class OpenTables:
 
     def open_latest(self, path: str) -> DeltaTable:
         """The table at its latest version. Raises DamagedLog, and TableNotFoundError if there is no table."""
+        return self.open_snapshot(path).table
+
+    def open_snapshot(self, path: str) -> TableSnapshot:
+        """The table at its latest version, with the answers it has given. Errors: as of `open_latest`."""
         path = str(locate(path).absolute())
         with self._lock:
             known = self._tables.pop(path, None)
             if known is not None and is_still_last(path, known.commit):
                 self._tables[path] = known
-                return known.table
+                return TableSnapshot(known.table, known.answers)
         table = open_table_to_change(path)
         self.keep(path, table)
-        return table
+        kept = self._tables.get(path)
+        return TableSnapshot(table, kept.answers if kept is not None and kept.table is table else {})
 
     def keep(self, path: str, table: DeltaTable) -> None:
         """Keep an open table for the next readers. Nobody may change it any more. After a later commit it is opened again."""
@@ -125,6 +132,8 @@ class OpenTables:
 
 
 _OPEN_TABLES = OpenTables()
+_SMALL_ANSWER, _MOST_ANSWERS = 1 << 20, 16
+"""How many bytes an answer may have that is kept, and how many answers of one version of a table are."""
 
 
 def is_delta_table(path: str) -> bool:
@@ -254,7 +263,12 @@ def _list_names(folder: Location) -> frozenset[str]:
 
 
 def matches_file_checksum(file: Location, content: bytes) -> bool | None:
-    """Whether a file's content matches the checksum that Hadoop's file system wrote beside it; None if there is no checksum."""
+    """Whether a file's content matches the checksum that Hadoop's file system wrote beside it; None if there is no checksum.
+
+    It writes them on disks alone: a store looks after its objects.
+    """
+    if not is_on_disk(file):
+        return None
     try:
         sums = checksum_file_path(file).read_bytes()
     except OSError:
@@ -326,7 +340,7 @@ def _read_transaction_count(action: Mapping[str, Any]) -> int:
 
 
 def _ends_as_parquet(file: Location) -> bool:
-    with file.open("rb") as opened:
+    with open_to_read(file) as opened:
         size = opened.seek(0, 2)
         opened.seek(max(0, size - len(_PARQUET)))
         return size > 2 * len(_PARQUET) and opened.read() == _PARQUET
@@ -351,6 +365,8 @@ class TableSnapshot:
     """An open table at one version. It does not see later commits: after a write, open it again."""
 
     table: DeltaTable
+    answers: dict[str, pa.Table] = field(default_factory=dict)
+    """Small results by their query: a stage asks the same of its records many times between two commits."""
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
@@ -359,8 +375,13 @@ class TableSnapshot:
 
     def query_rows(self, sql: str) -> pa.Table:
         """The result of a query, which calls the table `t`."""
+        if (known := self.answers.get(sql)) is not None:
+            return known
         # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
-        return pa.table(QueryBuilder().register("t", self.table).execute(sql))
+        found = pa.table(QueryBuilder().register("t", self.table).execute(sql))
+        if found.nbytes <= _SMALL_ANSWER and len(self.answers) < _MOST_ANSWERS:
+            self.answers[sql] = found
+        return found
 
     def query_batches(self, sql: str) -> Iterator[pa.RecordBatch]:
         """The result of a query, as `query_rows`, one batch at a time."""
@@ -379,12 +400,15 @@ class TableSnapshot:
 
 def open_table_snapshot(path: str, version: int | None = None) -> TableSnapshot:
     """A table at its latest or the given version. Raises DamagedLog, and TableNotFoundError if there is no table."""
-    return TableSnapshot(open_checked_table(path, version))
+    return _OPEN_TABLES.open_snapshot(path) if version is None else TableSnapshot(open_checked_table(path, version))
 
 
 def find_table_snapshot(path: str) -> TableSnapshot | None:
     """A table at its latest version; None if there is no table. Raises DamagedLog."""
-    return open_table_snapshot(path) if is_delta_table(path) else None
+    try:
+        return open_table_snapshot(path)
+    except TableNotFoundError:
+        return None
 
 
 def read_snapshot_rows(path: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 from sluice.stores.opening import is_store_url
 from sluice.stores.store_location import StoreLocation
@@ -51,10 +51,24 @@ def identify_file(file: Location) -> tuple[int | str, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
+def put_file_in_place(file: Path, place: Location) -> None:
+    """Move a file of this machine, on the disk of `place` if that is on one, to its place. It is there whole, and takes another's place."""
+    if isinstance(place, StoreLocation):
+        place.upload_file(file)
+        file.unlink()
+    else:
+        file.replace(place)
+
+
+def open_to_read(file: Location) -> IO[bytes]:
+    """The file for a reader that wants parts of it, such as Parquet's. Raises FileNotFoundError."""
+    return file.open_ranges() if isinstance(file, StoreLocation) else file.open("rb")
+
+
 def list_file_sizes(folder: Location) -> dict[str, int]:
     """The files right below a folder, by name, with their sizes in bytes. Nothing if there is no such folder."""
     if isinstance(folder, StoreLocation):
-        return {place.name: size for place, size, _ in folder.list_objects() if place.parent == folder}
+        return {place.name: size for place, size in folder.list_files()}
     try:
         with os.scandir(folder) as entries:
             return {one.name: one.stat().st_size for one in entries if one.is_file()}
@@ -78,3 +92,27 @@ def list_written_files(folder: Location) -> Iterator[tuple[int, float]]:
         for name in names:
             found = Path(place, name).lstat()
             yield found.st_size, found.st_ctime
+
+
+def walk_folders(root: Location) -> Iterator[tuple[Location, list[str], list[str]]]:
+    """Each folder at and below the root, with the names of its folders and files, as `os.walk` does: a name taken from the folders is not entered."""
+    if isinstance(root, StoreLocation):
+        yield from root.walk_below()
+    else:
+        yield from ((Path(folder), folders, files) for folder, folders, files in os.walk(root))
+
+
+def find_last_write(place: Location) -> float:
+    """When a file, or a folder's list of files, was last written, in seconds since 1970. Raises FileNotFoundError.
+
+    A store knows no folders: for one it is the latest write of anything below.
+    """
+    try:
+        return place.lstat().st_mtime
+    except FileNotFoundError:
+        if is_on_disk(place):
+            raise
+        below = [seconds for _, seconds in list_written_files(place)]
+        if not below:
+            raise
+        return max(below)

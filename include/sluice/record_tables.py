@@ -19,6 +19,7 @@ from sluice import entries
 from sluice.delta_log import LastCommit, find_commit, is_delta_table, is_still_last, open_checked_table, open_table_to_change
 from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit
 from sluice.entries import ENTRY
+from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import CHECKPOINT_INTERVAL, LOG_RETENTION, REMOVED_UNTIL, RETENTION, STATISTICS, WALKED_AT
@@ -115,12 +116,9 @@ def remove_expired_files(path: str, keep: timedelta, note: str | None = None) ->
         table, began = _open_own_table(path), time.time()
         instants = {WALKED_AT: began, REMOVED_UNTIL: began - keep.total_seconds()}
         said = {**{name: str(int(at * 1000)) for name, at in instants.items()}, **({"userMetadata": note} if note else {})}
-        table.vacuum(
-            dry_run=False,
-            full=True,
-            commit_properties=CommitProperties(custom_metadata=said),
-            post_commithook_properties=_NO_HOOKS,
-        )
+        properties = store_commit_properties(path, said)
+        require_open_fences(path)
+        table.vacuum(dry_run=False, full=True, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
         _finish_commit(path, table)
 
 
@@ -137,21 +135,25 @@ def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
     """A table of this process alone that has the columns, and says of its files which numbers are in them."""
     numbers = [name for name in _NUMBERS if name in schema.names]
     if not is_delta_table(path):
-        properties = {**_PROPERTIES, STATISTICS: ",".join(numbers)}
+        configuration = {**_PROPERTIES, STATISTICS: ",".join(numbers)}
         options = delta_rs_storage_options(path) or None
-        _finish_commit(path, DeltaTable.create(path, schema, mode="ignore", configuration=properties, storage_options=options))
+        _finish_commit(path, DeltaTable.create(path, schema, mode="ignore", configuration=configuration, storage_options=options))
     table = _open_own_table(path)
     present = [field.name for field in table.schema().fields]
     lacking = [Field.from_arrow(field) for field in schema if field.name not in present]
     if lacking:
-        table.alter.add_columns(lacking)
+        properties = _mark_commit(path, None)
+        with settle_store_commit(path, table, properties):
+            table.alter.add_columns(lacking, commit_properties=properties)
         present += [field.name for field in lacking]
     wanted = {CHECKPOINT_INTERVAL: _PROPERTIES[CHECKPOINT_INTERVAL]}
     if set(numbers) & set(present[_INDEXED:]):
         wanted[STATISTICS] = ",".join(numbers)
     changed = {name: value for name, value in wanted.items() if name not in table.metadata().configuration}
     if changed:
-        table.alter.set_table_properties(changed)
+        properties = _mark_commit(path, None)
+        with settle_store_commit(path, table, properties):
+            table.alter.set_table_properties(changed, commit_properties=properties)
     if lacking or changed:
         _finish_commit(path, table)
         return _open_own_table(path)

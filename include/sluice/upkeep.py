@@ -26,7 +26,7 @@ from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.workspace import Workspace
-from sluice.locations import Location, locate
+from sluice.locations import Location, locate, open_to_read
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.table_properties import INSTANTS, MICROSECONDS
 
@@ -200,7 +200,8 @@ def _list_current_files(path: str) -> list[Location]:
 
 
 def _has_int96(file: Location) -> bool:
-    schema = pq.read_metadata(file).schema
+    with open_to_read(file) as content:
+        schema = pq.read_metadata(content).schema
     return any(schema.column(place).physical_type == "INT96" for place in range(len(schema)))
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sluice.locations import Location, locate
+from sluice.locations import Location, locate, open_to_read, walk_folders
 
 LOG = "_delta_log"
 _ENDS = ("minValues", "maxValues")
@@ -44,8 +44,7 @@ def read_log_actions(path: str) -> Iterator[LogAction]:
 
 def find_delta_tables(root: Location) -> Iterator[Location]:
     """Yields the tables below a folder, declared or not: every folder that has a log."""
-    if root.is_dir():
-        yield from sorted(log.parent for log in root.rglob(LOG) if log.is_dir())
+    yield from sorted(folder.parent for folder, _, _ in walk_folders(root) if folder.name == LOG)
 
 
 def _list_log_files(log: Location) -> list[Location]:
@@ -68,14 +67,17 @@ def _read_json_actions(file: Location) -> Iterator[LogAction]:
 
 
 def _read_checkpoint_actions(file: Location) -> Iterator[LogAction]:
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=4096):
-        for kind in (name for name in batch.schema.names if name in ("add", "remove", "metaData", "domainMetadata")):
-            rows = batch.column(kind)
-            rows = rows.filter(pc.is_valid(rows))
-            parsed = _columns_with_parsed_statistics(rows) if kind == "add" and len(rows) else frozenset()
-            for one in _drop_parsed_statistics(rows).to_pylist():
-                said = {name: dict(value) if isinstance(value, list) and name in _MAPS else value for name, value in one.items()}
-                yield LogAction(file.name, kind, said, parsed | _columns_with_text_statistics(said.get("stats")))
+    with open_to_read(file) as opened:
+        for batch in pq.ParquetFile(opened).iter_batches(batch_size=4096):
+            for kind in (name for name in batch.schema.names if name in ("add", "remove", "metaData", "domainMetadata")):
+                rows = batch.column(kind)
+                rows = rows.filter(pc.is_valid(rows))
+                parsed = _columns_with_parsed_statistics(rows) if kind == "add" and len(rows) else frozenset()
+                for one in _drop_parsed_statistics(rows).to_pylist():
+                    said = {
+                        name: dict(value) if isinstance(value, list) and name in _MAPS else value for name, value in one.items()
+                    }
+                    yield LogAction(file.name, kind, said, parsed | _columns_with_text_statistics(said.get("stats")))
 
 
 _MAPS = ("partitionValues", "configuration", "tags")

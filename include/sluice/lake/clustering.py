@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 from sluice.delta_log import LOG, list_log_versions, open_checked_table
 from sluice.lake import log
+from sluice.locations import Location, locate, open_to_read
 
 _FEATURE = "clustering"
 _DOMAIN = "delta.clustering"
@@ -30,9 +30,9 @@ def read_cluster_columns(path: str) -> tuple[str, ...]:
 
     The newest word of the log counts. Delta's protocol lets a checkpoint and the commits behind it repeat all that holds.
     """
-    if "://" in path or not has_clustering_feature(path):
+    if not has_clustering_feature(path):
         return ()
-    commits, checkpoints = list_log_versions(Path(path) / LOG)
+    commits, checkpoints = list_log_versions(locate(path) / LOG)
     last = max(checkpoints, default=-1)
     for version in sorted((version for version in commits if version > last), reverse=True):
         found = _find_columns(_read_commit_domains(commits[version]))
@@ -69,13 +69,13 @@ def _find_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:
     return None
 
 
-def _read_commit_domains(commit: Path) -> list[dict[str, Any]]:
+def _read_commit_domains(commit: Location) -> list[dict[str, Any]]:
     lines = commit.read_text(encoding="utf-8").splitlines()
     return [json.loads(line)[_IN_CHECKPOINTS] for line in lines if line.startswith(f'{{"{_IN_CHECKPOINTS}"')]
 
 
-def _read_checkpoint_domains(file: Path) -> list[dict[str, Any]]:
-    with pq.ParquetFile(file) as opened:
+def _read_checkpoint_domains(file: Location) -> list[dict[str, Any]]:
+    with open_to_read(file) as content, pq.ParquetFile(content) as opened:
         if _IN_CHECKPOINTS not in opened.schema_arrow.names:
             return []
         return [row for row in opened.read([_IN_CHECKPOINTS])[_IN_CHECKPOINTS].to_pylist() if row is not None]

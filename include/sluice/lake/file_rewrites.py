@@ -28,7 +28,7 @@ from sluice.errors import SluiceError
 from sluice.lake.file_overlap import FileGroup
 from sluice.lake.log import DataFile, list_file_values
 from sluice.lake.written_alike import is_written_alike
-from sluice.locations import Location, locate
+from sluice.locations import Location, is_on_disk, locate
 
 _STAGING = ".spark-staging-layout-"
 """How the name of the staged table's folder begins: like Spark's own folders, which are swept if their writer was killed."""
@@ -43,7 +43,7 @@ LayOut = Callable[[str], None]
 
 def is_rewritten_by_files(path: str, zorder: Sequence[str]) -> bool:
     """Whether some files of a table can be rewritten without the others: only if everything that its log says is known. Raises DamagedLog."""
-    if "://" in path:
+    if not is_on_disk(locate(path)):  # files are linked, and what a store has is copied by whoever reads it
         return False
     table = open_checked_table(path)
     return is_written_alike(table, zorder) and all(map(_PLAIN_PATH.fullmatch, list_file_values(table, "path")))

@@ -153,12 +153,9 @@ def read_file_inventory(path: str, now: datetime) -> FileInventory:
     table = open_checked_table(path)
     keep = parse_interval_length(str(table.metadata().configuration.get(RETENTION) or "interval 7 days"))
     reading = _LogReading({form for name in list_file_values(table, "path") for form in _list_spellings(name)})
-    if "://" in path:
-        reading.unknown = "its log is not on this machine"
-    else:
-        if not has_plain_reader_protocol(table):
-            reading.unknown = "its log names files in a way that is not known here"
-        reading.read_commits(locate(path) / LOG, table)
+    if not has_plain_reader_protocol(table):
+        reading.unknown = "its log names files in a way that is not known here"
+    reading.read_commits(locate(path) / LOG, table)
     gone = sorted(reading.removed.values(), key=lambda file: file.at)
     return FileInventory(
         expired=[file for file in gone if file.at + keep <= now],

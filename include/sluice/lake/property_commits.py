@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deltalake import CommitProperties, PostCommitHookProperties
+from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
 from sluice.declare.sql.schema import sql_literal
@@ -16,6 +16,7 @@ from sluice.errors import SluiceError
 from sluice.lake.commit_marks import read_session_mark
 from sluice.lake.layout_properties import PropertyChanges, list_names_unknown_to_spark
 from sluice.lake.written_alike import has_protocol_written_alike
+from sluice.stores.settling import settle_store_commit, store_commit_properties
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,16 +31,16 @@ def change_table_properties(session: SparkSession, path: str, changes: PropertyC
 
     Raises SluiceError if somebody else writes meanwhile.
     """
-    if "://" not in path and changes.fit_delta_rs:
+    if changes.fit_delta_rs:
         table = open_table_to_change(path)
         if has_protocol_written_alike(table):
             mark = read_session_mark(session)
+            properties = store_commit_properties(path, {"userMetadata": mark} if mark else None)
             try:
-                table.alter.set_table_properties(
-                    dict(changes.given),
-                    commit_properties=CommitProperties(custom_metadata={"userMetadata": mark}) if mark else None,
-                    post_commithook_properties=_NO_HOOKS,
-                )
+                with settle_store_commit(path, table, properties):
+                    table.alter.set_table_properties(
+                        dict(changes.given), commit_properties=properties, post_commithook_properties=_NO_HOOKS
+                    )
             except CommitFailedError:
                 raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.") from None
             complete_commit(path, table)

@@ -36,6 +36,7 @@ from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
 from sluice.lake.written_alike import is_written_alike, list_statistics_columns
 from sluice.step_times import WRITING, measure_step
+from sluice.stores.settling import settle_store_commit, store_commit_properties
 
 OPERATION = "_operation"
 """The column in the rows of a merge that says what to do: INSERT, UPDATE or DELETE."""
@@ -69,7 +70,7 @@ _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_lo
 
 def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int) -> bool:
     """Whether a merge of this many rows and bytes goes into the table through delta-rs. Raises DamagedLog."""
-    if "://" in path or rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
+    if rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
     return is_written_alike(table, keys) and sum(list_file_values(table, "size_bytes")) <= MOST_TABLE_BYTES
@@ -93,6 +94,7 @@ def merge_few_rows(
     assigned = {f'"{name}"': f's."{name}"' for name in schema.names}
     same = [f'(t."{key}" IS NOT DISTINCT FROM s."{key}")' for key in keys]
     near = [f'(t."{key}" BETWEEN {low} AND {high})' for key, (low, high) in bounds.items()]
+    properties = _mark_commit(path, note)
     merging = table.merge(
         source,
         " AND ".join(same + near),
@@ -100,7 +102,7 @@ def merge_few_rows(
         target_alias="t",
         streamed_exec=True,  # otherwise the values of the source's keys get into the log
         writer_properties=_choose_file_statistics(table),
-        commit_properties=_mark_commit(note),
+        commit_properties=properties,
         post_commithook_properties=_NO_HOOKS,
     )
     merging = (
@@ -109,8 +111,10 @@ def merge_few_rows(
         .when_matched_update(assigned, predicate=f"s.\"{OPERATION}\" = '{UPDATE}'")
         .when_not_matched_insert(assigned, predicate=f"s.\"{OPERATION}\" = '{INSERT}'")
     )
-    with _errors_without_rows(path):
+    done: Mapping[str, Any] = {}
+    with _errors_without_rows(path), settle_store_commit(path, table, properties):
         done = merging.execute()
+    done = done or _read_last_metrics(table)
     _finish_commit(path, table)
     inserted, updated, deleted = (int(done[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))
     return MergeCounts(inserted, updated, deleted)
@@ -118,7 +122,7 @@ def merge_few_rows(
 
 def is_appended_by_delta_rs(path: str, columns: StructType, size: RowsSize) -> bool:
     """Whether rows with these columns are appended to the table through delta-rs: only if it has these columns already. Raises DamagedLog."""
-    if "://" in path or size.bytes is None or size.rows > MOST_APPENDED_ROWS or size.bytes > MOST_ROW_BYTES:
+    if size.bytes is None or size.rows > MOST_APPENDED_ROWS or size.bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
     if table.metadata().partition_columns and size.rows > MOST_PARTITIONED_ROWS:
@@ -153,21 +157,21 @@ def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str
         ]
         given = pa.Table.from_arrays(columns, names=schema.names)
         _refuse_missing_values(path, schema, given)
-        write_deltalake(
-            table,
-            given.cast(schema),
-            mode="append",
-            writer_properties=_choose_file_statistics(table),
-            commit_properties=_mark_commit(note, once),
-            post_commithook_properties=_NO_HOOKS,
-        )
+        properties = _mark_commit(path, note, once)
+        with settle_store_commit(path, table, properties):
+            write_deltalake(
+                table,
+                given.cast(schema),
+                mode="append",
+                writer_properties=_choose_file_statistics(table),
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
+            )
     _finish_commit(path, table)
 
 
 def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
     """Whether all files of a table are laid out by delta-rs. zorder: see `lay_out_small_table`. Raises DamagedLog."""
-    if "://" in path:
-        return False
     table = open_checked_table(path)
     if not is_written_alike(table, zorder) or sum(list_file_values(table, "size_bytes")) > MOST_REWRITTEN_BYTES:
         return False
@@ -181,16 +185,25 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
     `is_laid_out_by_delta_rs` must have said yes. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
+    properties = _mark_commit(path, note)
     options: dict[str, Any] = {
         "target_size": choose_file_size(path, bool(zorder)),
         "writer_properties": _choose_file_statistics(table),
-        "commit_properties": _mark_commit(note),
+        "commit_properties": properties,
         "post_commithook_properties": _NO_HOOKS,
     }
-    with _errors_without_rows(path):
+    done: Mapping[str, Any] = {}
+    with _errors_without_rows(path), settle_store_commit(path, table, properties):
         done = table.optimize.z_order(list(zorder), **options) if zorder else table.optimize.compact(**options)
+    done = done or _read_last_metrics(table)
     _finish_commit(path, table)
     return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
+
+def _read_last_metrics(table: DeltaTable) -> Mapping[str, Any]:
+    """What the last commit says that it did: for a commit that was made although delta-rs was told that it was not."""
+    said: Mapping[str, Any] = table.history(1)[0].get("operationMetrics") or {}
+    return said
 
 
 def _finish_commit(path: str, table: DeltaTable) -> None:
@@ -227,12 +240,10 @@ def _refuse_missing_values(path: str, schema: pa.Schema, rows: pa.Table) -> None
             )
 
 
-def _mark_commit(note: str | None, once: tuple[str, int] | None = None) -> CommitProperties:
+def _mark_commit(path: str, note: str | None, once: tuple[str, int] | None = None) -> CommitProperties:
     said = {"userMetadata": note} if note else {}
-    return CommitProperties(
-        custom_metadata=said | ({TRANSACTIONS: "1"} if once is not None else {}) or None,
-        app_transactions=[Transaction(*once)] if once is not None else None,
-    )
+    transactions = [Transaction(*once)] if once is not None else []
+    return store_commit_properties(path, said | ({TRANSACTIONS: "1"} if transactions else {}), transactions)
 
 
 def _choose_file_statistics(table: DeltaTable) -> WriterProperties:

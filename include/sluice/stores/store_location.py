@@ -13,18 +13,20 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import PosixPath, PurePosixPath
+from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 from sluice.stores.opening import open_store, split_store_url
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import ListResult, ObjectMeta
     from obstore.store import ObjectStore
 
 _OPEN: dict[tuple[str, str], ObjectStore] = {}
 """By the address of the store and the root of a URL."""
 _PAGE = 1000
+_READ_WHOLE, _RANGE = 4 << 20, 1 << 20
+"""Objects of up to so many bytes are read at once; of larger ones at least so many bytes a request."""
 _BUCKET = 2
 """How many parts name the bucket: "s3:" and its name."""
 
@@ -41,6 +43,33 @@ class ObjectStatus:
     def st_mtime_ns(self) -> int:
         """The instant of the last write in nanoseconds; stores say seconds."""
         return int(self.st_mtime * 1_000_000_000)
+
+
+class _ObjectRanges(io.RawIOBase):
+    """An object as a file: each read is a request, so that a buffer belongs before it."""
+
+    def __init__(self, place: StoreLocation, size: int) -> None:
+        self._place, self._size, self._at = place, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + {0: 0, 1: self._at, 2: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        length = max(min(len(buffer), self._size - self._at), 0)
+        read = self._place.read_range(self._at, length) if length else b""
+        buffer[: len(read)] = read
+        self._at += len(read)
+        return len(read)
 
 
 class StoreLocation(PosixPath):
@@ -154,6 +183,26 @@ class StoreLocation(PosixPath):
             obstore.put(self._store, self.object_key, data)
         return len(data)
 
+    def open_ranges(self) -> IO[bytes]:
+        """The object's content, asked for as it is read: the ranges that the reader wants. Raises FileNotFoundError."""
+        if (size := self.stat().st_size) <= _READ_WHOLE:
+            return io.BytesIO(self.read_bytes())
+        return io.BufferedReader(_ObjectRanges(self, size), _RANGE)
+
+    def read_range(self, start: int, length: int) -> bytes:
+        """So many bytes of the object from a place on, fewer at its end. Raises FileNotFoundError."""
+        import obstore
+
+        with self._raise_as_disk():
+            return bytes(obstore.get_range(self._store, self.object_key, start=start, length=length))
+
+    def upload_file(self, file: Path) -> None:
+        """Give the object the content of a file of this machine, of any size. Nothing of it is there before all is."""
+        import obstore
+
+        with self._raise_as_disk():
+            obstore.put(self._store, self.object_key, file)
+
     def write_new_bytes(self, data: bytes) -> None:
         """Make the object with this content, in one conditional PUT. Raises FileExistsError if it is there."""
         import obstore
@@ -214,12 +263,16 @@ class StoreLocation(PosixPath):
         if first == "**":
             yield from self.rglob(rest)
             return
-        for child in self._list_children():
-            if PurePosixPath(child.name).match(first):
-                if rest:
-                    yield from child.glob(rest)
-                else:
-                    yield child
+        if not rest and not set(first) & set("*?["):  # a name: there is nothing to be listed
+            yield from (one for one in [self / first] if one.exists())
+            return
+        found = self._list_level()
+        names = [*found["common_prefixes"], *(() if rest else (one["path"] for one in found["objects"]))]
+        for child in (StoreLocation(f"{self.bucket_url}/{one}") for one in names if PurePosixPath(one).match(first)):
+            if rest:
+                yield from child.glob(rest)
+            else:
+                yield child
 
     def rglob(self, pattern: str, **kwargs: Any) -> Generator[StoreLocation, None, None]:
         """The objects below, at any depth, whose names match. Folders are not among them: a store has none."""
@@ -232,6 +285,23 @@ class StoreLocation(PosixPath):
     def list_tags(self) -> Iterator[tuple[StoreLocation, str]]:
         """The objects below, at any depth, with their ETags."""
         return ((place, one["e_tag"] or "") for place, one in self._list_below())
+
+    def walk_below(self) -> Iterator[tuple[StoreLocation, list[str], list[str]]]:
+        """Each folder from here on, before those in it, with the names of its folders and files. A name taken from the folders is not entered."""
+        files: dict[StoreLocation, list[str]] = {}
+        folders: dict[StoreLocation, dict[str, None]] = {}
+        for place, _ in self._list_below():
+            files.setdefault(place.parent, []).append(place.name)
+            for folder in place.parents:
+                if folder == self:
+                    break
+                folders.setdefault(folder.parent, {})[folder.name] = None
+        waiting = [self] if files else []
+        while waiting:
+            folder = waiting.pop()
+            names = list(folders.get(folder, ()))
+            yield folder, names, files.get(folder, [])
+            waiting += [folder / name for name in reversed(names)]
 
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a store has no folders. Raises FileExistsError if something is below, unless that is all right."""
@@ -276,13 +346,23 @@ class StoreLocation(PosixPath):
         with self._raise_as_disk():
             yield from obstore.list(self._store, self.object_key or None, chunk_size=size)
 
+    def list_files(self) -> list[tuple[StoreLocation, int]]:
+        """The objects right below, with their sizes in bytes."""
+        return [(StoreLocation(f"{self.bucket_url}/{one['path']}"), one["size"]) for one in self._list_level()["objects"]]
+
     def _list_children(self) -> list[StoreLocation]:
+        found = self._list_level()
+        names = (*found["common_prefixes"], *(one["path"] for one in found["objects"]))
+        return [StoreLocation(f"{self.bucket_url}/{one}") for one in names]
+
+    def _list_level(self) -> ListResult[Sequence[ObjectMeta]]:
         import obstore
 
         with self._raise_as_disk():
-            root, found = self.bucket_url, obstore.list_with_delimiter(self._store, self.object_key or None)
-        names = (*found["common_prefixes"], *(one["path"] for one in found["objects"]))
-        return [StoreLocation(f"{root}/{one}") for one in names]
+            found = obstore.list_with_delimiter(self._store, self.object_key or None)
+        # Hadoop's mark of this very folder is among them.
+        found["objects"] = [one for one in found["objects"] if one["path"] != self.object_key]
+        return found
 
     @contextmanager
     def _raise_as_disk(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.PathFilter;
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager;
+import org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager;
 
 /**
  * A stream's checkpoint on a store that has conditional PUTs. Spark's own ways write a file elsewhere and rename it, which on a store
@@ -22,67 +23,61 @@ import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileMana
  * <p>What must be new, the offsets and commits of batches, is one conditional PUT like a commit of Delta's. What may be replaced, files of
  * state, goes to the store as it is written and is there when it is closed, or not at all. No folders are made: a store has none. The
  * fences of {@link ConditionalPutLogStore} hold here, too.
+ *
+ * <p>A session may have tables on a disk as well. What cannot put conditionally is left to Spark's usual way.
  */
 public final class ConditionalPutCheckpoints implements CheckpointFileManager {
-    private final FileSystem fs;
-    private final Path root;
+    private final CheckpointFileManager files;
 
     public ConditionalPutCheckpoints(Path root, Configuration conf) throws IOException {
-        this.fs = root.getFileSystem(conf);
-        this.root = root;
+        FileSystem fs = root.getFileSystem(conf);
+        boolean conditional = fs.hasPathCapability(root, ConditionalPutLogStore.CONDITIONAL);
+        files = conditional ? new OnStore(fs, root) : new FileContextBasedCheckpointFileManager(root, conf);
     }
 
     @Override
     public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
-        return overwriteIfPossible ? new Replacing(path) : new New(path);
+        return files.createAtomic(path, overwriteIfPossible);
     }
 
     @Override
     public FSDataInputStream open(Path path) {
-        return asked(() -> fs.open(path));
+        return files.open(path);
     }
 
     @Override
     public FileStatus[] list(Path path, PathFilter filter) {
-        return asked(() -> {
-            try {
-                return fs.listStatus(path, filter);
-            } catch (FileNotFoundException nothing) {
-                return new FileStatus[0];
-            }
-        });
+        return files.list(path, filter);
     }
 
     @Override
-    public void mkdirs(Path path) {}
+    public void mkdirs(Path path) {
+        files.mkdirs(path);
+    }
 
     @Override
     public boolean exists(Path path) {
-        return asked(() -> fs.exists(path));
+        return files.exists(path);
     }
 
     @Override
     public void delete(Path path) {
-        asked(() -> fs.delete(path, true));
+        files.delete(path);
     }
 
     @Override
     public boolean isLocal() {
-        return false;
+        return files.isLocal();
     }
 
     @Override
     public Path createCheckpointDirectory() {
-        return fs.makeQualified(root);
+        return files.createCheckpointDirectory();
     }
 
-    /** A part of a large file is sent before the end; what is not closed is never there. */
-    private OutputStream startReplacing(Path path) {
-        return asked(() -> {
-            FSDataOutputStreamBuilder<?, ?> file = fs.createFile(path).recursive().overwrite(true);
-            file.opt("fs.option.create.performance", "true");
-            return (OutputStream) file.build();
-        });
+    @Override
+    public void close() {
+        files.close();
     }
 
     private interface Question<T> {
@@ -103,13 +98,69 @@ public final class ConditionalPutCheckpoints implements CheckpointFileManager {
         throw (E) error;
     }
 
+    private static final class OnStore implements CheckpointFileManager {
+        private final FileSystem fs;
+        private final Path root;
+
+        OnStore(FileSystem fs, Path root) {
+            this.fs = fs;
+            this.root = root;
+        }
+
+        @Override
+        public CancellableFSDataOutputStream createAtomic(Path path, boolean overwriteIfPossible) {
+            return overwriteIfPossible ? new ReplacingFile(fs, path) : new NewFile(fs, path);
+        }
+
+        @Override
+        public FSDataInputStream open(Path path) {
+            return asked(() -> fs.open(path));
+        }
+
+        @Override
+        public FileStatus[] list(Path path, PathFilter filter) {
+            return asked(() -> {
+                try {
+                    return fs.listStatus(path, filter);
+                } catch (FileNotFoundException nothing) {
+                    return new FileStatus[0];
+                }
+            });
+        }
+
+        @Override
+        public void mkdirs(Path path) {}
+
+        @Override
+        public boolean exists(Path path) {
+            return asked(() -> fs.exists(path));
+        }
+
+        @Override
+        public void delete(Path path) {
+            asked(() -> fs.delete(path, true));
+        }
+
+        @Override
+        public boolean isLocal() {
+            return false;
+        }
+
+        @Override
+        public Path createCheckpointDirectory() {
+            return fs.makeQualified(root);
+        }
+    }
+
     /** A file that is there once, with these bytes, when the stream is closed. */
-    private final class New extends CancellableFSDataOutputStream {
+    private static final class NewFile extends CancellableFSDataOutputStream {
+        private final FileSystem fs;
         private final Path path;
         private boolean ended;
 
-        New(Path path) {
+        NewFile(FileSystem fs, Path path) {
             super(new ByteArrayOutputStream());
+            this.fs = fs;
             this.path = path;
         }
 
@@ -134,13 +185,22 @@ public final class ConditionalPutCheckpoints implements CheckpointFileManager {
     }
 
     /** A file that takes the place of what was there when the stream is closed. */
-    private final class Replacing extends CancellableFSDataOutputStream {
+    private static final class ReplacingFile extends CancellableFSDataOutputStream {
         private final Path path;
         private boolean ended;
 
-        Replacing(Path path) {
-            super(ConditionalPutCheckpoints.this.startReplacing(path));
+        ReplacingFile(FileSystem fs, Path path) {
+            super(start(fs, path));
             this.path = path;
+        }
+
+        /** A part of a large file is sent before the end; what is not closed is never there. */
+        private static OutputStream start(FileSystem fs, Path path) {
+            return asked(() -> {
+                FSDataOutputStreamBuilder<?, ?> file = fs.createFile(path).recursive().overwrite(true);
+                file.opt("fs.option.create.performance", "true");
+                return (OutputStream) file.build();
+            });
         }
 
         @Override

@@ -33,6 +33,7 @@ import org.apache.hadoop.fs.Path;
  * holds, by this JVM's own clock, which goes on while the process is stopped. Python opens it anew with each renewal.
  */
 public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
+    static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
     private static final int ATTEMPTS = 8;
     private static final long FIRST_PAUSE_MILLIS = 50;
     private static final Map<String, Long> OPEN_UNTIL = new ConcurrentHashMap<>();
@@ -134,7 +135,7 @@ public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     /** Write the file, if its name is free, in one PUT. What fails before the end publishes nothing. */
     private static void put(FileSystem fs, Path path, byte[] content) throws IOException {
         FSDataOutputStreamBuilder<?, ?> file = fs.createFile(path).recursive().overwrite(false);
-        file.must("fs.option.create.conditional.overwrite", "true");
+        file.must(CONDITIONAL, "true");
         OutputStream out = file.build();
         out.write(content); // S3A sends nothing before it is closed; and without the last part nothing is there
         out.close();

@@ -7,7 +7,6 @@ our own listing finds the files of a table that its log does not need.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
@@ -19,7 +18,7 @@ from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_places
 from sluice.lake.log import read_table_retention
 from sluice.lake.workspace import Workspace
-from sluice.locations import Location, locate, remove_folder
+from sluice.locations import Location, find_last_write, is_on_disk, locate, remove_folder, walk_folders
 from sluice.settings import Settings
 from sluice.work_progress import count_work
 
@@ -84,8 +83,7 @@ def _find_leftovers_below(root: Location, before: float, theirs: Container[Locat
 
     theirs: the paths declared as others' (`also_here`): a folder there may have such a name and be in use.
     """
-    for folder, folders, files in _walk_counted(root):
-        here = locate(folder)
+    for here, folders, files in _walk_counted(root):
         folders[:] = [name for name in folders if here / name not in theirs]
         files = [name for name in files if here / name not in theirs]
         for name in list(folders):
@@ -120,16 +118,16 @@ def _find_ended_session_folders(settings: Settings, before: float) -> Iterator[L
 def _find_old_event_logs(workspace: Workspace, before: float) -> Iterator[Location]:
     """Event logs of this session and its predecessors, if they lie below the checkout or the lake. A running session's stays."""
     told = workspace.session.conf.get("spark.eventLog.dir", "") or ""
-    folder = locate(told.removeprefix("file:"))
+    folder = locate(re.sub(r"\Afile:(//)?(?=/)", "", told))
     ours = [workspace.settings.root, locate(workspace.settings.lake)]
-    if told and "://" not in told.removeprefix("file:") and any(folder.is_relative_to(root) for root in ours) and folder.is_dir():
+    if told and is_on_disk(folder) and any(folder.is_relative_to(root) for root in ours) and folder.is_dir():
         mine = workspace.session.sparkContext.applicationId
         yield from (path for path in folder.iterdir() if mine not in path.name and _modification_time(path) < before)
 
 
 def _modification_time(path: Location) -> float:
     try:
-        return path.lstat().st_mtime
+        return find_last_write(path)
     except FileNotFoundError:
         return float("inf")
 
@@ -202,10 +200,10 @@ def _list_recently_removed_files(folder: Location, since: float) -> Iterator[str
                 yield from (str(action[kind]["path"]) for kind in ("remove", "add", "cdc") if kind in action)
 
 
-def _walk_counted(root: Location) -> Iterator[tuple[str, list[str], list[str]]]:
-    """`os.walk`, with its files counted as work."""
+def _walk_counted(root: Location) -> Iterator[tuple[Location, list[str], list[str]]]:
+    """`walk_folders`, with its files counted as work."""
     with count_work("files found") as work:
-        for found in os.walk(root):
+        for found in walk_folders(root):
             yield found
             work.advance(len(found[2]))
 
@@ -214,7 +212,7 @@ def _walk_table_files(root: Location) -> Iterator[Location]:
     for folder, folders, files in _walk_counted(root):
         if _LOG in folders:
             folders.remove(_LOG)
-        yield from (locate(folder) / name for name in files)
+        yield from (folder / name for name in files)
 
 
 def _find_checksummed_file(file: Location) -> Location:

@@ -103,7 +103,7 @@ def _read_offset_lines(checkpoint: str, batch: int) -> list[str]:
 def find_checkpoint_damage(checkpoint: Location) -> str | None:
     """Returns what is wrong with a checkpoint and in which file, or None if Spark can resume from it."""
     begun, done = (list_batch_numbers(checkpoint / kind) for kind in ("offsets", "commits"))
-    if not begun and not done and not (checkpoint / "metadata").exists():
+    if not begun and not done and not (checkpoint / "metadata").is_file():
         return None
     wanted = [checkpoint / "metadata"]
     last = max(begun | done, default=-1)
@@ -123,7 +123,10 @@ def has_begun_batch(checkpoint: Location) -> bool:
 
 def list_batch_numbers(folder: Location) -> set[int]:
     """Returns the numbers of the batches that have a file in the folder `offsets` or `commits` of a checkpoint."""
-    return {int(file.name) for file in folder.iterdir() if file.name.isdigit()} if folder.is_dir() else set()
+    try:
+        return {int(file.name) for file in folder.iterdir() if file.name.isdigit()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()
 
 
 def _find_file_problem(file: Location) -> str | None:

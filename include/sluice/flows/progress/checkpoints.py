@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sluice.durable_files import write_json_durably
 from sluice.errors import UsageError
 from sluice.flows.progress import batches
-from sluice.locations import Location, locate, remove_folder
+from sluice.locations import Location, is_on_disk, locate, remove_folder
 
 TRANSFORM = "its transform changed"
 GONE = "its table was not there"
@@ -143,15 +143,31 @@ def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
     return memory
 
 
+_IDENTITIES: dict[Location, tuple[list[str], dict[str, object]]] = {}
+"""By the folder of a pipeline's checkpoints: the names in it, and the identity that each flow had.
+
+All are read again only after a name has come or gone. A flow that starts anew gets an identity that no other has, and what is copied over
+another flow's folder names the wrong flow.
+"""
+
+
 def _refuse_shared_checkpoint(place: Location, memory: dict[str, object]) -> None:
-    for other in sorted(place.parent.glob("*/flow.json")):
-        if other.parent.name != place.name and (
-            place.samefile(other.parent) or _read_checkpoint_identity(other) == memory.get("identity")
-        ):
+    for name, identity in _read_identities(place.parent).items():
+        other = place.parent / name
+        if name != place.name and (identity == memory.get("identity") or place.samefile(other)):
             raise UsageError(
-                f"The checkpoints {place} and {other.parent} are one and the same, and each flow needs its own. "
+                f"The checkpoints {place} and {other} are one and the same, and each flow needs its own. "
                 f"Move away the one that is a copy or a link; its flow then starts with a full recompute."
             )
+
+
+def _read_identities(root: Location) -> dict[str, object]:
+    names = sorted(other.name for other in root.iterdir())
+    known, identities = _IDENTITIES.get(root, ([], {}))
+    if known != names:
+        identities = {name: _read_checkpoint_identity(root / name / "flow.json") for name in names}
+        _IDENTITIES[root] = (names, identities)
+    return identities
 
 
 def _refuse_foreign_offsets(place: Location, memory: dict[str, object]) -> None:
@@ -214,7 +230,9 @@ def _reason_if_broken(
         return "first run"
     if memory.get("reset"):
         return str(memory["reset"])
-    if not (place / str(memory["identity"])).is_dir():
+    # A store has no folder before the stream's first file. A flow that never needed its stream has lost nothing.
+    unused = bool(read_followed_versions(memory)) and not is_on_disk(place)
+    if not unused and not (place / str(memory["identity"])).is_dir():
         return "its checkpoint was lost"
     damage = batches.find_checkpoint_damage(place / str(memory["identity"]))
     if damage:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
-from sluice.locations import Location, locate
+from sluice.locations import Location, locate, open_to_read
 
 Row = dict[str, Any]
 
@@ -129,7 +129,8 @@ def read_appended_rows(path: str, changes: list[TableChange], columns: list[str]
     found: list[Row] = []
     for file in (file for change in changes for file in change.files):
         try:
-            found += pq.ParquetFile(locate(path) / file).read(columns=columns, use_threads=False).to_pylist()
+            with open_to_read(locate(path) / file) as content:
+                found += pq.ParquetFile(content).read(columns=columns, use_threads=False).to_pylist()
         except FileNotFoundError:
             raise StreamChangesLost(file) from None
     return found

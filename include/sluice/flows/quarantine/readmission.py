@@ -36,7 +36,7 @@ from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examin
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.locations import Location, locate, remove_folder
+from sluice.locations import Location, is_on_disk, locate, remove_folder
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
 
@@ -238,8 +238,13 @@ class StagedFiles:
 
 @contextmanager
 def open_staging_folder(workspace: Workspace) -> Iterator[Location]:
-    """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data in a second place."""
+    """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data in a second place.
+
+    Files are read from a disk: for a lake on a store the folder lies below the session's local files.
+    """
     path = workspace.staging
+    if not is_on_disk(path):
+        path = locate(str(workspace.session.sparkContext._temp_dir)) / path.name
     remove_folder(path)
     path.mkdir(parents=True, mode=0o700)
     try:

@@ -7,7 +7,8 @@ is below the pipeline's own, and the next application that stages rows removes w
 
 from __future__ import annotations
 
-import shutil
+import os
+import re
 import tempfile
 import uuid
 from types import TracebackType
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyarrow import parquet
 
-from sluice.locations import Location, locate
+from sluice.locations import Location, is_on_disk, locate, put_file_in_place, remove_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,12 +44,21 @@ def make_staging_folder(session: SparkSession, shared: Location) -> Location:
     for left in shared.glob(f"{_OF_APPLICATION}*"):
         if not left.name.startswith(own):
             remove_staging_folder(left)
+    if not is_on_disk(shared):
+        return shared / f"{own}{uuid.uuid4().hex}"
     return locate(tempfile.mkdtemp(prefix=own, dir=shared))
+
+
+def _make_executor_folder() -> Location:
+    """Makes a folder of mode 0700 below the local files of this executor, which Spark removes with it if it is killed."""
+    folders = os.environ.get("SPARK_EXECUTOR_DIRS") or os.environ.get("SPARK_LOCAL_DIRS") or ""
+    first = re.split("[:,]", folders)[0]
+    return locate(tempfile.mkdtemp(prefix="sluice-staged-", dir=first or None))
 
 
 def remove_staging_folder(folder: Location) -> None:
     """Removes the folder with its rows. Does nothing if it is gone."""
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
 
 
 def read_staged_rows(session: SparkSession, folder: Location, schema: StructType) -> DataFrame:
@@ -64,7 +74,9 @@ class StagedRowsWriter:
 
     def __init__(self, path: Location, schema: pa.Schema) -> None:
         self._path, self._schema = path, schema
-        self._partial = path.with_name(f"_{path.name}.{uuid.uuid4().hex}")  # which Spark does not read
+        own = f"_{path.name}.{uuid.uuid4().hex}"  # which Spark does not read
+        # What is to go to a store is collected on this machine's disk: a store takes it whole.
+        self._partial = path.with_name(own) if is_on_disk(path) else _make_executor_folder() / own
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._writer: parquet.ParquetWriter | None = None
@@ -78,10 +90,13 @@ class StagedRowsWriter:
         if self._writer is None:
             return
         self._writer.close()
-        if kind is None:
-            self._partial.replace(self._path)
-        else:
+        try:
+            if kind is None:
+                put_file_in_place(self._partial, self._path)
+        finally:
             self._partial.unlink(missing_ok=True)
+            if self._partial.parent != self._path.parent:
+                remove_folder(self._partial.parent)
 
     def add_rows(self, rows: pa.Table) -> None:
         """Writes rows after the others, or keeps them until there are enough."""

@@ -115,7 +115,7 @@ class PipelineKeeper:
 
     def is_to_stop(self) -> bool:
         """Whether somebody asked this run to stop."""
-        return self._workspace.places.stop_request(self._workspace.run).exists()
+        return self._workspace.places.stop_request(self._workspace.run).is_file()
 
     def wait(self, until: float) -> None:
         """Waits until that time (monotonic), or until somebody asks to stop."""
