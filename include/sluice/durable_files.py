@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from sluice.errors import UsageError
 from sluice.locations import Location, is_on_disk
+from sluice.stores.fences import require_open_fences
 from sluice.stores.store_location import StoreLocation
 
 PRIVATE = 0o600
@@ -38,9 +39,11 @@ def write_file_durably(path: Location, content: bytes, mode: int = _BY_UMASK, ov
     """Give the file this content. Its folder must be there. Returns the path.
 
     mode: of the file; without it the umask decides. overwrite: if False and the file exists, it stays and FileExistsError is raised.
-    Raises OSError; the file is then as it was, unless the flush of the folder failed.
+    Raises OSError; the file is then as it was, unless the flush of the folder failed. On a store, LeaseLost if this process may not write there
+    any more.
     """
     if isinstance(path, StoreLocation):
+        require_open_fences(str(path))
         if overwrite:
             path.write_bytes(content)
         else:

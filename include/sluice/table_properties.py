@@ -16,6 +16,8 @@ _QUOTED_NAME = re.compile(r"`((?:[^`]|``)*)`")
 
 LOG_RETENTION = "delta.logRetentionDuration"
 
+EPOCH = "sluice.epoch"
+"""The number of the lease on a store under which a table was taken over from a holder that did not give it up."""
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 """The number of commits between checkpoints of the log."""
 

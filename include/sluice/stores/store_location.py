@@ -12,7 +12,7 @@ import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from obstore import ListResult, ObjectMeta
     from obstore.store import ObjectStore
 
-_OPEN: dict[tuple[str, str], ObjectStore] = {}
-"""By the address of the store and the root of a URL."""
+_OPEN: dict[tuple[str, str, timedelta | None], ObjectStore] = {}
+"""By the address of the store, the root of a URL, and how long an answer may take."""
 _PAGE = 1000
 _READ_WHOLE, _RANGE = 4 << 20, 1 << 20
 """Objects of up to so many bytes are read at once; of larger ones at least so many bytes a request."""
@@ -43,6 +43,10 @@ class ObjectStatus:
     def st_mtime_ns(self) -> int:
         """The instant of the last write in nanoseconds; stores say seconds."""
         return int(self.st_mtime * 1_000_000_000)
+
+
+class ObjectChanged(OSError):
+    """Another has written the object since it was read."""
 
 
 class _ObjectRanges(io.RawIOBase):
@@ -210,6 +214,31 @@ class StoreLocation(PosixPath):
         with self._raise_as_disk():
             obstore.put(self._store, self.object_key, data, mode="create")
 
+    def read_with_tag(self, patience: timedelta | None = None) -> tuple[bytes, str, float]:
+        """The object's content, its ETag, and when it was written, in seconds since 1970. patience: as of `open_store`. Raises FileNotFoundError."""
+        import obstore
+
+        with self._raise_as_disk():
+            found = obstore.get(self._open_store(patience), self.object_key)
+            return bytes(found.bytes()), found.meta["e_tag"] or "", found.meta["last_modified"].timestamp()
+
+    def replace_tagged(self, data: bytes, tag: str | None, patience: timedelta | None = None) -> str:
+        """Give the object this content if its ETag is still this one; None: if there is no such object. Returns the new ETag.
+
+        patience: as of `open_store`. Raises ObjectChanged if it is not. Then it may hold these very bytes, put there by an attempt whose answer
+        was lost.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
+
+        with self._raise_as_disk():
+            try:
+                store = self._open_store(patience)
+                done = obstore.put(store, self.object_key, data, mode="create" if tag is None else {"e_tag": tag})
+            except (AlreadyExistsError, PreconditionError, NotFoundError, FileNotFoundError) as error:
+                raise ObjectChanged(errno.EBUSY, "The object is not what it was", str(self)) from error
+        return done["e_tag"] or ""
+
     def write_text(self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None) -> int:
         """Give the object this text, UTF-8 unless it is said, in one PUT. Returns its size in bytes."""
         return self.write_bytes(data.encode(encoding or "utf-8", errors or "strict"))
@@ -327,9 +356,12 @@ class StoreLocation(PosixPath):
 
     @property
     def _store(self) -> ObjectStore:
-        known = (os.environ.get("AWS_ENDPOINT_URL", ""), self.bucket_url)
+        return self._open_store()
+
+    def _open_store(self, patience: timedelta | None = None) -> ObjectStore:
+        known = (os.environ.get("AWS_ENDPOINT_URL", ""), self.bucket_url, patience)
         if known not in _OPEN:
-            _OPEN[known] = open_store(self.bucket_url)
+            _OPEN[known] = open_store(self.bucket_url, patience=patience)
         return _OPEN[known]
 
     def _list_below(self) -> Iterator[tuple[StoreLocation, ObjectMeta]]:

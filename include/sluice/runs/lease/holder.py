@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.durable_files import write_json_durably
-from sluice.locations import Location, locate
+from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import JVM_LOCK, LEASE_DESCRIPTION
 
 _CLOCKS_DIFFER = 2.0
+_LONGEST_SILENCE = 300
+"""After how many seconds the holder of a lease on a store, which renews it each 10 s, is no longer said to hold it.
+
+The lease itself goes by other clocks.
+"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,9 @@ def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
 def find_living_holder(folder: Location) -> LeaseHolder | None:
     """Returns who holds the lease of this folder, as far as it is described. None if the process that last described itself has ended."""
     found = read_lease_description(folder)
-    return found if found is not None and _is_holder_alive(found) else None
+    if found is None or not is_holder_alive(found):
+        return None
+    return found if is_on_disk(folder) or _is_renewed(folder) else None
 
 
 def find_locking_process(folder: Location) -> int | None:
@@ -88,18 +98,28 @@ def read_lease_description(folder: Location) -> LeaseHolder | None:
     """Returns who last described itself in the folder of a lease, or None if it has given the lease up since."""
     try:
         told = json.loads((folder / LEASE_DESCRIPTION).read_text())
-        who = LeaseHolder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
-        found = replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"), jvm=told.get("jvm"))
+        found = parse_lease_holder(told)
     except (OSError, ValueError, KeyError):
         return None
     return None if told.get("ended") else found
+
+
+def parse_lease_holder(told: Mapping[str, Any]) -> LeaseHolder:
+    """Returns who a description names. Raises ValueError or KeyError for what is none."""
+    who = LeaseHolder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
+    return replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"), jvm=told.get("jvm"))
+
+
+def describe_this_holder(run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None) -> LeaseHolder:
+    """Returns this process as the holder of a lease. jvm: see `LeaseHolder`."""
+    return LeaseHolder(run, os.getpid(), socket.gethostname(), current_instant_text(), kept_running, stage, jvm)
 
 
 def write_lease_description(
     folder: Location, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None
 ) -> LeaseHolder:
     """Writes down that this process holds the lease of this folder. Call it after taking the lock. jvm: see `LeaseHolder`."""
-    mine = LeaseHolder(run, os.getpid(), socket.gethostname(), _current_instant_text(), kept_running, stage, jvm)
+    mine = describe_this_holder(run, kept_running, stage, jvm)
     write_json_durably(folder / LEASE_DESCRIPTION, asdict(mine))
     return mine
 
@@ -109,18 +129,27 @@ def write_lease_end(folder: Location, mine: LeaseHolder) -> None:
     if read_lease_description(folder) != mine:
         return
     with suppress(OSError):  # whoever took the folder away took the lease with it
-        write_json_durably(folder / LEASE_DESCRIPTION, {**asdict(mine), "ended": _current_instant_text()})
+        write_json_durably(folder / LEASE_DESCRIPTION, {**asdict(mine), "ended": current_instant_text()})
 
 
-def _current_instant_text() -> str:
+def current_instant_text() -> str:
+    """Returns the instant in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _is_holder_alive(found: LeaseHolder) -> bool:
+def is_holder_alive(found: LeaseHolder) -> bool:
     """Whether a process of the holder still exists: its JVM has the lock and may live longer. Holders on other hosts are believed."""
     if not found.here:
         return True
     return any(_is_process_older(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
+
+
+def _is_renewed(folder: Location) -> bool:
+    """Whether the description on a store was written lately: a holder there writes it anew all the time. Clocks may differ by some minutes."""
+    try:
+        return time.time() - (folder / LEASE_DESCRIPTION).stat().st_mtime < _LONGEST_SILENCE
+    except OSError:
+        return False
 
 
 def _is_process_older(pid: int, since: str) -> bool:

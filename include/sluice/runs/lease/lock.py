@@ -15,16 +15,19 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 
 from sluice.durable_files import load_kept_json, write_json_durably
-from sluice.errors import LakeTooNew, LeaseHeld, StopRequested, UsageError
-from sluice.locations import Location, locate
+from sluice.errors import LakeTooNew, LeaseHeld, StopRequested
+from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
+from sluice.runs.lease.store_lease import hold_store_lease
 from sluice.settings import DRIVER_LOCK, JVM_LOCK, LAKE_FORMAT
+from sluice.stores.store_location import StoreLocation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,10 +47,6 @@ def hold_writer_lease(
 
     Raises LeaseHeld, which says who holds it, and StopRequested if somebody asks this run to stop while it waits.
     """
-    if "://" in records.settings.lake:
-        raise UsageError(
-            f"The lake {records.settings.lake} is on an object store, where commits of two drivers get lost. Use a local disk."
-        )
     remedy = "Run again when it has ended, or give --wait SECONDS."
 
     def in_vain(found: holder.LeaseHolder) -> bool:
@@ -55,12 +54,33 @@ def hold_writer_lease(
             raise StopRequested("stopped on request, before the lease was free; nothing was done")
         return found.kept_running and not records.stop_request(found.run).exists()
 
-    folder = locate(records.bookkeeping())
-    make_private_folder(folder)
-    with hold_lease_in_folder(
-        folder, session, run, wait, f"Pipeline '{records.pipeline}'", remedy, records.pipeline, in_vain, kept_running, stage
-    ):
+    with ExitStack() as held:
+        for folder in list_lease_folders(records):
+            make_private_folder(folder)
+            held.enter_context(
+                hold_lease_in_folder(
+                    folder,
+                    session,
+                    run,
+                    wait,
+                    f"Pipeline '{records.pipeline}'",
+                    remedy,
+                    records.pipeline,
+                    in_vain,
+                    kept_running,
+                    stage,
+                )
+            )
         yield
+
+
+def list_lease_folders(records: PipelineRecords) -> list[Location]:
+    """Lists the folders in which a pipeline's lease is held: one, or two where its restricted tables do not lie beside the others.
+
+    A lease on a store guards what is on that store, and one on a disk what is on a disk.
+    """
+    folder, restricted = locate(records.bookkeeping()), locate(records.bookkeeping(restricted=True))
+    return [folder] if is_on_disk(folder) else [folder, restricted]
 
 
 @contextmanager
@@ -80,8 +100,16 @@ def hold_lease_in_folder(
 
     Raises LeaseHeld as `hold_writer_lease` does, and what in_vain raises.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     jvm: Any = session._jvm
+    number = int(jvm.java.lang.ProcessHandle.current().pid())
+    if isinstance(folder, StoreLocation):
+        mine = holder.describe_this_holder(run, kept_running, stage, number)
+        take_over = partial(_take_over_tables, folder.parent, session=session)
+        describe = partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=pipeline)
+        with hold_store_lease(folder, mine, wait, take_over, describe, in_vain, jvm):
+            yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
     with (
         _open_driver_lock(folder, jvm) as of_driver,
         closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK), "rw")) as of_jvm,
@@ -93,7 +121,7 @@ def hold_lease_in_folder(
             if time.monotonic() >= until or (found is not None and in_vain(found)):
                 raise LeaseHeld(_describe_held_lease(folder, found, what, remedy, pipeline))
             time.sleep(_LOOK_AGAIN)
-        mine = holder.write_lease_description(folder, run, kept_running, stage, int(jvm.java.lang.ProcessHandle.current().pid()))
+        mine = holder.write_lease_description(folder, run, kept_running, stage, number)
         try:
             yield
         finally:
@@ -116,6 +144,12 @@ def _open_driver_lock(folder: Location, jvm: Any) -> Iterator[IO[bytes]]:
         except Exception:
             _LOCKED_TO_THE_END.append(file)
             os.dup(file.fileno())  # Python closes its files before the process ends; nobody closes this one
+
+
+def _take_over_tables(root: Location, epoch: int, session: SparkSession | None) -> None:
+    from sluice.runs.lease.takeover import commit_epoch_to_tables  # few runs need it
+
+    commit_epoch_to_tables(root, epoch, session)
 
 
 def _describe_held_lease(folder: Location, found: holder.LeaseHolder | None, what: str, remedy: str, pipeline: str | None) -> str:
@@ -151,12 +185,28 @@ def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) ->
 
     Raises LeaseHeld at once if it is held, with the remedy.
     """
-    folder = locate(records.bookkeeping())
-    make_private_folder(folder)
+    what = f"Pipeline '{records.pipeline}'"
+    with ExitStack() as held:
+        for folder in list_lease_folders(records):
+            make_private_folder(folder)
+            held.enter_context(
+                _hold_without_spark(
+                    folder, run, partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=records.pipeline)
+                )
+            )
+        yield
+
+
+@contextmanager
+def _hold_without_spark(folder: Location, run: str, describe: Callable[[holder.LeaseHolder | None], str]) -> Iterator[None]:
+    if isinstance(folder, StoreLocation):
+        take_over = partial(_take_over_tables, folder.parent, session=None)
+        with hold_store_lease(folder, holder.describe_this_holder(run), 0, take_over, describe):
+            yield
+        return
     with (folder / DRIVER_LOCK).open("a+b") as of_driver, (folder / JVM_LOCK).open("a+b") as of_jvm:
         if not (_try_lock_of_this_process(of_driver) and _try_lock_of_this_process(of_jvm)):
-            found = holder.find_living_holder(folder)
-            raise LeaseHeld(_describe_held_lease(folder, found, f"Pipeline '{records.pipeline}'", remedy, records.pipeline))
+            raise LeaseHeld(describe(holder.find_living_holder(folder)))
         mine = holder.write_lease_description(folder, run)
         try:
             yield

@@ -1,0 +1,323 @@
+"""The lease of a lake on an object store: one object, `lease.json`, that its holder writes anew three times in its duration.
+
+It is written by conditional PUTs alone, so that of two that want it one gets it. A holder may commit for the duration from before its last
+PUT, by its own clock (`sluice.stores.fences`, and the log store of its JVM). Who waits takes the lease over when the object has stayed the
+same for longer than that by the waiter's own clock: no two clocks are compared. A commit that was under way all the same fails by what a
+takeover writes into each table (`sluice.runs.lease.takeover`).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from sluice.errors import LeaseHeld, LeaseLost, SluiceError
+from sluice.runs.lease import holder
+from sluice.runs.lease.holder import LeaseHolder
+from sluice.settings import LEASE_DESCRIPTION
+from sluice.stores import fences
+from sluice.stores.store_location import ObjectChanged, StoreLocation
+
+DURATION = 30.0
+"""For how many seconds a holder that does not renew its lease may still commit. It renews it three times as often."""
+_WAITED = 1.25
+"""How many durations a waiter lets pass: clocks do not run at quite the same speed."""
+_LOOK_AGAIN = 0.5
+_ATTEMPTS_TO_END = 3
+"""How often a holder tries to give its lease up, each time for a third of the duration."""
+
+TakeOver = Callable[[int], None]
+"""Makes sure, given the epoch, that nothing an earlier holder has under way can be committed any more."""
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """What the object says. epoch: grows by one with each holder. nonce: of this holding. taken: whether its takeover is done, if it is one.
+
+    machine: where the holder's processes have their numbers. written: when the object was written, by the store's clock. tag: its ETag.
+    """
+
+    holder: LeaseHolder
+    epoch: int
+    nonce: str
+    seconds: float
+    machine: str
+    taken: bool
+    ended: bool
+    written: float
+    tag: str
+
+    @property
+    def surely_dead(self) -> bool:
+        """Whether the holder was a process of this very machine that has ended, and its JVM with it."""
+        return self.machine == name_this_machine() and not holder.is_holder_alive(self.holder)
+
+    @property
+    def looks_fresh(self) -> bool:
+        """Whether it was renewed lately, as far as the clocks of the store and of this machine agree. Nothing but the wait for it hangs on that."""
+        return time.time() - self.written < self.seconds
+
+
+@contextmanager
+def hold_store_lease(
+    folder: StoreLocation,
+    mine: LeaseHolder,
+    wait: float,
+    take_over: TakeOver,
+    describe: Callable[[LeaseHolder], str],
+    in_vain: Callable[[LeaseHolder], bool] = lambda found: False,
+    jvm: Any = None,
+    seconds: float = DURATION,
+) -> Iterator[None]:
+    """Holds the lease whose object lies in the folder. It guards all tables below the folder's parent.
+
+    mine: describes this process. wait: how many seconds to wait for a holder that renews its lease; one that does not is waited for until it
+    can be taken over. describe: what to tell whoever does not get it. in_vain: as in `lock`. jvm: py4j's view of the JVM that commits for
+    this process, if there is one.
+
+    Raises LeaseHeld; LeaseLost at the end if the lease was lost meanwhile, which then is why commits failed; OSError if the store does not answer.
+    """
+    lease = _acquire_lease(folder, mine, wait, describe, in_vain, jvm, seconds)
+    with lease.renewed_by_a_thread():
+        if not lease.taken:
+            take_over(lease.epoch)
+            lease.note_takeover()
+        yield
+
+
+def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -> LeaseState | None:
+    """What the lease's object says; None if there is none. patience: as of `open_store`. Raises SluiceError for an object that is no lease."""
+    place = folder / LEASE_DESCRIPTION
+    try:
+        content, tag, written = place.read_with_tag(patience)
+    except FileNotFoundError:
+        return None
+    try:
+        said = json.loads(content)
+        return LeaseState(
+            holder.parse_lease_holder(said),
+            int(said["epoch"]),
+            str(said["nonce"]),
+            float(said["seconds"]),
+            str(said["machine"]),
+            bool(said["taken"]),
+            bool(said.get("ended")),
+            written,
+            tag,
+        )
+    except (ValueError, KeyError, TypeError):
+        raise SluiceError(
+            f"{place} is no lease that this Sluice knows. If no run of any version is under way, remove it."
+        ) from None
+
+
+def name_this_machine() -> str:
+    """The name of where process numbers mean what they mean here: host, its start, and the space of numbers, which a container has of its own."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+        parts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return " ".join(parts)
+
+
+@dataclass
+class StoreLease:
+    """A lease that this process holds. epoch, nonce, taken: as in `LeaseState`. tag: the object's ETag after the last PUT."""
+
+    place: StoreLocation
+    mine: LeaseHolder
+    epoch: int
+    nonce: str
+    seconds: float
+    taken: bool
+    tag: str
+    jvm: Any = None
+    lost: bool = False
+    _renewals: int = 0
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def root(self) -> str:
+        """What the lease guards, as a URL."""
+        return str(self.place.parent.parent)
+
+    def open_fences(self, until: float) -> None:
+        """Let this process and its JVM commit until an instant of `time.monotonic()`."""
+        left = max(until - time.monotonic(), 0.0)
+        fences.open_fence(self.root, left)
+        self._tell_jvm("openFence", round(left * 1000))
+
+    @contextmanager
+    def renewed_by_a_thread(self) -> Iterator[None]:
+        """Renews the lease while the block lasts, then gives it up. Raises LeaseLost if it was lost, in place of what the block raises."""
+        thread = threading.Thread(target=self._renew_until_ended, name="lease of the lake", daemon=True)
+        thread.start()
+        try:
+            yield
+        except BaseException as error:
+            self._end(thread)
+            if self.lost and isinstance(error, Exception):
+                raise LeaseLost(self._describe_loss()) from error
+            raise
+        self._end(thread)
+        if self.lost:
+            raise LeaseLost(self._describe_loss())
+
+    def note_takeover(self) -> None:
+        """Write down that the takeover is done. Raises LeaseLost if the lease is lost."""
+        self.taken = True
+        if not self._renew():
+            raise LeaseLost(self._describe_loss())
+
+    def _renew_until_ended(self) -> None:
+        while not self._ending.wait(self.seconds / 3):
+            if not self._renew():
+                return
+
+    def _renew(self) -> bool:
+        """Write the object anew. Returns False if the lease is lost. If the store does not answer, the fences close by themselves."""
+        with self._writing:
+            before = time.monotonic()
+            self._renewals += 1
+            try:
+                kept = self._put(self._content())
+            except OSError:
+                return True
+            if kept:
+                self.open_fences(before + self.seconds)
+            else:
+                self._close_for_ever()
+            return kept
+
+    def _put(self, content: bytes) -> bool:
+        """Returns whether the object is this holding's. Raises OSError if the store does not answer."""
+        try:
+            self.tag = self.place.replace_tagged(content, self.tag, self._patience)
+            return True
+        except ObjectChanged:
+            found = read_lease_state(self.place.parent, self._patience)
+        if found is None or found.nonce != self.nonce:
+            return False
+        self.tag = found.tag  # an earlier PUT was done, and its answer lost
+        try:
+            self.tag = self.place.replace_tagged(content, self.tag, self._patience)
+        except ObjectChanged:
+            return False
+        return True
+
+    @property
+    def _patience(self) -> timedelta:
+        return timedelta(seconds=self.seconds / 3)
+
+    def _content(self, ended: bool = False) -> bytes:
+        return format_lease(self.mine, self.epoch, self.nonce, self.seconds, self.taken, self._renewals, ended)
+
+    def _close_for_ever(self) -> None:
+        self.lost = True
+        fences.close_fence(self.root)
+        self._tell_jvm("closeFence")
+
+    def _end(self, thread: threading.Thread) -> None:
+        self._ending.set()
+        thread.join(self.seconds)
+        with self._writing:
+            if self.lost:
+                return
+            self._renewals += 1
+            for _ in range(_ATTEMPTS_TO_END):
+                try:
+                    if not self._put(self._content(ended=True)):
+                        self._close_for_ever()
+                        return
+                except OSError:
+                    continue
+                fences.remove_fence(self.root)
+                self._tell_jvm("removeFence")
+                return
+            # The store does not answer: whoever wants the lease waits until it has run out.
+            fences.close_fence(self.root)
+            self._tell_jvm("closeFence")
+
+    def _tell_jvm(self, what: str, *arguments: int) -> None:
+        if self.jvm is None:
+            return
+        from py4j.protocol import Py4JError
+
+        with suppress(Py4JError, OSError):  # a JVM that is gone commits nothing
+            getattr(self.jvm.sluice.ConditionalPutLogStore, what)(self.root, *arguments)
+
+    def _describe_loss(self) -> str:
+        return (
+            f"The lease on {self.root} was lost: it was not renewed for {self.seconds:g} s, and another run took it. What this run had committed "
+            "by then stands, and nothing after it. Run again."
+        )
+
+
+def format_lease(
+    mine: LeaseHolder, epoch: int, nonce: str, seconds: float, taken: bool, renewals: int = 0, ended: bool = False
+) -> bytes:
+    """The content of the object: who holds the lease, and what `LeaseState` reads."""
+    said = {
+        "epoch": epoch,
+        "nonce": nonce,
+        "seconds": seconds,
+        "machine": name_this_machine(),
+        "taken": taken,
+        "renewals": renewals,
+    }
+    return json.dumps({**asdict(mine), **said, **({"ended": holder.current_instant_text()} if ended else {})}).encode()
+
+
+def _acquire_lease(
+    folder: StoreLocation,
+    mine: LeaseHolder,
+    wait: float,
+    describe: Callable[[LeaseHolder], str],
+    in_vain: Callable[[LeaseHolder], bool],
+    jvm: Any,
+    seconds: float,
+) -> StoreLease:
+    until = time.monotonic() + wait
+    watched, since, renewed = "", time.monotonic(), False
+    while True:
+        found = read_lease_state(folder)
+        now = time.monotonic()
+        if found is not None and found.tag != watched:
+            renewed = bool(watched) and not found.ended
+            watched, since = found.tag, now
+        if found is None or found.ended or found.surely_dead or now - since >= found.seconds * _WAITED:
+            lease = _take_lease(folder / LEASE_DESCRIPTION, found, mine, jvm, seconds)
+            if lease is not None:
+                return lease
+            continue
+        # Of a holder that may be dead it takes a while to know: it is watched, however short the wait is.
+        if (renewed or found.looks_fresh) and (now >= until or in_vain(found.holder)):
+            raise LeaseHeld(describe(found.holder))
+        time.sleep(min(_LOOK_AGAIN, found.seconds / 10))
+
+
+def _take_lease(place: StoreLocation, found: LeaseState | None, mine: LeaseHolder, jvm: Any, seconds: float) -> StoreLease | None:
+    """Returns the lease; None if another was faster."""
+    epoch, nonce = (found.epoch if found else 0) + 1, uuid.uuid4().hex
+    taken = found is None or (found.ended and found.taken)
+    before = time.monotonic()
+    try:
+        tag = place.replace_tagged(format_lease(mine, epoch, nonce, seconds, taken), found.tag if found else None)
+    except ObjectChanged:
+        there = read_lease_state(place.parent)
+        if there is None or there.nonce != nonce:
+            return None
+        tag = there.tag  # the PUT was done, and its answer lost
+    lease = StoreLease(place, mine, epoch, nonce, seconds, taken, tag, jvm)
+    lease.open_fences(before + seconds)
+    return lease

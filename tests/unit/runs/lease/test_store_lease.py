@@ -1,0 +1,324 @@
+"""The lease of a lake on a store: one holder at a time, whoever dies, is stopped or cannot reach the store; and no commit past a takeover."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.s3_proxy import Faults, FaultyProxy, running_faulty_proxy
+from tests.s3_server import S3Server
+from tests.waiting import until
+
+from sluice.delta_log import open_delta_table
+from sluice.durable_files import write_json_durably
+from sluice.errors import LeaseHeld, LeaseLost, SluiceError
+from sluice.locations import Location, locate
+from sluice.runs.lease import holder, store_lease
+from sluice.runs.lease.holder import LeaseHolder
+from sluice.runs.lease.store_lease import hold_store_lease, read_lease_state
+from sluice.runs.lease.takeover import commit_epoch_to_tables
+from sluice.stores.opening import delta_rs_storage_options
+from sluice.stores.store_location import StoreLocation
+from sluice.table_properties import EPOCH
+
+SECONDS = 1.2
+ELSEWHERE = LeaseHolder("r0", 4711, "another-host", "2026-11-01T00:00:00+00:00")
+
+
+@pytest.fixture
+def folder(bucket_url: str) -> StoreLocation:
+    found = locate(f"{bucket_url}/lake/gym/_sluice")
+    assert isinstance(found, StoreLocation)
+    return found
+
+
+@pytest.fixture
+def proxy(folder: StoreLocation, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
+    """A proxy through which this process reaches the store, without faults until a test says some."""
+    with running_faulty_proxy(s3_server.address, Faults()) as found:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", found.address)
+        yield found
+
+
+@contextmanager
+def held(folder: StoreLocation, run: str = "r1", wait: float = 0, seconds: float = SECONDS, **given: Any) -> Iterator[list[int]]:
+    """The lease, and the epochs under which tables were taken over."""
+    taken_over: list[int] = []
+    given = {"take_over": taken_over.append, **given}
+    mine = holder.describe_this_holder(run)
+    with hold_store_lease(folder, mine, wait, describe=lambda found: f"is being written by {found}", seconds=seconds, **given):
+        yield taken_over
+
+
+def state_of(folder: StoreLocation) -> store_lease.LeaseState:
+    found = read_lease_state(folder)
+    assert found is not None
+    return found
+
+
+def write_state(folder: StoreLocation, who: LeaseHolder, epoch: int = 7, **changed: Any) -> None:
+    """The object as a holder left it that is not this process."""
+    said = json.loads(store_lease.format_lease(who, epoch, "of another", SECONDS, taken=True))
+    (folder / "lease.json").write_text(json.dumps({**said, "machine": "another", **changed}))
+
+
+def make_table(path: str) -> DeltaTable:
+    write_deltalake(path, pa.table({"id": [0]}), storage_options=delta_rs_storage_options(path))
+    return open_delta_table(path)
+
+
+def ids_in(path: str) -> list[int]:
+    found: list[int] = open_delta_table(path).to_pyarrow_table()["id"].to_pylist()
+    return sorted(found)
+
+
+def test_a_free_lease_is_taken_and_given_up_and_the_next_epoch_follows(folder: StoreLocation) -> None:
+    with held(folder) as taken_over:
+        assert (state_of(folder).epoch, state_of(folder).holder.pid, state_of(folder).ended) == (1, os.getpid(), False)
+        assert holder.find_living_holder(folder) == state_of(folder).holder
+    assert state_of(folder).ended and holder.find_living_holder(folder) is None
+    with held(folder, "r2") as again:
+        assert (state_of(folder).epoch, state_of(folder).holder.run) == (2, "r2")
+    assert taken_over == again == []
+
+
+def test_a_holder_renews_its_lease_and_others_are_told_who_it_is(folder: StoreLocation) -> None:
+    with held(folder, "r1", seconds=0.6):
+        first = state_of(folder).tag
+        time.sleep(1.0)
+        assert state_of(folder).tag != first
+        write_json_durably(folder / "something.json", {})  # the fence is open
+        with pytest.raises(LeaseHeld, match="run r1"), held(folder, "r2"):
+            pass
+
+
+def test_of_many_that_wait_each_has_the_lease_alone(folder: StoreLocation) -> None:
+    alone = threading.Lock()
+
+    def take(number: int) -> None:
+        with held(folder, f"r{number}", wait=60, seconds=30):
+            assert alone.acquire(blocking=False), "two have the lease"
+            time.sleep(0.01)
+            alone.release()
+
+    with ThreadPoolExecutor(4) as takers:
+        list(takers.map(take, range(8)))
+    assert state_of(folder).epoch == 8
+
+
+def test_a_holder_that_is_silent_is_taken_over_after_its_duration_and_not_before(folder: StoreLocation) -> None:
+    write_state(folder, ELSEWHERE, seconds=2.0)
+    began = time.monotonic()
+    with held(folder, wait=10) as taken_over:
+        assert time.monotonic() - began >= 2.0
+        assert state_of(folder).epoch == 8
+    assert taken_over == [8]
+
+
+def test_a_silent_holder_that_is_renewed_after_all_keeps_its_lease(folder: StoreLocation) -> None:
+    write_state(folder, ELSEWHERE, seconds=1.5)
+    ending = threading.Event()
+
+    def renew() -> None:
+        number = 0
+        while not ending.wait(0.3):
+            number += 1
+            write_state(folder, ELSEWHERE, seconds=1.5, renewals=number)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        with pytest.raises(LeaseHeld), held(folder, wait=3):
+            pass
+    finally:
+        ending.set()
+        thread.join()
+    assert state_of(folder).holder == ELSEWHERE
+
+
+def test_a_holder_that_has_ended_on_this_machine_is_not_waited_for(folder: StoreLocation) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    write_state(
+        folder,
+        LeaseHolder("r0", ended.pid, holder.describe_this_holder("").host, holder.current_instant_text()),
+        seconds=600,
+        machine=store_lease.name_this_machine(),
+    )
+    with held(folder) as taken_over:
+        pass
+    assert taken_over == [8]
+
+
+def test_the_same_process_number_on_another_machine_says_nothing(folder: StoreLocation) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    here = holder.describe_this_holder("").host
+    write_state(folder, LeaseHolder("r0", ended.pid, here, holder.current_instant_text()), seconds=600)
+    with pytest.raises(LeaseHeld), held(folder):
+        pass
+
+
+def test_a_takeover_that_was_not_finished_is_done_again_by_the_next(folder: StoreLocation) -> None:
+    write_state(folder, ELSEWHERE, seconds=0.2)
+
+    def fail(epoch: int) -> None:
+        raise SluiceError("a table cannot be written")
+
+    with pytest.raises(SluiceError, match="cannot be written"), held(folder, wait=10, take_over=fail):
+        pass
+    with held(folder, wait=10) as taken_over:
+        pass
+    with held(folder) as done:
+        pass
+    assert (taken_over, done) == ([9], [])
+
+
+def test_lost_answers_and_refusals_of_the_store_cost_nobody_the_lease(folder: StoreLocation, proxy: FaultyProxy) -> None:
+    proxy.faults.keys, proxy.faults.lost = store_lease_key(), 0.5
+    for number in range(3):
+        with held(folder, f"r{number}", wait=30, seconds=2):
+            time.sleep(1.5)
+    assert proxy.counts["lost"] and state_of(folder).epoch == 3
+
+
+def test_who_finds_another_in_its_place_may_write_nothing_more(folder: StoreLocation) -> None:
+    with pytest.raises(LeaseLost, match="was lost"), held(folder):
+        write_state(folder, ELSEWHERE)
+        until(lambda: is_fenced(folder), 10)
+        with pytest.raises(LeaseLost):
+            write_json_durably(folder / "something.json", {})
+    assert state_of(folder).holder == ELSEWHERE
+
+
+def test_who_cannot_reach_the_store_stops_by_itself_before_another_begins(
+    folder: StoreLocation, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make_table(str(folder.parent / "silver" / "t"))
+    with pytest.raises(LeaseLost, match="was lost"), held(folder, "partitioned"):
+        proxy.faults.partitioned = True
+        with held_elsewhere(folder, s3_server, monkeypatch) as began:
+            assert is_fenced(folder, at=began), "the first holder could still commit when the second began"
+        proxy.faults.partitioned = False
+        with pytest.raises(LeaseLost):
+            append(table, 1)
+        time.sleep(SECONDS)
+    assert ids_in(str(folder.parent / "silver" / "t")) == [0]
+
+
+@pytest.mark.parametrize("when", ["before it asks", "after it asked"])
+def test_a_writer_that_was_stopped_commits_nothing_after_a_takeover(
+    folder: StoreLocation, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """before it asks: it finds its fence closed. after it asked: its PUT is on the way, and collides with the takeover's commit."""
+    path = str(folder.parent / "silver" / "t")
+    make_table(path)
+    on_its_way, goes_on = threading.Event(), threading.Event()
+
+    def hold(key: str) -> None:
+        if when == "after it asked" and "/silver/t/_delta_log/" in key:
+            on_its_way.set()
+            goes_on.wait(60)
+
+    proxy.faults.hold = hold
+    code = STOPPED_WRITER.format(folder=str(folder), path=path, seconds=SECONDS)
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin and writer.stdout and writer.stdout.readline() == "open\n"
+        if when == "after it asked":
+            writer.stdin.write("append\n")
+            writer.stdin.flush()
+            assert on_its_way.wait(30)
+        writer.send_signal(signal.SIGSTOP)
+        monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.address)
+        # It is a process of this machine that lives, so that only its silence tells.
+        with held(folder, "second", wait=60, take_over=lambda epoch: commit_epoch_to_tables(folder.parent, epoch)):
+            append(open_delta_table(path), 2)
+            goes_on.set()
+            writer.send_signal(signal.SIGCONT)
+            answer = writer.communicate("append\n" if when == "before it asks" else None, timeout=60)[0]
+        assert answer.splitlines()[0] in ("LeaseLost", "CommitFailedError"), answer
+        assert "LeaseLost at the end" in answer
+    assert ids_in(path) == [0, 2]
+    assert open_delta_table(path).metadata().configuration[EPOCH] == "2"
+
+
+STOPPED_WRITER = """
+import sys
+from sluice.locations import locate
+from sluice.delta_log import open_delta_table
+from sluice.errors import LeaseLost
+from tests.unit.runs.lease.test_store_lease import append, held
+try:
+    with held(locate("{folder}"), "first", seconds={seconds}):
+        table = open_delta_table("{path}")
+        print("open", flush=True)
+        sys.stdin.readline()
+        try:
+            append(table, 1)
+            print("committed", flush=True)
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+except LeaseLost:
+    print("LeaseLost at the end", flush=True)
+"""
+
+
+def test_a_takeover_writes_its_epoch_into_every_table_and_into_nothing_else(folder: StoreLocation) -> None:
+    tables = [str(folder.parent / "silver" / "a"), str(folder.parent / "quarantine" / "b"), str(folder / "runs")]
+    for path in tables:
+        make_table(path)
+    (folder.parent / "silver" / "begun" / "_delta_log" / "00000000000000000000.crc").write_text("{}")
+    outside = make_table(str(folder.parent.parent / "other" / "silver" / "c"))
+    commit_epoch_to_tables(folder.parent, 5)
+    assert {open_delta_table(path).metadata().configuration.get(EPOCH) for path in tables} == {"5"}
+    assert EPOCH not in open_delta_table(outside.table_uri.rstrip("/")).metadata().configuration
+
+
+def append(table: DeltaTable, number: int) -> None:
+    """As Sluice appends: one commit, tried once, behind the fence."""
+    from sluice.stores.settling import settle_store_commit, store_commit_properties
+
+    path = table.table_uri.rstrip("/")
+    properties = store_commit_properties(path)
+    with settle_store_commit(path, table, properties):
+        write_deltalake(table, pa.table({"id": [number]}), mode="append", commit_properties=properties)
+
+
+def store_lease_key() -> Any:
+    import re
+
+    return re.compile(r"lease\.json\Z")
+
+
+def is_fenced(folder: Location, at: float | None = None) -> bool:
+    """Whether this process may write nothing below the pipeline's folder. at: at an instant of `time.monotonic()`."""
+    from sluice.stores import fences
+
+    until = fences._OPEN_UNTIL[f"{folder.parent}/"]
+    return until <= (time.monotonic() if at is None else at)
+
+
+@contextmanager
+def held_elsewhere(folder: StoreLocation, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
+    """The lease as another process takes it that reaches the store directly, and when it had it."""
+    code = "import sys, time; from sluice.locations import locate; from tests.unit.runs.lease.test_store_lease import held\n"
+    code += f"with held(locate({str(folder)!r}), 'elsewhere', wait=60):\n    print(time.monotonic(), flush=True); sys.stdin.readline()"
+    variables = {**os.environ, **server.variables()}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
+    ) as other:
+        assert other.stdout
+        yield float(other.stdout.readline())
+        other.communicate("\n", timeout=60)
