@@ -121,6 +121,10 @@ class Settings:
             openlineage_file=_read_yes_or_no("SLUICE_OPENLINEAGE"),
             openlineage_url=os.environ.get("SLUICE_OPENLINEAGE_URL") or "",
         )
+        if is_store_url(str(settings.restricted)) and not is_store_url(settings.lake):
+            raise UsageError(
+                "SLUICE_RESTRICTED is on a store and the lake is not: restricted tables lie on a disk, or both on one store."
+            )
         settings.require_known_profile(f"environment '{name}'")
         return settings
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
-from sluice.locations import locate
+from sluice.locations import is_on_disk, locate
 from sluice.settings import QUARANTINE, Settings
 
 
 def prepare_restricted_root(settings: Settings) -> None:
-    """Makes the root with mode 0700. Raises UsageError if others can enter an existing one, before any row is written."""
+    """Makes the root with mode 0700. Raises UsageError if others can enter an existing one, before any row is written.
+
+    On a store its owner decides who may read a bucket: nothing is made or checked there.
+    """
     root = settings.restricted
+    if not is_on_disk(root):
+        return
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     if root.stat().st_mode & 0o077:
         raise UsageError(f"The folder of restricted tables, {root}, is open to others. Run: chmod 700 {root}")

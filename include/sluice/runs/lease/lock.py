@@ -55,8 +55,7 @@ def hold_writer_lease(
         return found.kept_running and not records.stop_request(found.run).exists()
 
     with ExitStack() as held:
-        for folder in list_lease_folders(records):
-            make_private_folder(folder)
+        for folder in _prepare_lease_folders(records):
             held.enter_context(
                 hold_lease_in_folder(
                     folder,
@@ -74,13 +73,19 @@ def hold_writer_lease(
         yield
 
 
-def list_lease_folders(records: PipelineRecords) -> list[Location]:
-    """Lists the folders in which a pipeline's lease is held: one, or two where its restricted tables do not lie beside the others.
+def _prepare_lease_folders(records: PipelineRecords) -> list[Location]:
+    """Makes and lists the folders in which a pipeline's lease is held: for a lake on a store also that of its restricted tables.
 
-    A lease on a store guards what is on that store, and one on a disk what is on a disk.
+    A lease on a store guards what is below its own root there, and one on a disk all that this machine's processes write.
     """
-    folder, restricted = locate(records.bookkeeping()), locate(records.bookkeeping(restricted=True))
-    return [folder] if is_on_disk(folder) else [folder, restricted]
+    folders = [locate(records.bookkeeping())]
+    if not is_on_disk(folders[0]):
+        folders.append(locate(records.bookkeeping(restricted=True)))
+        if is_on_disk(records.settings.restricted):
+            records.settings.restricted.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in folders:
+        make_private_folder(folder)
+    return folders
 
 
 @contextmanager
@@ -187,8 +192,7 @@ def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) ->
     """
     what = f"Pipeline '{records.pipeline}'"
     with ExitStack() as held:
-        for folder in list_lease_folders(records):
-            make_private_folder(folder)
+        for folder in _prepare_lease_folders(records):
             held.enter_context(
                 _hold_without_spark(
                     folder, run, partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=records.pipeline)
