@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+from tests import slow_rotation
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 from tests.s3_server import S3Server, running_s3_server
-from tests.slow_rotation import pytest_addoption, pytest_configure  # noqa: F401  # slow tests in turns
+from tests.slow_rotation import pytest_configure  # noqa: F401  # slow tests in turns
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
+from sluice.locations import locate, put_file_in_place
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.execution import stages
@@ -87,11 +89,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: first.get(item.path.parent.name, len(first)))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of all tests."""
+    slow_rotation.pytest_addoption(parser)
+    parser.addoption(
+        "--lake-on-store", action="store_true", help="Lakes lie on an object store: what is marked on_store runs there, too."
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def store_of_lakes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """With --lake-on-store, an S3 server of this test process that all lakes lie on. Its variables are there before a JVM starts."""
+    if not request.config.getoption("--lake-on-store"):
+        yield
+        return
+    with running_s3_server(tmp_path_factory.mktemp("lakes") / "server.log") as server, pytest.MonkeyPatch.context() as patch:
+        for name, value in server.variables().items():
+            patch.setenv(name, value)
+        LAKES.append(f"s3://{server.make_bucket()}")
+        yield
+        LAKES.clear()
+
+
+LAKES: list[str] = []
+"""The bucket of all lakes, as s3://NAME, if they lie on a store."""
+
+
+def lake_at(folder: Path) -> str:
+    """Where the lake of a test's folder lies."""
+    return f"{LAKES[0]}{folder}/lake" if LAKES else str(folder / "lake")
+
+
 def settings_at(folder: Path) -> Settings:
     """Settings of this checkout's code over a lake of its own."""
     return Settings(
         root=ROOT,
-        lake=str(folder / "lake"),
+        lake=lake_at(folder),
         landing=folder / "landing",
         secrets=folder / "secrets",
         restricted=folder / "restricted",
@@ -101,7 +134,7 @@ def settings_at(folder: Path) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def spark() -> SparkSession:
+def spark(store_of_lakes: None) -> SparkSession:
     """The process's session, configured as every job's but for a process that lives long and takes a few rows a thousand times."""
     from sluice import session
 
@@ -239,9 +272,15 @@ def gym_of_two_days(tmp_path_factory: pytest.TempPathFactory, spark: SparkSessio
 
 
 def gym_at(folder: Path, made: Path) -> Settings:
-    """The settings of a copy of `gym_of_two_days`. Its files keep their times, by which they are known."""
+    """The settings of a copy of `gym_of_two_days`. Its files keep their times, by which they are known. On a store its lake is copied there."""
     shutil.copytree(made, folder, dirs_exist_ok=True)
-    return settings_at(folder)
+    settings = settings_at(folder)
+    if LAKES:
+        for file in (folder / "lake").rglob("*"):
+            if file.is_file() and not (file.name.startswith(".") and file.suffix == ".crc"):  # as Hadoop writes on disks
+                put_file_in_place(file, locate(settings.lake, str(file.relative_to(folder / "lake"))))
+        shutil.rmtree(folder / "lake")
+    return settings
 
 
 @pytest.fixture(scope="session")

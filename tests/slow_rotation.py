@@ -24,6 +24,7 @@ DURATIONS = Path(__file__).with_name("slow_durations.json")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that choose slow tests."""
     group = parser.getgroup("slow tests in turns")
     group.addoption("--slow-turn", metavar="COMMIT", help="take the slow tests that are a commit's turn: its number, or HEAD")
     group.addoption(
