@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import PostCommitHookProperties
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from sluice.delta_log import open_delta_table
 from sluice.errors import SluiceError
 from sluice.lake.actions import find_delta_tables
+from sluice.lake.written_alike import has_protocol_written_alike
 from sluice.locations import Location
 from sluice.stores.settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import EPOCH
@@ -43,26 +44,60 @@ def commit_epoch_to_tables(root: Location, epoch: int, session: SparkSession | N
 def _commit_epoch(path: str, epoch: int, session: SparkSession | None) -> None:
     for _ in range(_ATTEMPTS):
         try:
-            table = open_delta_table(path)
+            table = _open_written_alike(path)
         except TableNotFoundError:  # its first commit was never made
             return
-        properties = store_commit_properties(path)
-        try:
-            with settle_store_commit(path, table, properties):
-                table.alter.set_table_properties(
-                    {EPOCH: str(epoch)},
-                    raise_if_not_exists=False,
-                    commit_properties=properties,
-                    post_commithook_properties=_NO_HOOKS,
-                )
-        except CommitFailedError:
-            continue
-        except DeltaError as error:  # its protocol asks for more than delta-rs knows
-            if session is None:
-                raise SluiceError(
-                    f"The table {path} cannot be taken over from a run that ended without giving up its lease: only Spark can write it. "
-                    "Run the pipeline, which does it, then do this again."
-                ) from error
-            session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{EPOCH}' = '{epoch}')")
-        return
+        done = _commit_by_spark(path, epoch, session) if table is None else _commit_by_delta_rs(path, table, epoch)
+        if done:
+            return
     raise SluiceError(f"Somebody else keeps writing to the table {path}. The lease was not taken over. Run again.")
+
+
+def _open_written_alike(path: str) -> DeltaTable | None:
+    """Returns the table if delta-rs may write it. Raises TableNotFoundError.
+
+    Not found out by trying: delta-rs refuses a clustered table with the error of a collision, and gives one with deletion vectors the reader
+    feature for VARIANT (deltalake 1.6.6).
+    """
+    try:
+        table = open_delta_table(path)
+    except TableNotFoundError:
+        raise
+    except DeltaError:  # not even its protocol is one for delta-rs
+        return None
+    return table if has_protocol_written_alike(table) else None
+
+
+def _commit_by_delta_rs(path: str, table: DeltaTable, epoch: int) -> bool:
+    """Returns whether it was committed. False: another commit was faster. Raises LeaseLost."""
+    properties = store_commit_properties(path)
+    try:
+        with settle_store_commit(path, table, properties):
+            table.alter.set_table_properties(
+                {EPOCH: str(epoch)},
+                raise_if_not_exists=False,
+                commit_properties=properties,
+                post_commithook_properties=_NO_HOOKS,
+            )
+    except CommitFailedError:
+        return False
+    return True
+
+
+def _commit_by_spark(path: str, epoch: int, session: SparkSession | None) -> bool:
+    """Returns whether it was committed, as `_commit_by_delta_rs`. Raises SluiceError if there is no session."""
+    if session is None:
+        raise SluiceError(
+            f"The table {path} cannot be taken over from a run that ended without giving up its lease: only Spark can write it. "
+            "Run the pipeline, which does it, then do this again."
+        )
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{EPOCH}' = '{epoch}')")
+    except (PySparkException, Py4JJavaError) as error:
+        if "DELTA_CONCURRENT" in str(error) or "DELTA_METADATA_CHANGED" in str(error):
+            return False
+        raise
+    return True
