@@ -8,21 +8,18 @@ takeover writes into each table (`sluice.runs.lease.takeover`).
 
 from __future__ import annotations
 
-import json
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError
-from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
+from sluice.runs.lease.lease_object import LeaseState, format_lease, read_lease_state
 from sluice.settings import LEASE_DESCRIPTION
 from sluice.stores import fences
 from sluice.stores.store_location import ObjectChanged, StoreLocation
@@ -37,34 +34,6 @@ _ATTEMPTS_TO_END = 3
 
 TakeOver = Callable[[int], None]
 """Makes sure, given the epoch, that nothing an earlier holder has under way can be committed any more."""
-
-
-@dataclass(frozen=True)
-class LeaseState:
-    """What the object says. epoch: grows by one with each holder. nonce: of this holding. taken: whether its takeover is done, if it is one.
-
-    machine: where the holder's processes have their numbers. written: when the object was written, by the store's clock. tag: its ETag.
-    """
-
-    holder: LeaseHolder
-    epoch: int
-    nonce: str
-    seconds: float
-    machine: str
-    taken: bool
-    ended: bool
-    written: float
-    tag: str
-
-    @property
-    def surely_dead(self) -> bool:
-        """Whether the holder was a process of this very machine that has ended, and its JVM with it."""
-        return self.machine == name_this_machine() and not holder.is_holder_alive(self.holder)
-
-    @property
-    def looks_fresh(self) -> bool:
-        """Whether it was renewed lately, as far as the clocks of the store and of this machine agree. Nothing but the wait for it hangs on that."""
-        return time.time() - self.written < self.seconds
 
 
 @contextmanager
@@ -94,41 +63,6 @@ def hold_store_lease(
         yield
 
 
-def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -> LeaseState | None:
-    """What the lease's object says; None if there is none. patience: as of `open_store`. Raises SluiceError for an object that is no lease."""
-    place = folder / LEASE_DESCRIPTION
-    try:
-        content, tag, written = place.read_with_tag(patience)
-    except FileNotFoundError:
-        return None
-    try:
-        said = json.loads(content)
-        return LeaseState(
-            holder.parse_lease_holder(said),
-            int(said["epoch"]),
-            str(said["nonce"]),
-            float(said["seconds"]),
-            str(said["machine"]),
-            bool(said["taken"]),
-            bool(said.get("ended")),
-            written,
-            tag,
-        )
-    except (ValueError, KeyError, TypeError):
-        raise SluiceError(
-            f"{place} is no lease that this Sluice knows. If no run of any version is under way, remove it."
-        ) from None
-
-
-def name_this_machine() -> str:
-    """The name of where process numbers mean what they mean here: host, its start, and the space of numbers, which a container has of its own."""
-    parts = [socket.gethostname()]
-    with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
-        parts.append(str(Path("/proc/self/ns/pid").readlink()))
-    return " ".join(parts)
-
-
 @dataclass
 class StoreLease:
     """A lease that this process holds. epoch, nonce, taken: as in `LeaseState`. tag: the object's ETag after the last PUT."""
@@ -143,6 +77,7 @@ class StoreLease:
     jvm: Any = None
     lost: bool = False
     _renewals: int = 0
+    _answered: bool = True
     _ending: threading.Event = field(default_factory=threading.Event)
     _writing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -180,9 +115,11 @@ class StoreLease:
             raise LeaseLost(self._describe_loss())
 
     def _renew_until_ended(self) -> None:
-        while not self._ending.wait(self.seconds / 3):
+        pause = self.seconds / 3
+        while not self._ending.wait(pause):
             if not self._renew():
                 return
+            pause = self.seconds / (3 if self._answered else 15)  # one answer that is lost must not cost the lease
 
     def _renew(self) -> bool:
         """Write the object anew. Returns False if the lease is lost. If the store does not answer, the fences close by themselves."""
@@ -190,9 +127,12 @@ class StoreLease:
             before = time.monotonic()
             self._renewals += 1
             try:
-                kept = self._put(self._content())
+                kept, self._answered = self._put(self._content()), True
             except OSError:
+                self._answered = False
                 return True
+            except SluiceError:  # somebody has put something else there
+                kept = False
             if kept:
                 self.open_fences(before + self.seconds)
             else:
@@ -233,49 +173,40 @@ class StoreLease:
         with self._writing:
             if self.lost:
                 return
+            # First of all: a thread that still writes for the block must not do so when another has the lease.
+            fences.close_fence(self.root)
+            if not self._tell_jvm("closeFence"):
+                # It may be about to commit, and so may threads that it had called. Whoever wants the lease takes it over.
+                return
             self._renewals += 1
             for _ in range(_ATTEMPTS_TO_END):
                 try:
                     if not self._put(self._content(ended=True)):
                         self._close_for_ever()
                         return
-                except OSError:
+                except OSError:  # if no attempt is answered, whoever wants the lease waits until it has run out
                     continue
                 fences.remove_fence(self.root)
                 self._tell_jvm("removeFence")
                 return
-            # The store does not answer: whoever wants the lease waits until it has run out.
-            fences.close_fence(self.root)
-            self._tell_jvm("closeFence")
 
-    def _tell_jvm(self, what: str, *arguments: int) -> None:
+    def _tell_jvm(self, what: str, *arguments: int) -> bool:
+        """Returns whether the JVM was told, if there is one."""
         if self.jvm is None:
-            return
+            return True
         from py4j.protocol import Py4JError
 
-        with suppress(Py4JError, OSError):  # a JVM that is gone commits nothing
+        try:
             getattr(self.jvm.sluice.ConditionalPutLogStore, what)(self.root, *arguments)
+        except (Py4JError, OSError):
+            return False
+        return True
 
     def _describe_loss(self) -> str:
         return (
             f"The lease on {self.root} was lost: it was not renewed for {self.seconds:g} s, and another run took it. What this run had committed "
             "by then stands, and nothing after it. Run again."
         )
-
-
-def format_lease(
-    mine: LeaseHolder, epoch: int, nonce: str, seconds: float, taken: bool, renewals: int = 0, ended: bool = False
-) -> bytes:
-    """The content of the object: who holds the lease, and what `LeaseState` reads."""
-    said = {
-        "epoch": epoch,
-        "nonce": nonce,
-        "seconds": seconds,
-        "machine": name_this_machine(),
-        "taken": taken,
-        "renewals": renewals,
-    }
-    return json.dumps({**asdict(mine), **said, **({"ended": holder.current_instant_text()} if ended else {})}).encode()
 
 
 def _acquire_lease(

@@ -1,0 +1,88 @@
+"""What the object of a lease on a store says, and how it is written down and read."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+
+from sluice.errors import SluiceError
+from sluice.runs.lease import holder, machine
+from sluice.runs.lease.holder import LeaseHolder
+from sluice.settings import LEASE_DESCRIPTION
+from sluice.stores.store_location import StoreLocation
+
+
+@dataclass(frozen=True)
+class LeaseState:
+    """What the object says. epoch: grows by one with each holder. nonce: of this holding. taken: whether its takeover is done, if it is one.
+
+    machine: where the holder's processes have their numbers. starts: when these began, see `machine`. written: when the object was
+    written, by the store's clock. tag: its ETag.
+    """
+
+    holder: LeaseHolder
+    epoch: int
+    nonce: str
+    seconds: float
+    machine: str
+    starts: Mapping[int, str]
+    taken: bool
+    ended: bool
+    written: float
+    tag: str
+
+    @property
+    def surely_dead(self) -> bool:
+        """Whether the holder was a process of this very machine that has ended, and its JVM with it."""
+        return machine.have_surely_ended(self.machine, self.starts)
+
+    @property
+    def looks_fresh(self) -> bool:
+        """Whether it was renewed lately, as far as the clocks of the store and of this machine agree. Nothing but the wait for it hangs on that."""
+        return time.time() - self.written < self.seconds
+
+
+def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -> LeaseState | None:
+    """What the lease's object says; None if there is none. patience: as of `open_store`. Raises SluiceError for an object that is no lease."""
+    place = folder / LEASE_DESCRIPTION
+    try:
+        content, tag, written = place.read_with_tag(patience)
+    except FileNotFoundError:
+        return None
+    try:
+        said = json.loads(content)
+        return LeaseState(
+            holder.parse_lease_holder(said),
+            int(said["epoch"]),
+            str(said["nonce"]),
+            float(said["seconds"]),
+            str(said["machine"]),
+            {int(pid): str(start) for pid, start in said["starts"].items()},
+            bool(said["taken"]),
+            bool(said.get("ended")),
+            written,
+            tag,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise SluiceError(
+            f"{place} is no lease that this Sluice knows. If no run of any version is under way, remove it."
+        ) from None
+
+
+def format_lease(
+    mine: LeaseHolder, epoch: int, nonce: str, seconds: float, taken: bool, renewals: int = 0, ended: bool = False
+) -> bytes:
+    """The content of the object: who holds the lease, and what `LeaseState` reads."""
+    said = {
+        "epoch": epoch,
+        "nonce": nonce,
+        "seconds": seconds,
+        "machine": machine.name_this_machine(),
+        "starts": {str(pid): machine.read_process_start(pid) for pid in (mine.pid, mine.jvm) if pid is not None},
+        "taken": taken,
+        "renewals": renewals,
+    }
+    return json.dumps({**asdict(mine), **said, **({"ended": holder.current_instant_text()} if ended else {})}).encode()

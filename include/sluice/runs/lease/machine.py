@@ -1,0 +1,64 @@
+"""Whether a process that held a lease has surely ended. A lease on a store is taken over at once only from one of which that is known.
+
+A number alone says nothing: it means another process on another machine, in another container, after a restart, or after the first has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+_STATE, _THREADS, _START = 0, 17, 19
+"""Where /proc/PID/stat has them, counted after the name of the program (proc(5) counts from 1, and the name is the second)."""
+
+
+def name_this_machine() -> str:
+    """Returns the name of where process numbers mean what they mean here: host, its start, and the space of numbers, a container has its own.
+
+    "" if the system does not say all of that: then nothing is known of the processes of others.
+    """
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+    return f"{socket.gethostname()} {start} {space}"
+
+
+def read_process_start(pid: int) -> str:
+    """Returns when a process began, in ticks since the machine's start, which no clock that is set changes. "" if the system does not say."""
+    found = _read_process_status(pid)
+    return found[_START] if found else ""
+
+
+def have_surely_ended(machine: str, starts: Mapping[int, str]) -> bool:
+    """Whether all these processes were of this machine and are gone. machine: as `name_this_machine`. starts: as `read_process_start`, by number.
+
+    False where anything is not known.
+    """
+    return bool(machine and starts) and machine == name_this_machine() and all(_is_gone(*one) for one in starts.items())
+
+
+def _is_gone(pid: int, start: str) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is another user's
+        pass
+    found = _read_process_status(pid)
+    if not found:
+        return False
+    if found[_STATE] == "Z" and int(found[_THREADS]) <= 1:  # nobody has asked for its end yet; no thread of it lives
+        return True
+    return bool(start) and found[_START] != start
+
+
+def _read_process_status(pid: int) -> list[str]:
+    """Returns the words of /proc/PID/stat after the name of the program, in parentheses; none if it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
