@@ -25,9 +25,10 @@ from sluice.delta_log import open_delta_table
 from sluice.durable_files import write_json_durably
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError
 from sluice.locations import Location, locate
-from sluice.runs.lease import holder, store_lease
+from sluice.runs.lease import holder, lease_object, machine
 from sluice.runs.lease.holder import LeaseHolder
-from sluice.runs.lease.store_lease import hold_store_lease, read_lease_state
+from sluice.runs.lease.lease_object import read_lease_state
+from sluice.runs.lease.store_lease import hold_store_lease
 from sluice.runs.lease.takeover import commit_epoch_to_tables
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.store_location import StoreLocation
@@ -62,7 +63,7 @@ def held(folder: StoreLocation, run: str = "r1", wait: float = 0, seconds: float
         yield taken_over
 
 
-def state_of(folder: StoreLocation) -> store_lease.LeaseState:
+def state_of(folder: StoreLocation) -> lease_object.LeaseState:
     found = read_lease_state(folder)
     assert found is not None
     return found
@@ -70,7 +71,7 @@ def state_of(folder: StoreLocation) -> store_lease.LeaseState:
 
 def write_state(folder: StoreLocation, who: LeaseHolder, epoch: int = 7, **changed: Any) -> None:
     """The object as a holder left it that is not this process."""
-    said = json.loads(store_lease.format_lease(who, epoch, "of another", SECONDS, taken=True))
+    said = json.loads(lease_object.format_lease(who, epoch, "of another", SECONDS, taken=True))
     (folder / "lease.json").write_text(json.dumps({**said, "machine": "another", **changed}))
 
 
@@ -155,7 +156,7 @@ def test_a_holder_that_has_ended_on_this_machine_is_not_waited_for(folder: Store
         folder,
         LeaseHolder("r0", ended.pid, holder.describe_this_holder("").host, holder.current_instant_text()),
         seconds=600,
-        machine=store_lease.name_this_machine(),
+        machine=machine.name_this_machine(),
     )
     with held(folder) as taken_over:
         pass
@@ -254,6 +255,7 @@ def test_a_writer_that_was_stopped_commits_nothing_after_a_takeover(
     assert open_delta_table(path).metadata().configuration[EPOCH] == "2"
 
 
+WAITS = "import sys; sys.stdin.readline()\n"
 STOPPED_WRITER = """
 import sys
 from sluice.locations import locate
@@ -261,7 +263,7 @@ from sluice.delta_log import open_delta_table
 from sluice.errors import LeaseLost
 from tests.unit.runs.lease.test_store_lease import append, held
 try:
-    with held(locate("{folder}"), "first", seconds={seconds}):
+    with held(locate("{folder}"), "first", wait=60, seconds={seconds}):
         table = open_delta_table("{path}")
         print("open", flush=True)
         sys.stdin.readline()
@@ -284,6 +286,130 @@ def test_a_takeover_writes_its_epoch_into_every_table_and_into_nothing_else(fold
     commit_epoch_to_tables(folder.parent, 5)
     assert {open_delta_table(path).metadata().configuration.get(EPOCH) for path in tables} == {"5"}
     assert EPOCH not in open_delta_table(outside.table_uri.rstrip("/")).metadata().configuration
+
+
+class RecordingSession:
+    """Stands for Spark: keeps the statements. collides: how many of them fail by a commit that came first."""
+
+    def __init__(self, collides: int = 0) -> None:
+        self.said: list[str] = []
+        self.collides = collides
+
+    def sql(self, statement: str) -> None:
+        from pyspark.errors import PySparkException
+
+        self.said.append(statement)
+        if len(self.said) <= self.collides:
+            raise PySparkException("[DELTA_CONCURRENT_APPEND] another was first")
+
+
+def make_table_for_spark_alone(path: str, protocol: dict[str, Any]) -> None:
+    """A table with this protocol, as Spark makes it."""
+    make_table(path)
+    commit = locate(path) / "_delta_log" / f"{0:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    commit.write_text("\n".join(json.dumps({"protocol": protocol} if "protocol" in one else one) for one in actions))
+
+
+def test_a_process_of_the_same_number_is_not_the_holder_and_one_that_lives_is_waited_for(folder: StoreLocation) -> None:
+    mine = holder.describe_this_holder("r0")
+    here = {"machine": machine.name_this_machine(), "seconds": 600}
+    # By the clock it began after the lease was taken, as it seems when a clock was set forward. Nothing hangs on that.
+    write_state(folder, LeaseHolder("r0", mine.pid, mine.host, "2001-01-01T00:00:00+00:00"), **here)
+    with pytest.raises(LeaseHeld), held(folder):
+        pass
+    write_state(folder, mine, **here, starts={str(mine.pid): "1"})
+    with held(folder) as taken_over:
+        pass
+    assert taken_over == [8]
+
+
+class JvmThatIsGone:
+    """Answers until it is gone, as py4j tells of it."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.gone = False
+
+    @property
+    def sluice(self) -> Any:
+        return self
+
+    ConditionalPutLogStore = sluice
+
+    def __getattr__(self, name: str) -> Any:
+        def answer(root: str, *arguments: int) -> None:
+            from py4j.protocol import Py4JNetworkError
+
+            if self.gone:
+                raise Py4JNetworkError("it does not answer")
+            self.told.append(name)
+
+        return answer
+
+
+def test_the_fences_are_closed_before_the_lease_is_given_up_and_taken_away_after(
+    folder: StoreLocation, proxy: FaultyProxy
+) -> None:
+    jvm = JvmThatIsGone()
+    with held(folder, jvm=jvm):
+        assert jvm.told == ["openFence"]
+        proxy.faults.hold = lambda key: jvm.told.append("PUT")
+    assert jvm.told == ["openFence", "closeFence", "PUT", "removeFence"]
+    write_json_durably(folder / "something.json", {})
+
+
+def test_a_lease_whose_jvm_does_not_answer_is_not_given_up(folder: StoreLocation) -> None:
+    jvm = JvmThatIsGone()
+    with held(folder, jvm=jvm):
+        jvm.gone = True
+    assert not state_of(folder).ended
+    with pytest.raises(LeaseLost):
+        write_json_durably(folder / "something.json", {})
+    with held(folder, wait=10) as taken_over:
+        pass
+    assert taken_over == [2]
+
+
+def test_two_holders_that_were_stopped_one_after_the_other_commit_nothing(folder: StoreLocation, s3_server: S3Server) -> None:
+    path = str(folder.parent / "silver" / "t")
+    make_table(path)
+    code = STOPPED_WRITER.format(folder=str(folder), path=path, seconds=SECONDS)
+    with (
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first,
+        subprocess.Popen(
+            [sys.executable, "-c", WAITS + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as second,
+    ):
+        for number, writer in ((1, first), (2, second)):
+            assert writer.stdin and writer.stdout
+            if number == 2:
+                writer.stdin.write("go\n")
+                writer.stdin.flush()
+            assert writer.stdout.readline() == "open\n"
+            assert state_of(folder).epoch == number
+            writer.send_signal(signal.SIGSTOP)
+        with held(folder, "third", wait=60, take_over=lambda epoch: commit_epoch_to_tables(folder.parent, epoch)):
+            for writer in (second, first):
+                writer.send_signal(signal.SIGCONT)
+                assert writer.communicate("append\n", timeout=60)[0].splitlines() == ["LeaseLost", "LeaseLost at the end"]
+            append(open_delta_table(path), 3)
+    assert ids_in(path) == [0, 3]
+    assert open_delta_table(path).metadata().configuration[EPOCH] == "3"
+
+
+@pytest.mark.parametrize("feature", ["clustering", "deletionVectors"])
+def test_a_table_that_delta_rs_may_not_write_is_taken_over_by_spark_alone(folder: StoreLocation, feature: str) -> None:
+    path = str(folder.parent / "silver" / "t")
+    named = {"writerFeatures": [feature]} | ({"readerFeatures": [feature]} if feature == "deletionVectors" else {})
+    protocol = {"minReaderVersion": 3 if feature == "deletionVectors" else 1, "minWriterVersion": 7, **named}
+    make_table_for_spark_alone(path, protocol)
+    with pytest.raises(SluiceError, match=r"silver/t cannot be taken over .* only Spark can write it"):
+        commit_epoch_to_tables(folder.parent, 5)
+    session: Any = RecordingSession(collides=2)
+    commit_epoch_to_tables(folder.parent, 5, session)
+    assert session.said == [f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{EPOCH}' = '5')"] * 3
+    assert open_delta_table(path).version() == 0, "delta-rs commits nothing to it"
 
 
 def append(table: DeltaTable, number: int) -> None:
