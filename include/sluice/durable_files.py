@@ -23,7 +23,6 @@ from typing import Any, TypeVar
 
 from sluice.errors import UsageError
 from sluice.locations import Location, is_on_disk
-from sluice.stores.fences import require_open_fences
 from sluice.stores.store_location import StoreLocation
 
 PRIVATE = 0o600
@@ -43,7 +42,6 @@ def write_file_durably(path: Location, content: bytes, mode: int = _BY_UMASK, ov
     any more.
     """
     if isinstance(path, StoreLocation):
-        require_open_fences(str(path))
         if overwrite:
             path.write_bytes(content)
         else:

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import open_store, split_store_url
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ class _ObjectRanges(io.RawIOBase):
 class StoreLocation(PosixPath):
     """An object, or the folder of the objects below it. str() gives the URL, by which Spark and delta-rs know the place, too.
 
-    Errors are those of a disk: FileNotFoundError, FileExistsError, and OSError for a store that does not answer. Names, parents and
+    Errors are those of a disk: FileNotFoundError, FileExistsError, and OSError for a store that does not answer. What writes or removes raises
+    LeaseLost besides, where this process may not do so any more (`sluice.stores.fences`). Names, parents and
     comparisons are those of pathlib.
     """
 
@@ -183,6 +185,7 @@ class StoreLocation(PosixPath):
         """Give the object this content, in one PUT. Returns its size in bytes."""
         import obstore
 
+        require_open_fences(str(self))
         with self._raise_as_disk():
             obstore.put(self._store, self.object_key, data)
         return len(data)
@@ -204,6 +207,7 @@ class StoreLocation(PosixPath):
         """Give the object the content of a file of this machine, of any size. Nothing of it is there before all is."""
         import obstore
 
+        require_open_fences(str(self))
         with self._raise_as_disk():
             obstore.put(self._store, self.object_key, file)
 
@@ -211,6 +215,7 @@ class StoreLocation(PosixPath):
         """Make the object with this content, in one conditional PUT. Raises FileExistsError if it is there."""
         import obstore
 
+        require_open_fences(str(self))
         with self._raise_as_disk():
             obstore.put(self._store, self.object_key, data, mode="create")
 
@@ -264,6 +269,7 @@ class StoreLocation(PosixPath):
         """Remove the object. Raises FileNotFoundError if it is not there, unless that is all right."""
         import obstore
 
+        require_open_fences(str(self))
         if not missing_ok:
             self.stat()
         with self._raise_as_disk():
@@ -346,6 +352,7 @@ class StoreLocation(PosixPath):
         """Remove all objects below."""
         import obstore
 
+        require_open_fences(str(self))
         with self._raise_as_disk():
             for page in self._list_pages(_PAGE):
                 # Hadoop marks a folder by an empty object with a slash at its end, which a listing names without.

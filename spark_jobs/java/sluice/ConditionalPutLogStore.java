@@ -30,14 +30,22 @@ import org.apache.hadoop.fs.Path;
  * the same bytes, since each names its transaction.
  *
  * <p>Before each PUT the fences are asked. A fence stands around the tables of a lease and is open for as long as the lease surely
- * holds, by this JVM's own clock, which goes on while the process is stopped. Python opens it anew with each renewal.
+ * holds, by this JVM's own clocks: the one that nobody sets, which goes on while the process is stopped but not while the machine
+ * sleeps, and the one that is set, which is right again soon after. Python opens it anew with each renewal.
  */
 public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
     static final String CONDITIONAL = "fs.option.create.conditional.overwrite";
     private static final int ATTEMPTS = 8;
     private static final long FIRST_PAUSE_MILLIS = 50;
-    private static final Map<String, Long> OPEN_UNTIL = new ConcurrentHashMap<>();
+    private static final Map<String, Fence> OPEN_UNTIL = new ConcurrentHashMap<>();
     private static final Map<String, FileStatus> LAST_COMMITS = new ConcurrentHashMap<>();
+
+    /** Until when a fence is open, by either clock. */
+    private record Fence(long nanos, long millis) {
+        boolean isClosed() {
+            return System.nanoTime() - nanos >= 0 || System.currentTimeMillis() >= millis;
+        }
+    }
 
     public ConditionalPutLogStore(Configuration conf) {
         super(conf);
@@ -45,7 +53,8 @@ public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
 
     /** Let commits below the root pass for so long from now. A closed fence, which has 0, is opened by nothing but this. */
     public static void openFence(String root, long milliseconds) {
-        OPEN_UNTIL.put(withSlash(root), System.nanoTime() + milliseconds * 1_000_000);
+        OPEN_UNTIL.put(
+            asFence(root), new Fence(System.nanoTime() + milliseconds * 1_000_000, System.currentTimeMillis() + milliseconds));
     }
 
     /** Let no commit below the root pass. */
@@ -55,7 +64,7 @@ public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
 
     /** Take the fence away: a lease that was given up in order guards nothing any more. */
     public static void removeFence(String root) {
-        OPEN_UNTIL.remove(withSlash(root));
+        OPEN_UNTIL.remove(asFence(root));
     }
 
     @Override
@@ -159,9 +168,9 @@ public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
 
     /** Raises IOException if the path lies behind a fence that is closed. */
     static void checkFences(Path path) throws IOException {
-        String name = path.toString();
-        for (Map.Entry<String, Long> fence : OPEN_UNTIL.entrySet()) {
-            if (name.startsWith(fence.getKey()) && System.nanoTime() - fence.getValue() >= 0) {
+        String name = asFence(path.toString());
+        for (Map.Entry<String, Fence> fence : OPEN_UNTIL.entrySet()) {
+            if (name.startsWith(fence.getKey()) && fence.getValue().isClosed()) {
                 throw new IOException("The lease on " + fence.getKey() + " is lost or could not be renewed in time: nothing is committed.");
             }
         }
@@ -185,7 +194,9 @@ public final class ConditionalPutLogStore extends HadoopFileSystemLogStore {
         }
     }
 
-    private static String withSlash(String root) {
-        return root.endsWith("/") ? root : root + "/";
+    /** The place with a slash at its end. S3 has two names, and a place one fence. */
+    private static String asFence(String place) {
+        String name = place.startsWith("s3a://") ? "s3" + place.substring(3) : place;
+        return name.endsWith("/") ? name : name + "/";
     }
 }

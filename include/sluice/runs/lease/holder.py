@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 from sluice.durable_files import write_json_durably
 from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_records import PipelineRecords
+from sluice.runs.lease.machine import name_this_machine
 from sluice.settings import JVM_LOCK, LEASE_DESCRIPTION
 
 _CLOCKS_DIFFER = 2.0
@@ -31,7 +32,8 @@ The lease itself goes by other clocks.
 class LeaseHolder:
     """The process that holds a lease. kept_running: whether it does not end by itself but takes whatever comes, for `stage` alone if one is named.
 
-    jvm: the number of its JVM, which has the lock and may live longer; None if the process itself has it.
+    jvm: the number of its JVM, which has the lock and may live longer; None if the process itself has it. machine: where it has these numbers,
+    as `name_this_machine`, if its lease is on a store; the host's name alone may be that of two machines.
     """
 
     run: str
@@ -41,6 +43,7 @@ class LeaseHolder:
     kept_running: bool = False
     stage: str | None = None
     jvm: int | None = None
+    machine: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"run {self.run} ({self._processes()} on {self.host}, since {self.since})"
@@ -55,7 +58,7 @@ class LeaseHolder:
     @property
     def here(self) -> bool:
         """Whether the holder is a process of this host."""
-        return self.host == socket.gethostname()
+        return self.host == socket.gethostname() and self.machine in ("", name_this_machine())
 
     def held(self, what: str, pipeline: str | None = None) -> str:
         """Returns what to tell whoever wants the lease. what: whose lease it is, such as "Pipeline 'gym'". pipeline: its name, if it has one."""
@@ -107,7 +110,13 @@ def read_lease_description(folder: Location) -> LeaseHolder | None:
 def parse_lease_holder(told: Mapping[str, Any]) -> LeaseHolder:
     """Returns who a description names. Raises ValueError or KeyError for what is none."""
     who = LeaseHolder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
-    return replace(who, kept_running=bool(told.get("kept_running")), stage=told.get("stage"), jvm=told.get("jvm"))
+    return replace(
+        who,
+        kept_running=bool(told.get("kept_running")),
+        stage=told.get("stage"),
+        jvm=told.get("jvm"),
+        machine=told.get("machine") or "",
+    )
 
 
 def describe_this_holder(run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None) -> LeaseHolder:

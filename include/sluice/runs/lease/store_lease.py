@@ -8,6 +8,7 @@ takeover writes into each table (`sluice.runs.lease.takeover`).
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 import uuid
@@ -29,6 +30,8 @@ DURATION = 30.0
 _WAITED = 1.25
 """How many durations a waiter lets pass: clocks do not run at quite the same speed."""
 _LOOK_AGAIN = 0.5
+_ATTEMPTS = 5
+"""How often a PUT is sent again whose answer was lost."""
 _ATTEMPTS_TO_END = 3
 """How often a holder tries to give its lease up, each time for a third of the duration."""
 
@@ -87,8 +90,8 @@ class StoreLease:
         return str(self.place.parent.parent)
 
     def open_fences(self, until: float) -> None:
-        """Let this process and its JVM commit until an instant of `time.monotonic()`."""
-        left = max(until - time.monotonic(), 0.0)
+        """Let this process and its JVM commit until an instant of the fences' clock."""
+        left = max(until - fences.read_fence_clock(), 0.0)
         fences.open_fence(self.root, left)
         self._tell_jvm("openFence", round(left * 1000))
 
@@ -124,7 +127,7 @@ class StoreLease:
     def _renew(self) -> bool:
         """Write the object anew. Returns False if the lease is lost. If the store does not answer, the fences close by themselves."""
         with self._writing:
-            before = time.monotonic()
+            before = fences.read_fence_clock()
             self._renewals += 1
             try:
                 kept, self._answered = self._put(self._content()), True
@@ -141,19 +144,16 @@ class StoreLease:
 
     def _put(self, content: bytes) -> bool:
         """Returns whether the object is this holding's. Raises OSError if the store does not answer."""
-        try:
-            self.tag = self.place.replace_tagged(content, self.tag, self._patience)
-            return True
-        except ObjectChanged:
-            found = read_lease_state(self.place.parent, self._patience)
-        if found is None or found.nonce != self.nonce:
-            return False
-        self.tag = found.tag  # an earlier PUT was done, and its answer lost
-        try:
-            self.tag = self.place.replace_tagged(content, self.tag, self._patience)
-        except ObjectChanged:
-            return False
-        return True
+        for _ in range(_ATTEMPTS):
+            try:
+                self.tag = self.place.replace_tagged(content, self.tag, self._patience)
+                return True
+            except ObjectChanged:
+                found = read_lease_state(self.place.parent, self._patience)
+            if found is None or found.nonce != self.nonce:
+                return False
+            self.tag = found.tag  # an earlier PUT was done, and its answer lost: this one's, too, it may be
+        raise OSError(errno.EIO, "The store's answers were lost", str(self.place))
 
     @property
     def _patience(self) -> timedelta:
@@ -232,7 +232,8 @@ def _acquire_lease(
                 return lease
             continue
         # Of a holder that may be dead it takes a while to know: it is watched, however short the wait is.
-        if (renewed or found.looks_fresh) and (now >= until or in_vain(found.holder)):
+        vain = in_vain(found.holder)  # it raises, too, if this run is to stop
+        if (renewed or found.looks_fresh) and (vain or now >= until):
             raise LeaseHeld(describe(found.holder))
         time.sleep(min(_LOOK_AGAIN, found.seconds / 10))
 
@@ -241,7 +242,7 @@ def _take_lease(place: StoreLocation, found: LeaseState | None, mine: LeaseHolde
     """Returns the lease; None if another was faster."""
     epoch, nonce = (found.epoch if found else 0) + 1, uuid.uuid4().hex
     taken = found is None or (found.ended and found.taken)
-    before = time.monotonic()
+    before = fences.read_fence_clock()
     try:
         tag = place.replace_tagged(format_lease(mine, epoch, nonce, seconds, taken), found.tag if found else None)
     except ObjectChanged:

@@ -23,8 +23,8 @@ from tests.waiting import until
 
 from sluice.delta_log import open_delta_table
 from sluice.durable_files import write_json_durably
-from sluice.errors import LeaseHeld, LeaseLost, SluiceError
-from sluice.locations import Location, locate
+from sluice.errors import LeaseHeld, LeaseLost, SluiceError, StopRequested
+from sluice.locations import Location, locate, remove_folder
 from sluice.runs.lease import holder, lease_object, machine
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import read_lease_state
@@ -195,13 +195,51 @@ def test_lost_answers_and_refusals_of_the_store_cost_nobody_the_lease(folder: St
     assert proxy.counts["lost"] and state_of(folder).epoch == 3
 
 
+def test_a_holder_that_hears_no_answer_for_a_while_keeps_what_nobody_else_took(folder: StoreLocation, proxy: FaultyProxy) -> None:
+    proxy.faults.keys = store_lease_key()
+    with held(folder, seconds=2):
+        proxy.faults.lost = 1
+        until(lambda: proxy.counts["lost"] > 2, 10)
+        proxy.faults.lost = 0
+        until(lambda: not is_fenced(folder), 10)
+        write_json_durably(folder / "something.json", {})
+    assert (state_of(folder).epoch, state_of(folder).ended) == (1, True)
+
+
 def test_who_finds_another_in_its_place_may_write_nothing_more(folder: StoreLocation) -> None:
     with pytest.raises(LeaseLost, match="was lost"), held(folder):
         write_state(folder, ELSEWHERE)
         until(lambda: is_fenced(folder), 10)
-        with pytest.raises(LeaseLost):
-            write_json_durably(folder / "something.json", {})
+        for write in (
+            lambda: write_json_durably(folder / "something.json", {}),
+            (folder / "something.json").unlink,
+            lambda: remove_folder(folder.parent / "silver"),
+        ):
+            with pytest.raises(LeaseLost):
+                write()
     assert state_of(folder).holder == ELSEWHERE
+
+
+def test_a_holder_on_another_machine_of_this_name_is_not_looked_for_here(folder: StoreLocation) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    who = LeaseHolder("r0", ended.pid, holder.describe_this_holder("").host, holder.current_instant_text())
+    write_state(folder, who)
+    found = holder.find_living_holder(folder)
+    assert found == who and not found.here
+    write_state(folder, who, machine=machine.name_this_machine())
+    assert holder.find_living_holder(folder) is None
+
+
+def test_a_run_that_waits_for_a_silent_holder_stops_when_it_is_asked(folder: StoreLocation) -> None:
+    write_state(folder, ELSEWHERE, seconds=2)
+    time.sleep(2.1)  # it does not look fresh any more
+
+    def stop(found: LeaseHolder) -> bool:
+        raise StopRequested("asked")
+
+    with pytest.raises(StopRequested), held(folder, wait=600, in_vain=stop):
+        pass
 
 
 def test_who_cannot_reach_the_store_stops_by_itself_before_another_begins(
@@ -209,6 +247,7 @@ def test_who_cannot_reach_the_store_stops_by_itself_before_another_begins(
 ) -> None:
     table = make_table(str(folder.parent / "silver" / "t"))
     with pytest.raises(LeaseLost, match="was lost"), held(folder, "partitioned"):
+        time.sleep(SECONDS / 2)  # its fence was opened anew by a renewal
         proxy.faults.partitioned = True
         with held_elsewhere(folder, s3_server, monkeypatch) as began:
             assert is_fenced(folder, at=began), "the first holder could still commit when the second began"
@@ -429,18 +468,19 @@ def store_lease_key() -> Any:
 
 
 def is_fenced(folder: Location, at: float | None = None) -> bool:
-    """Whether this process may write nothing below the pipeline's folder. at: at an instant of `time.monotonic()`."""
+    """Whether this process may write nothing below the pipeline's folder. at: at an instant of the fences' clock."""
     from sluice.stores import fences
 
     until = fences._OPEN_UNTIL[f"{folder.parent}/"]
-    return until <= (time.monotonic() if at is None else at)
+    return until <= (fences.read_fence_clock() if at is None else at)
 
 
 @contextmanager
 def held_elsewhere(folder: StoreLocation, server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[float]:
     """The lease as another process takes it that reaches the store directly, and when it had it."""
-    code = "import sys, time; from sluice.locations import locate; from tests.unit.runs.lease.test_store_lease import held\n"
-    code += f"with held(locate({str(folder)!r}), 'elsewhere', wait=60):\n    print(time.monotonic(), flush=True); sys.stdin.readline()"
+    code = "import sys; from sluice.stores.fences import read_fence_clock; from sluice.locations import locate\n"
+    code += "from tests.unit.runs.lease.test_store_lease import held\n"
+    code += f"with held(locate({str(folder)!r}), 'elsewhere', wait=60):\n    print(read_fence_clock(), flush=True); sys.stdin.readline()"
     variables = {**os.environ, **server.variables()}
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables

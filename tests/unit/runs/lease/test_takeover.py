@@ -1,0 +1,54 @@
+"""Whatever delta-rs had under way when its lease was taken over collides with the epoch: no kind of commit is tried again past it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from sluice.delta_log import open_delta_table
+from sluice.locations import locate
+from sluice.runs.lease.takeover import commit_epoch_to_tables
+from sluice.stores.opening import delta_rs_storage_options
+from sluice.stores.settling import settle_store_commit, store_commit_properties
+
+_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+Commit = Callable[[DeltaTable, CommitProperties], Any]
+
+
+def merge_row(table: DeltaTable, properties: CommitProperties) -> Any:
+    rows = pa.table({"id": [1]})
+    merging = table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t", commit_properties=properties)
+    return merging.when_matched_delete().execute()
+
+
+COMMITS: dict[str, Commit] = {
+    "append": lambda table, properties: write_deltalake(
+        table, pa.table({"id": [9]}), mode="append", commit_properties=properties, post_commithook_properties=_NO_HOOKS
+    ),
+    "merge": merge_row,
+    "delete": lambda table, properties: table.delete("id = 1", commit_properties=properties),
+    "compact": lambda table, properties: table.optimize.compact(commit_properties=properties),
+    "z-order": lambda table, properties: table.optimize.z_order(["id"], commit_properties=properties),
+    "properties": lambda table, properties: table.alter.set_table_properties(
+        {"delta.appendOnly": "false"}, commit_properties=properties
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", COMMITS)
+def test_a_commit_of_delta_rs_that_was_computed_before_a_takeover_is_not_made_after_it(bucket_url: str, kind: str) -> None:
+    path = f"{bucket_url}/lake/gym/silver/t"
+    for number in range(3):
+        write_deltalake(path, pa.table({"id": [number]}), mode="append", storage_options=delta_rs_storage_options(path))
+    table, properties = open_delta_table(path), store_commit_properties(path)
+    with pytest.raises(CommitFailedError), settle_store_commit(path, table, properties):
+        commit_epoch_to_tables(locate(f"{bucket_url}/lake/gym"), 2)
+        COMMITS[kind](table, properties)
+    now = open_delta_table(path)
+    assert now.version() == 3, "nothing came after the epoch"
+    assert sorted(now.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
