@@ -17,6 +17,21 @@ from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_stages import VACUUM
 from sluice.settings import Settings
 
+_STORE_ANSWERS = {
+    "NoSuchBucket": "has no such bucket",
+    "InvalidAccessKeyId": "does not know this user",
+    "SignatureDoesNotMatch": "does not accept this user's key",
+    "ExpiredToken": "does not accept this user's credentials any more",
+    "The store refuses this user": "refuses this user",
+    "Status Code: 403": "refuses this user",
+    "403 Forbidden": "refuses this user",
+    "Unable to load credentials": "was not asked, for want of credentials",
+    "Unable to execute HTTP request": "cannot be reached",
+    "The store gave no answer that can be used": "gave no answer that can be used",
+    "Generic S3 error": "gave no answer that can be used",
+}
+"""By what the AWS SDK, obstore or S3A say: what the store did. The first that fits counts: the last ones say little."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -91,6 +106,22 @@ def _explain_read_only_folder(failure: Failure) -> str | None:
     )
 
 
+def _explain_lost_lease(failure: Failure) -> str | None:
+    if not failure.says("is lost or could not be renewed in time"):  # what ConditionalPutLogStore says
+        return None
+    return (
+        "The lease of this run was lost, or could not be renewed in time: the store did not answer, or this machine stood still. "
+        "What was committed stands. Run it again."
+    )
+
+
+def _explain_unusable_store(failure: Failure) -> str | None:
+    reason = next((why for mark, why in _STORE_ANSWERS.items() if failure.says(mark)), None)
+    if reason is None:
+        return None
+    return f"The lake's store {reason}. What was committed stands. sluice doctor --lake URL tries it; then run it again."
+
+
 def _explain_missing_data_file(failure: Failure) -> str | None:
     gone = ("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location")
     # Absolute: delta-rs also names the same file without the first slash.
@@ -107,6 +138,8 @@ def _explain_missing_data_file(failure: Failure) -> str | None:
 
 REASONS: tuple[Callable[[Failure], str | None], ...] = (
     _explain_full_disk,
+    _explain_lost_lease,
+    _explain_unusable_store,
     _explain_read_only_folder,
     _explain_short_memory,
     _explain_missing_data_file,

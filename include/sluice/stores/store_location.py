@@ -415,7 +415,7 @@ class StoreLocation(PosixPath):
         except exceptions.AlreadyExistsError:
             raise self._error(errno.EEXIST) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-            raise self._error(errno.EACCES) from error
+            raise OSError(errno.EACCES, "The store refuses this user", str(self)) from error
         except exceptions.BaseError as error:
             raise OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(self)) from error
 

@@ -8,6 +8,7 @@ import math
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -360,3 +361,12 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
         receiving.withdraw_erasure_request(records, begun.request)
     with pytest.raises(UsageError, match=f"sluice erase lift {done.request}"):
         receiving.withdraw_erasure_request(records, done.request)
+
+
+def test_a_lake_on_a_store_takes_no_request_since_nobody_could_prove_that_a_person_is_gone(
+    settings: Settings, club: Graph
+) -> None:
+    on_store = replace(settings, lake="s3://bucket/lake")
+    with pytest.raises(UsageError, match="is on a store, where erasure is not built yet"):
+        receiving.receive_erasure_request(on_store, club, ["4711"])
+    assert not Path(settings.vault).exists(), "nothing was written down"
