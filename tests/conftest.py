@@ -9,7 +9,7 @@ import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from tests.slow_rotation import pytest_configure  # noqa: F401  # slow tests in 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
-from sluice.locations import locate, put_file_in_place
+from sluice.locations import locate, walk_folders
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.execution import stages
@@ -244,7 +244,7 @@ class Lakehouse:
 
     def files(self, layers: Sequence[str] = ("silver", "gold")) -> set[str]:
         """The data files of layers on disk."""
-        root = Path(self.settings.lake) / self.name
+        root = locate(self.settings.lake, self.name)
         return {str(path) for layer in layers for path in (root / layer).rglob("*.parquet")}
 
 
@@ -272,15 +272,22 @@ def gym_of_two_days(tmp_path_factory: pytest.TempPathFactory, spark: SparkSessio
 
 
 def gym_at(folder: Path, made: Path) -> Settings:
-    """The settings of a copy of `gym_of_two_days`. Its files keep their times, by which they are known. On a store its lake is copied there."""
-    shutil.copytree(made, folder, dirs_exist_ok=True)
-    settings = settings_at(folder)
+    """The settings of a copy of `gym_of_two_days`."""
+    return copied_places(replace(settings_at(made), lake=str(made / "lake")), folder)
+
+
+def copied_places(made: Settings, folder: Path) -> Settings:
+    """The settings of a copy of all places of a test's folder. Landed files keep their times, by which they are known."""
+    shutil.copytree(made.landing.parent, folder, dirs_exist_ok=True)
+    copy = settings_at(folder)
     if LAKES:
-        for file in (folder / "lake").rglob("*"):
-            if file.is_file() and not (file.name.startswith(".") and file.suffix == ".crc"):  # as Hadoop writes on disks
-                put_file_in_place(file, locate(settings.lake, str(file.relative_to(folder / "lake"))))
-        shutil.rmtree(folder / "lake")
-    return settings
+        shutil.rmtree(folder / "lake", ignore_errors=True)
+        lake = locate(made.lake)
+        for here, _, files in walk_folders(lake):
+            for name in files:
+                if not (name.startswith(".") and name.endswith(".crc")):  # as Hadoop writes on disks
+                    locate(copy.lake, str((here / name).relative_to(lake))).write_bytes((here / name).read_bytes())
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -65,7 +65,7 @@ class Settings:
     retain: takes the place of every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
     erasure_approval: whether requests to erase people wait until somebody approves of them (SLUICE_ERASURE_APPROVAL=yes).
     openlineage_file: whether runs write OpenLineage events beside the pipeline's records (SLUICE_OPENLINEAGE=yes); openlineage_url: the
-    server that gets them instead (SLUICE_OPENLINEAGE_URL).
+    server that gets them instead (SLUICE_OPENLINEAGE_URL). copied_lake: another lake that this process reads, to copy tables from it.
     """
 
     root: Path
@@ -85,6 +85,7 @@ class Settings:
     openlineage_url: str = ""
     vault: Path = Path()
     released: Path = Path()
+    copied_lake: str = ""
 
     def __post_init__(self) -> None:
         if self.released == Path():
@@ -179,11 +180,10 @@ class Settings:
 
     @property
     def spark_store_conf(self) -> Path | None:
-        """The file with what Spark is told for the lake's store; None where the lake is on a disk, or Spark needs to be told nothing."""
-        if not is_store_url(self.lake):
-            return None
-        path = self.spark_conf / "stores" / f"{find_store_kind(self.lake).hadoop}.conf"
-        return path if path.exists() else None
+        """The file with what Spark is told for the lakes' store; None where they are on a disk, or Spark needs to be told nothing."""
+        on_store = next((lake for lake in (self.lake, self.copied_lake) if is_store_url(lake)), None)
+        path = self.spark_conf / "stores" / f"{find_store_kind(on_store).hadoop}.conf" if on_store else None
+        return path if path and path.exists() else None
 
     def spark_class_path(self) -> str:
         """The jars beside PySpark's own: Delta's, and for a lake on a store its file system's and the log store.
@@ -195,7 +195,7 @@ class Settings:
             folders += [self.state / "log-store", self.state / "store-jars"]
             if any(not any(folder.glob("*.jar")) for folder in folders):
                 raise UsageError(
-                    f"The lake {self.lake} is on a store, and Spark lacks the jars for it. Fetch them: make setup-store"
+                    f"The lake {self.copied_lake or self.lake} is on a store, and Spark lacks the jars for it. Fetch them: make setup-store"
                 )
         return os.pathsep.join(str(folder / "*") for folder in folders)
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Lakehouse, settings_at
+from tests.conftest import Lakehouse, copied_places, settings_at
 
 from sluice import record_tables
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.locations import locate, remove_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,9 +78,8 @@ def first(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 
 
 @pytest.fixture
-def lake(first: Lakehouse, settings: Settings, tmp_path: Path) -> Lakehouse:
-    shutil.copytree(Path(first.settings.lake).parent, tmp_path, dirs_exist_ok=True)
-    return Lakehouse(settings, first.spark, first.graph)
+def lake(first: Lakehouse, tmp_path: Path) -> Lakehouse:
+    return Lakehouse(copied_places(first.settings, tmp_path), first.spark, first.graph)
 
 
 def cases() -> list[Any]:
@@ -234,7 +233,7 @@ def test_tables_that_are_gone_are_made_whole_even_by_a_run_after_one_that_crashe
 ) -> None:
     there = {name: lake.rows(name) for name in ("visit", "by_day")}
     for name in there:
-        shutil.rmtree(lake.workspace().path(name))
+        remove_folder(locate(lake.workspace().path(name)))
     crash_at(monkeypatch, "sluice.flows.writing.targets", "record_transform_fingerprint", after=False)
     with pytest.raises(Crash):
         lake.run()

@@ -19,6 +19,7 @@ from demonstrations.tour_report import compare_with_truth
 from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.lease import lock
@@ -79,7 +80,7 @@ def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
 def test_a_bronze_job_that_is_killed_in_a_batch_is_put_right_by_the_next_run(settings: Settings, spark: SparkSession) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
     killed = submit(settings, "bronze", "--tables", "readings")
-    wait_for(Path(PipelineRecords(settings, "gym").checkpoints(FLOWS["bronze"])), "*/offsets/0", killed)
+    wait_for(locate(PipelineRecords(settings, "gym").checkpoints(FLOWS["bronze"])), "*/offsets/0", killed)
     killed.send_signal(signal.SIGKILL)
     finish(killed)
     gym = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
@@ -126,7 +127,7 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)
     for stage, flow in FLOWS.items():
         killed = submit(settings, stage)
-        wait_for(Path(PipelineRecords(settings, "gym").checkpoints(flow)), "*/offsets/0", killed)
+        wait_for(locate(PipelineRecords(settings, "gym").checkpoints(flow)), "*/offsets/0", killed)
         time.sleep(0.7)
         killed.send_signal(signal.SIGKILL)
         finish(killed)

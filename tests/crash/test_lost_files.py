@@ -3,7 +3,6 @@ checkpoints and of logs."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +13,7 @@ from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import DamagedLog
 from sluice.lake import durability, places
+from sluice.locations import locate
 from sluice.privacy import suppression_list
 from sluice.runs import job
 from sluice.runs.execution import stages
@@ -47,7 +47,7 @@ def begin_tables(lake: Lakehouse) -> None:
     books = [workspace.deliveries, workspace.outcomes, workspace.suppression, lake.records.bookkeeping("runs")]
     for path in [*workspace.tables().values(), *books]:
         for name in BEFORE_THE_FIRST_COMMIT:
-            left = Path(path, "_delta_log", name)
+            left = locate(path, "_delta_log", name)
             left.parent.mkdir(parents=True, exist_ok=True)
             left.write_text("{")
 
@@ -71,7 +71,7 @@ def spoil_checkpoints(lake: Lakehouse) -> None:
         (f"{LAYER}_visit", "*/offsets/0", b""),
         (f"{LAYER}_by_day", "*/commits/0", b"\x00" * 30),
     ):
-        (file,) = Path(lake.records.checkpoints(flow)).glob(pattern)
+        (file,) = locate(lake.records.checkpoints(flow)).glob(pattern)
         file.write_bytes(content)
 
 
@@ -102,7 +102,7 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
         assert any(file in note and "its checkpoint is damaged" in note for note in reports[flow].notes), reports[flow].notes
 
     for table, spoilt, unharmed in (("visit", (LAYER, "optimize"), "bronze"), ("visits", ("bronze", LAYER, "optimize"), None)):
-        last = max(Path(lake.workspace().path(table), "_delta_log").glob("*.json"))
+        last = max(locate(lake.workspace().path(table), "_delta_log").glob("*.json"))
         last.write_bytes(last.read_bytes()[:100] if table == "visits" else b"")
         for stage in spoilt:
             with pytest.raises(DamagedLog, match=rf"table '{table}' \(.*{last.name} is .*sluice repair visits"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.lake import clustering, deletion_vectors, log, small_writes
 from sluice.lake.written_alike import is_written_alike
+from sluice.locations import locate, remove_folder
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones, upkeep
 from sluice.runs.planning import plan
@@ -259,7 +259,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     parted = declaring(none, partition_by="city")
     with pytest.raises(SluiceError, match="Remove its folder and run again"):
         parted.run(mode="refresh", tables=["sale"])
-    shutil.rmtree(path)
+    remove_folder(locate(path))
     parted.run()
     assert log.read_partition_columns(path) == ["city"] and len(parted.rows("sale")) == 220
 

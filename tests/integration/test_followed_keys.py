@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.flows.gold import choice, view
 from sluice.flows.progress import behind, positions, streams
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.lag import measure_flow_lag
 
@@ -166,8 +166,8 @@ def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     land(lake, "2", (1, "Oslo", 3, "update"))
     lake.run()
     folder, _ = flow_folder(lake, "members")
-    made = json.loads((Path(folder) / "flow.json").read_text())
-    for file in Path(lake.workspace().path("members_changes"), "_change_data").glob("*.parquet"):
+    made = json.loads((locate(folder) / "flow.json").read_text())
+    for file in locate(lake.workspace().path("members_changes"), "_change_data").glob("*.parquet"):
         file.unlink()
     with monkeypatch.context() as before:  # as in another process, or of more rows than are handed on
         before.setattr("sluice.lake.merged_keys.MOST_KEYS", 0)
@@ -176,7 +176,7 @@ def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
         reports = lake.run()
     assert "members" in started and reports["members"].notes == []
     assert reports["members"].recomputed == "keys: 2 of 20 rows"
-    assert json.loads((Path(folder) / "flow.json").read_text())["identity"] != made["identity"]
+    assert json.loads((locate(folder) / "flow.json").read_text())["identity"] != made["identity"]
     land(lake, "4", (2, None, 9, "delete"))
     started.clear()
     lake.run()

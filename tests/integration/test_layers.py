@@ -18,6 +18,7 @@ from pipelines.gym.members import FIRST_MEMBER
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs import ledger
@@ -65,7 +66,7 @@ def test_every_record_is_accounted_for(gym: Lakehouse) -> None:
 def test_one_bronze_table_has_all_topics_and_another_all_gyms(gym: Lakehouse) -> None:
     assert {row[0] for row in gym.rows("events", "topic")} == {"bpm", "workout", "user_info"}
     assert {name.split("-")[0] for (name,) in gym.rows("gym_visits", "_file")} == {"gym", "north"}
-    assert not (Path(gym.settings.lake) / "gym" / "bronze" / "gym_visits_north").exists()
+    assert not (locate(gym.settings.lake) / "gym" / "bronze" / "gym_visits_north").exists()
     cut = {table: len(gym.rows(f"{table}_quarantine")) for table in ("workouts", "members_changes", "bpm")}
     told = [
         json.loads(line)
@@ -97,7 +98,7 @@ def test_one_pseudonym_in_the_bins_and_in_the_restricted_keys(gym: Lakehouse) ->
         user for (user,) in gym.rows("members", "user_id")
     }
     assert str(gym.settings.restricted) in gym.workspace().path("member_keys")
-    assert not list(Path(gym.settings.lake).rglob("*member_keys*/*.parquet"))
+    assert not list(locate(gym.settings.lake).rglob("*member_keys*/*.parquet"))
 
 
 def test_rules_are_counted_by_table_and_run_and_of_what_is_null_apart(gym: Lakehouse) -> None:
@@ -140,7 +141,7 @@ def test_commits_say_which_run_made_them_and_of_which_deliveries(gym: Lakehouse)
 def test_no_personal_column_is_in_the_statistics_of_any_commit(gym: Lakehouse) -> None:
     for declared in gym.graph:
         assert declared.private, f"all tables of the gym are about somebody, also {declared.name}"
-        for file in Path(gym.workspace().path(declared.name), "_delta_log").glob("*.json"):
+        for file in locate(gym.workspace().path(declared.name), "_delta_log").glob("*.json"):
             for line in file.read_text().splitlines():
                 statistics = json.loads(json.loads(line).get("add", {}).get("stats") or "{}")
                 kept = {name for columns in ("minValues", "maxValues", "nullCount") for name in statistics.get(columns, {})}

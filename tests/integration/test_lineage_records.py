@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.conftest import Lakehouse
 from sluice.column_origins import Origin
 from sluice.declare import F, Pipeline, Source, expect, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.locations import locate
 from sluice.runs import job
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
@@ -70,7 +70,7 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
     (spent,) = [one for one in known["spending"].columns if one.name == "spent"]
     assert spent.origins == (Origin("order", "spent", "aggregation"),)
 
-    events_file = Path(shop.records.bookkeeping("openlineage/events.jsonl"))
+    events_file = locate(shop.records.bookkeeping("openlineage/events.jsonl"))
     events = [json.loads(line) for line in events_file.read_text().splitlines()]
     done = {one["job"]["name"]: one for one in events if one["eventType"] == "COMPLETE"}
     layer = shop.graph.pipeline.layer_names[1]
@@ -79,7 +79,7 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
     assert read["name"] == "shop.order" and "version" in read["facets"]
     assert {"columnLineage", "schema", "version"} <= set(done[f"shop.{layer}.spending"]["outputs"][0]["facets"])
 
-    record = Path(shop.records.bookkeeping("column_lineage.json"))
+    record = locate(shop.records.bookkeeping("column_lineage.json"))
     for text in (record.read_text(), events_file.read_text()):
         assert not [value for value in (PERSON, BANNED, str(shop.settings.lake), "2026-11-21 10") if value in text]
     assert record.stat().st_mode & 0o077 == 0 and events_file.stat().st_mode & 0o077 == 0
@@ -87,7 +87,7 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
 
 def test_what_is_known_is_not_looked_for_again(shop: Lakehouse) -> None:
     land_and_run(shop, "1.jsonl", "1")
-    record = Path(shop.records.bookkeeping("column_lineage.json"))
+    record = locate(shop.records.bookkeeping("column_lineage.json"))
     before = (record.stat().st_ino, record.read_text())
     land_and_run(shop, "2.jsonl", "2")
     assert (record.stat().st_ino, record.read_text()) == before

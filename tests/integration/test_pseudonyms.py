@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ from sluice.declare.lazy import F
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
@@ -134,7 +134,7 @@ def test_a_key_may_be_a_pseudonym_and_rules_see_the_row_before(shop: Shop) -> No
     lake.run()
     assert lake.rows("device") == [(of(lake, "00ab12000001", "device"), 3, ">=65", None, 1, 1)], "three ways to write one device"
     assert len(lake.rows("device_quarantine")) == 1
-    log_files = Path(lake.workspace().path("device"), "_delta_log").glob("*.json")
+    log_files = locate(lake.workspace().path("device"), "_delta_log").glob("*.json")
     added = [json.loads(line)["add"] for file in log_files for line in file.read_text().splitlines() if '"add"' in line]
     assert added and all("device" not in json.loads(file["stats"])["minValues"] for file in added)
 
@@ -147,7 +147,7 @@ def test_restricted_tables_lie_apart_for_their_owner_only_and_every_command_find
     path = root / "shop" / "test_pseudonyms" / "person_keys"
     assert lake.workspace().path("person_keys") == str(path) and log.is_delta_table(str(path))
     assert root.stat().st_mode & 0o777 == 0o700
-    in_lake = {str(one.relative_to(lake.settings.lake)) for one in Path(lake.settings.lake).rglob("*person_keys")}
+    in_lake = {str(one.relative_to(lake.settings.lake)) for one in locate(lake.settings.lake).rglob("*person_keys")}
     assert in_lake == {"shop/_sluice/checkpoints/test_pseudonyms_person_keys"}, "neither its rows nor those that it set aside"
     assert len(lake.rows("person_keys_quarantine")) == 1
     found = {

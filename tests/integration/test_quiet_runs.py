@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from sluice.declare import Pipeline, Source, expect_fresh, expect_row_count, tab
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
+from sluice.locations import locate
 from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import job, ledger, quiet, quiet_run
 from sluice.runs.execution import stages, verifying
@@ -124,7 +124,7 @@ def test_after_a_run_that_left_nothing_a_stage_is_recorded_and_reported_without_
     assert (row["run"], row["flow"], row["state"], row["interval_start"]) == ("q1", "sale", "done", DAY.start)
     assert lake.versions() == before
     assert is_quiet(lake), "what it recorded itself is nothing new"
-    described = json.loads((Path(lake.records.bookkeeping()) / "lease.json").read_text())
+    described = json.loads((locate(lake.records.bookkeeping()) / "lease.json").read_text())
     assert (described["run"], described["jvm"], bool(described["ended"])) == ("q1", None, True)
     lake.graph = shop(lake.settings, lake.spark, silver=full_sale).graph
     assert take_turn(lake, monkeypatch) is None, "another declaration, though no file of the code is another"
@@ -143,13 +143,13 @@ def test_what_came_while_the_run_went_on_is_not_marked_away(lake: Lakehouse) -> 
 
     def write_beside(stage: str) -> None:
         if stage == "silver":
-            Path(lake.records.bookkeeping(), "checkpoints", "beside").touch()
+            locate(lake.records.bookkeeping(), "checkpoints", "beside").touch()
 
     write_beside("silver")
     assert not is_quiet(lake)
     run_idle_stages(lake)
     assert is_quiet(lake)
-    Path(lake.records.bookkeeping(), "checkpoints", "beside").unlink()
+    locate(lake.records.bookkeeping(), "checkpoints", "beside").unlink()
     run = uuid.uuid4().hex
     for stage in list_stage_names(lake.graph.pipeline):
         run_one_stage(lake, run, stage, list)

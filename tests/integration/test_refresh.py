@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
+from sluice.locations import locate, remove_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -113,7 +113,7 @@ def test_bronze_is_read_again_as_its_source_is_declared_now(lake: Lakehouse) -> 
 
 
 def test_a_bronze_table_that_is_gone_is_not_made_empty_in_silence(lake: Lakehouse) -> None:
-    shutil.rmtree(lake.workspace().path("counts"))
+    remove_folder(locate(lake.workspace().path("counts")))
     with pytest.raises(UsageError, match=r"2 deliveries.*--mode refresh --table counts"):
         lake.run("bronze")
     assert not log.is_delta_table(lake.workspace().path("counts"))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Lakehouse, settings_at
+from tests.conftest import Lakehouse, copied_places, settings_at
 
 from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table, treat
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log, versions
+from sluice.locations import locate
 from sluice.runs import ledger
 from sluice.runs.planning import plan as plans
 from sluice.runs.repair import restoring
@@ -74,8 +74,7 @@ def first(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 @pytest.fixture
 def shop(first: Lakehouse, tmp_path: Path) -> Lakehouse:
     """A shop of this test's own."""
-    shutil.copytree(Path(first.settings.lake).parent, tmp_path, dirs_exist_ok=True)
-    return Lakehouse(settings_at(tmp_path), first.spark, first.graph, landed=100)
+    return Lakehouse(copied_places(first.settings, tmp_path), first.spark, first.graph, landed=100)
 
 
 def land(lake: Lakehouse, *sales: tuple[int, str, int, int]) -> None:
@@ -231,7 +230,7 @@ def test_versions_of_other_columns_and_without_their_files_are_refused(shop: Lak
     latest = log.latest_table_version(path(shop, "sale"))
     with pytest.raises(SluiceError, match=rf"other columns than it has now \(more\).* of now: .*{latest}\."):
         restore(shop, "sale", version)
-    for file in Path(path(shop, "spent")).glob("*.parquet"):
-        shutil.move(file, file.with_suffix(".gone"))
+    for file in locate(path(shop, "spent")).glob("*.parquet"):
+        file.unlink()
     with pytest.raises(SluiceError, match=r"Files of version 2 of 'shop\.spent' are gone"):
         restore(shop, "spent", 2)

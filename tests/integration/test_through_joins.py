@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
@@ -17,6 +15,7 @@ from sluice.lake import table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
+from sluice.locations import locate
 from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
@@ -131,7 +130,7 @@ def test_what_cannot_be_read_as_it_was_is_not_joined(settings: Settings, spark: 
     shop.put("items", [(number, 7) for number in range(20)])
     shop.put("customers", [(3, "Rome")])
     for file in before:
-        Path(file).unlink()
+        locate(file).unlink()
     report = shop.run()["order_lines"]
     assert report.recomputed == "full: a change of 'customers' can touch any row, since 'items' cannot be read as it was"
     assert shop.is_right()

@@ -7,7 +7,6 @@ import os
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +29,7 @@ from sluice.declare import (
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
 from sluice.lake import file_overlap, inventory, layout, log, small_writes
+from sluice.locations import locate
 from sluice.runs.execution import upkeep
 from sluice.runs.planning import plan
 from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS
@@ -285,7 +285,7 @@ def test_files_that_no_commit_names_go_with_a_walk_and_the_next_vacuum_knows(
     lake.run()
     lake.land("sales/2.csv", "id,city,amount\n1,a,2\n")
     lake.run()
-    orphan = Path(lake.workspace().path("sale")) / "city=a" / "part-orphan.c000.snappy.parquet"
+    orphan = locate(lake.workspace().path("sale")) / "city=a" / "part-orphan.c000.snappy.parquet"
     orphan.write_bytes(b"never committed")
     os.utime(orphan, (1, 1))
     time.sleep(1.5)

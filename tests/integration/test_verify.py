@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
-from tests.conftest import Lakehouse, settings_at
+from tests.conftest import Lakehouse, copied_places, settings_at
 
 from sluice.declare import (
     F,
@@ -169,9 +168,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 @pytest.fixture
 def copied(world: Lakehouse, tmp_path: Path) -> Lakehouse:
     """The same lake, to be broken."""
-    shutil.copytree(world.settings.lake, tmp_path / "lake")
-    shutil.copytree(world.settings.landing, tmp_path / "landing")
-    return Lakehouse(settings_at(tmp_path), world.spark, world.graph, landed=1000)
+    return Lakehouse(copied_places(world.settings, tmp_path), world.spark, world.graph, landed=1000)
 
 
 def found(lake: Lakehouse, *names: str) -> dict[str, VerificationFinding]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -28,6 +27,7 @@ from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
+from sluice.locations import locate, remove_folder
 from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
@@ -173,7 +173,7 @@ def test_a_view_whose_table_is_gone_is_made_whole_and_one_that_gives_a_key_twice
     object.__setattr__(row_by_row, "declared_in", __name__)
     lake = Lake(settings, spark, row_by_row)
     lake.run()
-    shutil.rmtree(lake.workspace.path("row_by_row"))
+    remove_folder(locate(lake.workspace.path("row_by_row")))
     assert lake.run()["row_by_row"].recomputed == "full: its table was not there"
     assert lake.right()
     before = lake.files("row_by_row")

@@ -170,6 +170,7 @@ def test_a_private_file_is_never_open_to_others_and_one_is_not_overwritten(file:
 
 WRITE_BY_THEMSELVES = {
     "sluice.durable_files": "it is the one way",
+    "sluice.locations": "a move for modules of this list, on a disk or to a store",
     "sluice.stores.store_location": "it is the file interface of a store, where one PUT is durable; durable_files writes through it",
     "sluice.erasure.personal_places.planting": "a canary holds files as those of others are written, and is seen whole or planted anew",
     "sluice.flows.quarantine.readmission": "its folder is removed at the end of the block, and at the beginning of the next",

@@ -40,7 +40,7 @@ def clone_tables(
     Raises UsageError for a folder that cannot hold a clone, and for a table that is not cloned.
     """
     records, pipeline = graph.records(settings), graph.pipeline.name
-    target = replace(settings, lake=str(locate(to).absolute()))
+    target = replace(settings, lake=str(locate(to).absolute()), copied_lake=settings.lake)
     check_clone_target(records, target)
     if requests.list_waiting_requests(records):
         raise SluiceError(
