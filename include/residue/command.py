@@ -24,6 +24,7 @@ from residue.result import (
     count_hits_by_place,
     list_unread_files,
 )
+from residue.stored_files import StoredFile, is_on_store, list_stored_versions
 from residue.walk import scan_roots
 
 CLEAN, FOUND, MISUSED, INCONCLUSIVE = 0, 1, 2, 3
@@ -63,7 +64,7 @@ def _build_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("root", nargs="+", help="a file, or a folder to search with all that is below it")
+    parser.add_argument("root", nargs="+", help="a file, or a folder to search with all that is below it; or s3://BUCKET/FOLDER")
     parser.add_argument(
         "--identifiers",
         type=Path,
@@ -93,7 +94,11 @@ def _build_parser() -> argparse.ArgumentParser:
 
 def _check_root(path: str) -> ScanRoot:
     """Returns a named root. One that does not exist is refused as a typing error: it would pass for clean."""
-    if not os.path.lexists(path):
+    try:
+        there = any(True for _ in list_stored_versions(StoredFile.from_url(path))) if is_on_store(path) else os.path.lexists(path)
+    except OSError as error:
+        raise ValueError(f"{_escape_unprintable(path)} cannot be listed: {error.strerror}") from None
+    if not there:
         raise ValueError(f"there is no file or folder {_escape_unprintable(path)}")
     return ScanRoot(path, path)
 

@@ -30,10 +30,10 @@ _TOGETHER = 1 << 20
 
 
 class Inspection:
-    """The hits in one file. encloses: how deep a decoder is within what others opened."""
+    """The hits in one file. shown: the path in results, if it is not the file's own. encloses: how deep a decoder is within what others opened."""
 
-    def __init__(self, compiled: CompiledNeedles, root: ScanRoot, path: str) -> None:
-        self.compiled, self.root, self.path = compiled, root, path
+    def __init__(self, compiled: CompiledNeedles, root: ScanRoot, path: str, shown: str = "") -> None:
+        self.compiled, self.root, self.path, self.shown = compiled, root, path, shown or path
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self.read: Counter[str] = Counter()
         self.reasons: list[tuple[str, str]] = []
@@ -122,10 +122,10 @@ class Inspection:
             control = number >= self.compiled.first_control
             grouped[decoder, column, needle.domain, needle.kind, control, needle.shared, needle.of] += count
         result.hits += [
-            Hit(self.root.name, self.path, decoder, column, domain, kind, control, count, shared, whose)
+            Hit(self.root.name, self.shown, decoder, column, domain, kind, control, count, shared, whose)
             for (decoder, column, domain, kind, control, shared, whose), count in sorted(grouped.items())
         ]
-        result.unread += [Unread(self.root.name, self.path, reason, of) for reason, of in self.reasons]
+        result.unread += [Unread(self.root.name, self.shown, reason, of) for reason, of in self.reasons]
         for decoder, size in self.read.items():
             known = result.decoders.setdefault(decoder, DecoderTotals())
             known.files += 1

@@ -12,12 +12,12 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from residue.damage import LIMIT
+from residue.stored_files import FilePath
 
 HEAD = 512
 """How many bytes are used to detect a kind."""
@@ -136,7 +136,7 @@ _UNPROVEN = 64
 _CHUNK = 1 << 20
 
 
-def has_confirmed_structure(kind: str, stream: IO[bytes], path: Path | None) -> bool:
+def has_confirmed_structure(kind: str, stream: IO[bytes], path: FilePath | None) -> bool:
     """Whether a whole stream has the structure of its kind. Leaves the stream at its start. path: that of the file, if it is one."""
     stream.seek(0, 2)
     size = stream.tell()
@@ -160,11 +160,11 @@ def read_pickle_arguments(stream: IO[bytes]) -> Iterator[Any]:
             yield argument
 
 
-def _is_pickle(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_pickle(stream: IO[bytes], size: int, path: FilePath | None) -> bool:
     return sum(1 for _ in read_pickle_arguments(stream)) > 1
 
 
-def _is_checksum_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_checksum_file(stream: IO[bytes], size: int, path: FilePath | None) -> bool:
     """Hadoop's checksums: how many bytes each covers, and one for each part of the file beside it."""
     (part,) = struct.unpack(">4xI", stream.read(8))
     known = np.frombuffer(stream.read(), ">u4")
@@ -178,7 +178,7 @@ def _is_checksum_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
     return bool(sums == known.tolist())
 
 
-def _is_deletion_vector_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_deletion_vector_file(stream: IO[bytes], size: int, path: FilePath | None) -> bool:
     """Deletion vectors: a version, then bitmaps, each with its size before it and its checksum behind it."""
     if stream.read(1) != b"\x01":
         return False
@@ -190,14 +190,14 @@ def _is_deletion_vector_file(stream: IO[bytes], size: int, path: Path | None) ->
     return True
 
 
-def _is_shuffle_index(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_shuffle_index(stream: IO[bytes], size: int, path: FilePath | None) -> bool:
     """The offset of each part of shuffled data, in eight bytes, or a checksum of each part."""
     numbers = np.frombuffer(stream.read(), ">u8")
     increases = bool((numbers[:-1] <= numbers[1:]).all()) and int(numbers[0]) == 0
     return bool(numbers.max() < 1 << (44 if increases else 32))
 
 
-def _is_wal_index_file(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_wal_index_file(stream: IO[bytes], size: int, path: FilePath | None) -> bool:
     """SQLite's index of a write-ahead log: blocks of page numbers, and of positions in a hash table."""
     content = stream.read()
     if size % _INDEX_BLOCK or not (_has_wal_index_header(content) or not any(content)):
@@ -212,7 +212,7 @@ def _has_wal_index_header(content: bytes) -> bool:
     return content[:4] in version and content[48:52] in version
 
 
-def _is_write_ahead_log(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_write_ahead_log(stream: IO[bytes], size: int, path: FilePath | None) -> bool:
     """SQLite's write-ahead log: a header with its checksum, and pages, each with its number and the marks of its transaction."""
     header = stream.read(32)
     _, version, page = struct.unpack(">III", header[:12])
@@ -238,7 +238,7 @@ def _compute_wal_checksum(data: bytes, order: str) -> tuple[int, int]:
     return first, second
 
 
-def _is_rollback_journal(stream: IO[bytes], size: int, path: Path | None) -> bool:
+def _is_rollback_journal(stream: IO[bytes], size: int, path: FilePath | None) -> bool:
     """SQLite's journal: parts with a header that begin at a sector, and former pages, each with its number and a checksum."""
     at, sign = 0, stream.read(8)
     while at < size:
@@ -266,7 +266,7 @@ def _is_page_size(size: int) -> bool:
     return 512 <= size <= 65536 and not size & (size - 1)
 
 
-_STRUCTURES: Mapping[str, Callable[[IO[bytes], int, Path | None], bool]] = {
+_STRUCTURES: Mapping[str, Callable[[IO[bytes], int, FilePath | None], bool]] = {
     "checksums": _is_checksum_file,
     "deletion vector": _is_deletion_vector_file,
     "pickle": _is_pickle,

@@ -19,6 +19,7 @@ from residue.damage import LIMIT, DamagedContent
 from residue.decoders import columnar, compressed, databases, state_rows
 from residue.inspection import Inspection
 from residue.parts import CHUNK, PartedStream, SearchedStream
+from residue.stored_files import FilePath
 
 _TEXT = (None, *parts.WIDE)
 DEPTH = 4
@@ -45,7 +46,7 @@ _COLUMNAR: dict[str, Callable[[IO[bytes], Inspection], None]] = {
 }
 
 
-def search_file(path: Path, inspection: Inspection) -> int:
+def search_file(path: FilePath, inspection: Inspection) -> int:
     """Searches a file: its raw bytes, and the output of its decoder. Returns its size in bytes."""
     with path.open("rb") as stream:
         head = stream.read(kinds.HEAD)
@@ -65,7 +66,7 @@ def is_container_kind(kind: str | None) -> bool:
 
 
 def _search_stream_by_kind(
-    stream: IO[bytes], head: bytes, name: str, inspection: Inspection, depth: int, path: Path | None
+    stream: IO[bytes], head: bytes, name: str, inspection: Inspection, depth: int, path: FilePath | None
 ) -> None:
     if not head:
         inspection.read["empty"] += 0
@@ -91,25 +92,25 @@ def _search_stream_by_kind(
         inspection.unread(str(damage))
 
 
-def _is_confirmed_after_retry(kind: str, stream: IO[bytes], path: Path | None) -> bool:
+def _is_confirmed_after_retry(kind: str, stream: IO[bytes], path: FilePath | None) -> bool:
     """Whether content has the structure of its kind. A file that a live database may be writing is tried again a moment later."""
     if kinds.has_confirmed_structure(kind, stream, path):
         return True
-    if path is None:
+    if not isinstance(path, Path):  # no database writes into an object
         return False
     time.sleep(_MOMENT)
     return kinds.has_confirmed_structure(kind, stream, path)
 
 
 def _decode_seekable_stream(
-    kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int, path: Path | None
+    kind: str, stream: IO[bytes], name: str, inspection: Inspection, depth: int, path: FilePath | None
 ) -> None:
     """Lets a decoder open content that can be read at any position."""
     stream.seek(0)
     if kind in _COLUMNAR:
         _COLUMNAR[kind](stream, inspection)
     elif kind == "sqlite":
-        databases.search_sqlite_database(path, None if path else stream.read(), inspection)
+        databases.search_sqlite_database(path, None if isinstance(path, Path) else stream.read(), inspection)
     elif kind == "rocksdb table":
         # Keys and values, put together from the parts that the file stores separately.
         inspection.several("rocksdb table", (part for entry in databases.read_rocksdb_table(stream) for part in entry))

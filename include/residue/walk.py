@@ -1,4 +1,4 @@
-"""Walks the roots: scans the name and content of every file and folder, on all cores, and the rows of tables.
+"""Scans the files below the roots, on all cores, and the rows of tables.
 
 Rows that somebody else reads, such as those of a table's current version, are searched as the cells of files are.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,19 +18,14 @@ import pyarrow as pa
 from residue.compiled import CompiledNeedles
 from residue.decoders import columnar
 from residue.inspection import Inspection
+from residue.listing import ListedFile, list_files, resolve_root
 from residue.opening import search_file
-from residue.result import Needle, ScanResult, ScanRoot, TableClock, Unread
+from residue.result import Needle, ScanResult, ScanRoot, TableClock
 
 _SMALL = 64 << 20
 """If all roots together have at most this many bytes, one process scans them: starting more would take longer."""
 _PART = 64 << 20
 _MOST_FILES = 500
-
-
-class _ListedFile(NamedTuple):
-    root: int
-    path: str
-    size: int
 
 
 class ScannedSoFar(NamedTuple):
@@ -63,11 +56,10 @@ def scan_roots(
     """
     started = time.monotonic()
     result = ScanResult(roots=tuple(roots))
-    roots = [_resolve_root(root, result) for root in roots]
+    roots = [resolve_root(root, result) for root in roots]
     result.needles.update((one.of, one.kind) for one in needles if not one.shared)
-    result.missing = tuple(root.name for root in roots if _is_missing_path(root.path))
     compiled = CompiledNeedles(needles, canary)
-    files = list(_walk_roots(roots, compiled, result))
+    files = list(list_files(roots, compiled, result))
     wanted = processes or min(os.cpu_count() or 1, 8)
     scanned = ScannedSoFar(0, len(files), 0, sum(one.size for one in files))
     batches = list(_batch_files_by_size(files))
@@ -86,7 +78,7 @@ def scan_roots(
 
 
 def _hear_of_batches(
-    parts: Iterable[ScanResult], batches: Sequence[Sequence[_ListedFile]], scanned: ScannedSoFar, heard: HearScan
+    parts: Iterable[ScanResult], batches: Sequence[Sequence[ListedFile]], scanned: ScannedSoFar, heard: HearScan
 ) -> list[ScanResult]:
     found = []
     for part, batch in zip(parts, batches, strict=True):
@@ -97,107 +89,9 @@ def _hear_of_batches(
     return found
 
 
-def _resolve_root(root: ScanRoot, result: ScanResult) -> ScanRoot:
-    """A root with its links resolved. One that leads nowhere may be on a disk that is not mounted now."""
-    path = os.path.realpath(root.path)
-    if any(map(_is_dangling_link, (Path(root.path), *Path(root.path).parents))):
-        result.unread.append(Unread(root.name, ".", "a link that leads nowhere"))
-    return replace(root, path=path)
-
-
-def _is_dangling_link(path: Path) -> bool:
-    """Whether it is a link to nothing. What cannot be examined is reported when the scan reaches it."""
-    try:
-        return path.is_symlink() and not path.exists()
-    except OSError:
-        return False
-
-
-def _walk_roots(roots: Sequence[ScanRoot], compiled: CompiledNeedles, result: ScanResult) -> Iterator[_ListedFile]:
-    """Yields every file, and searches the names of everything on the way."""
-    for number, root in enumerate(roots):
-        names: list[tuple[str, bytes]] = []
-        for path, relative, status in _walk_below_root(root, result):
-            # The folders above are searched separately, so that a name counts once and not for each file below it.
-            name = os.fsencode(Path(relative).name)
-            if stat.S_ISLNK(status.st_mode):
-                name += b"\n" + os.fsencode(Path(path).readlink())
-                if not _leads_within_roots(path, roots):
-                    result.unread.append(Unread(root.name, relative, "a link that leads out of the roots"))
-            names.append((relative, name))
-            if stat.S_ISREG(status.st_mode):
-                yield _ListedFile(number, path, status.st_size)
-        _search_path_names(root, names, compiled, result)
-
-
-def _walk_below_root(root: ScanRoot, result: ScanResult) -> Iterator[tuple[str, str, os.stat_result]]:
-    """Yields the root and all that is below it: path, path relative to the root, status. Does not follow links."""
-    without = {os.path.realpath(path) for path in root.without}
-    waiting = [root.path]
-    while waiting:
-        path = waiting.pop()
-        if without and os.path.realpath(path) in without:
-            continue
-        relative = _relative_result_path(path, root)
-        try:
-            status = os.lstat(path)
-        except (FileNotFoundError, NotADirectoryError):
-            continue  # gone since its folder was listed
-        except OSError as error:
-            result.unread.append(Unread(root.name, relative, f"it cannot be examined: {error.strerror}"))
-            continue
-        yield path, relative, status
-        if stat.S_ISDIR(status.st_mode):
-            try:
-                waiting += sorted((entry.path for entry in os.scandir(path)), reverse=True)
-            except OSError as error:
-                result.unread.append(Unread(root.name, relative, f"the folder cannot be listed: {error.strerror}"))
-
-
-def _relative_result_path(path: str, root: ScanRoot) -> str:
-    """A path in results: relative to the root; for a root that is a file its own name, since names show kinds."""
-    return os.path.relpath(path, root.path if path != root.path or _is_folder(path) else Path(path).parent)
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(Path(path).stat().st_mode)
-    except OSError:
-        return False
-
-
-def _leads_within_roots(path: str, roots: Sequence[ScanRoot]) -> bool:
-    target = os.path.realpath(path)
-    return _is_missing_path(target) or any(Path(target).is_relative_to(os.path.realpath(root.path)) for root in roots)
-
-
-def _is_missing_path(path: str) -> bool:
-    """Whether nothing of that name exists. Something that cannot be examined does exist."""
-    try:
-        os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _search_path_names(root: ScanRoot, names: Sequence[tuple[str, bytes]], compiled: CompiledNeedles, result: ScanResult) -> None:
-    """Searches names, given with their paths: all at once, and one by one only if something is found."""
-    together = Inspection(compiled, root, ".")
-    together.several("names", (name for _, name in names))
-    if not together.counts:
-        together.add_to(result)
-        return
-    for path, name in names:
-        inspection = Inspection(compiled, root, path)
-        inspection.whole("names", name)
-        inspection.add_to(result)
-
-
-def _batch_files_by_size(files: Sequence[_ListedFile]) -> Iterator[list[_ListedFile]]:
+def _batch_files_by_size(files: Sequence[ListedFile]) -> Iterator[list[ListedFile]]:
     """Splits the files into batches that take about equally long, large files first."""
-    part: list[_ListedFile] = []
+    part: list[ListedFile] = []
     size = 0
     for one in sorted(files, key=lambda one: -one.size):
         part.append(one)
@@ -209,13 +103,12 @@ def _batch_files_by_size(files: Sequence[_ListedFile]) -> Iterator[list[_ListedF
         yield part
 
 
-def _scan_files(files: Sequence[_ListedFile], roots: Sequence[ScanRoot], compiled: CompiledNeedles) -> ScanResult:
+def _scan_files(files: Sequence[ListedFile], roots: Sequence[ScanRoot], compiled: CompiledNeedles) -> ScanResult:
     result = ScanResult()
     for one in files:
-        root = roots[one.root]
-        inspection = Inspection(compiled, root, _relative_result_path(one.path, root))
+        inspection = Inspection(compiled, roots[one.root], one.relative, one.shown)
         try:
-            size = search_file(Path(one.path), inspection)
+            size = search_file(one.path, inspection)
         except FileNotFoundError:
             continue  # gone since it was listed; another file has replaced it
         except OSError as error:
@@ -238,7 +131,7 @@ def _prepare_scan_process(roots: Sequence[ScanRoot], needles: Sequence[Needle], 
     _prepared = roots, CompiledNeedles(needles, canary)
 
 
-def _scan_file_batch(files: Sequence[_ListedFile]) -> ScanResult:
+def _scan_file_batch(files: Sequence[ListedFile]) -> ScanResult:
     if _prepared is None:
         raise RuntimeError("the process was not prepared")
     return _scan_files(files, *_prepared)

@@ -18,14 +18,15 @@ from residue.cells import open_cells
 from residue.damage import DamagedContent, read_exactly
 from residue.decoders.compressed import decompress_rocksdb_block, read_varint
 from residue.inspection import Inspection
+from residue.stored_files import FilePath
 
 _ROWS = 1000
 
 
-def search_sqlite_database(path: Path | None, content: bytes | None, inspection: Inspection) -> None:
+def search_sqlite_database(path: FilePath | None, content: bytes | None, inspection: Inspection) -> None:
     """Searches all texts, blobs and whole numbers of a database. path: the file; content: its bytes, if it is inside another file."""
     try:
-        if path is not None:
+        if isinstance(path, Path):
             connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
         else:
             connection = sqlite3.connect(":memory:")

@@ -11,7 +11,6 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import numpy as np
 from residue import kinds
 from residue.damage import DamagedContent, read_exactly
 from residue.inspection import Inspection
+from residue.stored_files import FilePath
 
 _WHOLE = {"long": "<q", "integer": "<i", "short": "<h", "byte": "<b"}
 _BROKEN = {"double": "<d", "float": "<f"}
@@ -120,7 +120,7 @@ _PROPERTY = b"rocksdb."
 _AT_ONCE = 10_000
 
 
-def search_state_store_table(table: Path | None, entries: Iterable[tuple[bytes, bytes]], inspection: Inspection) -> None:
+def search_state_store_table(table: FilePath | None, entries: Iterable[tuple[bytes, bytes]], inspection: Inspection) -> None:
     """Searches a state store's RocksDB table for short values, which its schema assigns to columns. Raises DamagedContent.
 
     entries: its keys and values. Without column names, short values cannot be searched for, and their people are reported as unread
@@ -136,7 +136,7 @@ def search_state_store_table(table: Path | None, entries: Iterable[tuple[bytes, 
             inspection.unread(f"{why}, and a short identifier is searched for", whose)
 
 
-def _find_state_schema(table: Path) -> Path | None:
+def _find_state_schema(table: FilePath) -> FilePath | None:
     """The schema file of the store that a table belongs to. Spark writes it beside the first of a store's partitions."""
     store = table.parents[1] if table.parent.name == "SSTs" else table.parent
     first = [store.parent / "0"] if store.name.isdecimal() else []
@@ -163,7 +163,7 @@ def _read_java_utf(stream: IO[bytes]) -> bytes:
     return text
 
 
-def _parse_state_schema(file: Path) -> tuple[Fields, Fields]:
+def _parse_state_schema(file: FilePath) -> tuple[Fields, Fields]:
     """The fields of keys and of values."""
     text = file.read_bytes().decode("utf-8", "replace")
     schemas, at = [], text.find('{"type":"struct"')

@@ -28,17 +28,18 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.locations import Location, is_on_disk, locate
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
+from sluice.stores.opening import find_store_kind, is_store_url
 
 
-def _refuse_lake_on_store(settings: Settings) -> None:
-    if not is_on_disk(locate(settings.lake)):
+def _refuse_unsearched_store(settings: Settings) -> None:
+    if is_store_url(settings.lake) and not find_store_kind(settings.lake).tried:
         raise UsageError(
-            f"The lake {settings.lake} is on a store, where erasure is not built yet: a store may keep earlier versions of objects, which nothing "
-            "here removes or searches. Nothing was asked for. docs/stores.md says what works on a store."
+            f"The lake {settings.lake} is on a store of a kind whose objects nobody here can search, nor what it keeps of removed ones: an erasure "
+            "could not be proved. Nothing was asked for. docs/stores.md says on which stores it can."
         )
 
 
@@ -55,7 +56,7 @@ def receive_erasure_request(
     domain: that of identifiers given as texts; it may be left out if the pipeline has only one. Raises UsageError if there is no
     identifier, if a domain is unknown, or for a lake on a store, of which nobody could prove that a person is gone.
     """
-    _refuse_lake_on_store(settings)
+    _refuse_unsearched_store(settings)
     asked = _validate_identifiers(graph, identifiers, domain)
     pipeline, records = graph.pipeline, graph.records(settings)
     received = (received_at or datetime.now(UTC)).astimezone(UTC)

@@ -16,7 +16,7 @@ from sluice.ingest.landing.rewriting import MARK
 from sluice.lake import log, releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
-from sluice.locations import Location, locate
+from sluice.locations import Location, is_on_disk, locate
 from sluice.record_tables import RECORD_TABLES
 from sluice.settings import LEASE_FILES, LINEAGE_EVENTS, Settings
 
@@ -33,8 +33,14 @@ _RECORDS = frozenset({
 def claim_tables(settings: Settings, graph: Graph) -> Claim:
     """Claims declared tables, quarantines and late tables that exist."""
     paths = list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).values()
-    known = {os.path.normpath(path) for path in paths if log.is_delta_table(path)}
-    return lambda root, path: root in (LAKE, RESTRICTED) and os.path.normpath(path) in known
+    known = {_plain_place(path) for path in paths if log.is_delta_table(path)}
+    return lambda root, path: root in (LAKE, RESTRICTED) and _plain_place(str(path)) in known
+
+
+def _plain_place(path: str) -> Location:
+    """The place, without a ".." in the path of a disk; a URL has none."""
+    place = locate(path)
+    return locate(os.path.normpath(path)) if is_on_disk(place) else place
 
 
 def claim_checkpoints(_: Settings, graph: Graph) -> Claim:

@@ -24,14 +24,15 @@ from sluice.delta_log import open_table_to_change
 from sluice.erasure.personal_places import containers
 from sluice.erasure.personal_places.place import SHORT, CanaryMarks
 from sluice.lake.workspace import Workspace
-from sluice.locations import Location
+from sluice.locations import Location, is_on_disk
+from sluice.stores.opening import delta_rs_storage_options
 
 COLUMN = "canary_id"
 """The column of the canary's tables and files that says whose a row or record is."""
 _OTHER = "somebody-else-altogether-0000000000"
 _OTHER_NUMBER = 7
 _LONG_AGO = 86_400
-"""Leftover files are made a day old, so that a sweep recognises them as such."""
+"""Leftover files on a disk are made a day old, so that a sweep recognises them as such."""
 
 
 def plant_delta_table(path: Location, marks: CanaryMarks, retain: str) -> None:
@@ -168,13 +169,13 @@ def _write_canary_table(path: Location, rows: pa.Table, counted: str, retain: st
         "delta.dataSkippingStatsColumns": counted,
         "delta.deletedFileRetentionDuration": f"interval {retain}",
     }
-    write_deltalake(path, rows, configuration=properties)
+    write_deltalake(str(path), rows, configuration=properties, storage_options=delta_rs_storage_options(str(path)))
 
 
 def _write_canary_file(path: Location, content: bytes, age: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    if age:
+    if age and is_on_disk(path):  # a store says itself when an object was written: just now
         os.utime(path, (time.time() - age, time.time() - age))
 
 

@@ -27,6 +27,7 @@ from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import locate
 from sluice.settings import Settings
+from sluice.stores.opening import find_store_kind, is_store_url
 
 _NO_DELIMITER = "\x1f"
 
@@ -34,10 +35,10 @@ _NO_DELIMITER = "\x1f"
 def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
     """Everything under Sluice's control that may hold people, except the vault and the secrets, which lie elsewhere.
 
-    Raises ValueError if the lake is no folder of this machine, because the scan reads files.
+    Raises ValueError if the lake is on a store of a kind that the scan does not read.
     """
-    if "://" in settings.lake:
-        raise ValueError("the lake is an object store, which this scan does not read")
+    if is_store_url(settings.lake) and not find_store_kind(settings.lake).tried:
+        raise ValueError(f"the lake {settings.lake} is on a store of a kind that the scan does not read")
     state, records = settings.state, graph.records(settings)
     clocks = find_table_clocks(settings, graph).values()
     found = [
@@ -63,7 +64,9 @@ def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
 
 def _build_table_root(name: str, path: str, clocks: Iterable[TableClock]) -> ScanRoot:
     """A root of tables, with the clocks of those that lie below it."""
-    within = (replace(one, below=os.path.relpath(one.below, path)) for one in clocks if locate(one.below).is_relative_to(path))
+    root = locate(path)
+    below = (one for one in clocks if locate(one.below).is_relative_to(root))
+    within = (replace(one, below=str(locate(one.below).relative_to(root))) for one in below)
     return ScanRoot(name, path, clocks=tuple(within))
 
 

@@ -12,6 +12,7 @@ from residue import delimited_rows, inspection, needles, opening, parts, spellin
 from residue.decoders import columnar, databases, state_rows
 from sluice.erasure import canary
 from sluice.erasure.personal_places.place import CanaryMarks
+from sluice.locations import Location, locate
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CanaryMarks
     return folder, marks
 
 
-def _blind(planted: tuple[Path, CanaryMarks]) -> list[str]:
+def _blind(planted: tuple[Location, CanaryMarks]) -> list[str]:
     """The stores of the canary in which it is not found."""
     folder, marks = planted
     found = residue.scan_roots(
@@ -42,6 +43,14 @@ def test_the_stores_that_the_canary_is_planted_in_are_found_each_by_its_decoder(
     # A short one, too: rows of a state store whose columns nothing tells would be told of.
     wanted = needles.build_needles([("user_id", "7000000001"), ("member", "12140")], {"member": {"member"}})
     assert not residue.scan_roots([root], wanted, processes=1).unread
+
+
+def test_they_are_found_in_the_same_way_on_a_store(planted: tuple[Path, CanaryMarks], bucket_url: str) -> None:
+    folder, marks = locate(f"{bucket_url}/lake/gym/_sluice/canary/c"), planted[1]
+    canary.plant_control_stores(folder, marks, "7 days")
+    assert _blind((folder, marks)) == []
+    wanted = needles.build_needles([("user_id", "7000000001"), ("member", "12140")], {"member": {"member"}})
+    assert not residue.scan_roots([residue.ScanRoot("canary", str(folder))], wanted, processes=1).unread
 
 
 def _nothing(*given: object, **named: object) -> Iterator[bytes]:
