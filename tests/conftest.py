@@ -290,6 +290,34 @@ def copied_places(made: Settings, folder: Path) -> Settings:
     return copy
 
 
+def lake_on_disk(settings: Settings, folder: Path) -> Path:
+    """The folder of the lake, for tools that read files; of a lake on a store a copy, as it is now, in a new folder below `folder`."""
+    if not LAKES:
+        return Path(settings.lake)
+    lake, made = locate(settings.lake), folder / uuid.uuid4().hex
+    for here, _, files in walk_folders(lake):
+        for name in files:
+            copy = made / (here / name).relative_to(lake)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes((here / name).read_bytes())
+    return made
+
+
+@contextmanager
+def versions_kept() -> Iterator[None]:
+    """On a store, the bucket of the lakes keeps versions while the block lasts, as buckets of careful people do."""
+    import boto3  # type: ignore[import-untyped]  # it has no types
+
+    def say(status: str) -> None:
+        for url in LAKES:
+            bucket = url.removeprefix("s3://")
+            boto3.client("s3").put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": status})
+
+    say("Enabled")
+    yield
+    say("Suspended")
+
+
 @pytest.fixture(scope="session")
 def deliveries_of_italy() -> Iterator[Path]:
     """The real deliveries. Skipped where they are missing, except in CI."""

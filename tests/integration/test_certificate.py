@@ -18,7 +18,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, lake_on_disk, versions_kept
 
 import residue
 from residue import needles
@@ -28,6 +28,7 @@ from sluice.erasure import canary, physical, propagation, receiving, requests
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, checking, scope
 from sluice.erasure.vault import Identifier
+from sluice.locations import is_on_disk, locate
 from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def by_person(note: DataFrame) -> DataFrame:
 
 
 @pytest.fixture
-def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
+def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Iterator[Lakehouse]:
     # What other runs of this checkout leave below .sluice is not this test's.
     settings.__dict__["state"] = tmp_path / "state"
     layers = ("pipelines.house.bronze", __name__)
@@ -88,17 +89,18 @@ def lake(settings: Settings, spark: SparkSession, tmp_path: Path) -> Lakehouse:
     house.land("notes/1.jsonl", FIRST)
     house.land("notes/2.jsonl.gz", gzip.compress(FIRST.replace(b"hello", b"again")))
     house.land("notes/3.jsonl", OTHERWISE)
-    house.run()
-    return house
+    with versions_kept():
+        house.run()
+        yield house
 
 
 def _leave(lake: Lakehouse) -> None:
     """What writers that were killed leave."""
     for begin in (path for step in ("state", "sweep", "vacuum") for path in STEPS[step]):
-        left = Path(lake.settings.lake) / "house" / (f"{begin}state/0/0/1.delta" if begin.endswith("/") else begin)
+        left = locate(lake.settings.lake, "house", f"{begin}state/0/0/1.delta" if begin.endswith("/") else begin)
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_text(HER)
-        for path in (left, left.parent):
+        for path in (left, left.parent) if is_on_disk(left) else ():  # a store says itself when it was written
             os.utime(path, (1_600_000_000, 1_600_000_000))
 
 
@@ -179,7 +181,8 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
 
 def _by_other_means(lake: Lakehouse) -> Iterator[str]:
     """Every file decompressed by other tools and searched, and DuckDB over every Parquet file, current or not."""
-    roots = [Path(lake.settings.lake), lake.settings.landing, lake.settings.restricted]
+    landing = lake.settings.landing
+    roots = [lake_on_disk(lake.settings, landing.parent / "fetched"), landing, lake.settings.restricted]
     for path in (path for root in roots for path in root.rglob("*") if path.is_file() and "certificates" not in path.parts):
         if path.suffix == ".parquet":
             rows: list[Any] = duckdb.sql(f"SELECT * FROM read_parquet('{path}', hive_partitioning = false)").fetchall()
@@ -197,7 +200,8 @@ def _by_other_means(lake: Lakehouse) -> Iterator[str]:
 
 def _by_history(lake: Lakehouse) -> Iterator[tuple[str, int]]:
     """DuckDB over every version of every table that can still be read, whether Sluice knows of the table or not: which of them hold her."""
-    for log in sorted(path for root in (Path(lake.settings.lake), lake.settings.restricted) for path in root.rglob("_delta_log")):
+    roots = (lake_on_disk(lake.settings, lake.settings.landing.parent / "fetched"), lake.settings.restricted)
+    for log in sorted(path for root in roots for path in root.rglob("_delta_log")):
         table, name = DeltaTable(str(log.parent)), f"{log.parent.parent.name}/{log.parent.name}"
         for version in range(table.version() + 1):
             try:

@@ -21,7 +21,7 @@ from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.lake.workspace import Workspace
-from sluice.locations import Location, locate, remove_folder
+from sluice.locations import Location, find_last_write, locate, remove_folder
 from sluice.pipeline_records import PipelineRecords
 
 PREFIX = "canary:"
@@ -89,7 +89,7 @@ def remove_stale_canaries(records: PipelineRecords) -> None:
     needed = {one.control for one in requests.list_erasure_requests(records) if not _is_request_over(one)}
     for folder in locate_canary_folder(records, "").glob("*"):
         if folder.name.startswith(_NOW):
-            left = time.time() - folder.stat().st_mtime > _LEFT
+            left = time.time() - find_last_write(folder) > _LEFT
         else:
             left = folder.name not in needed or not (folder / PLANTED).is_file()
         if left:

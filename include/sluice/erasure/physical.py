@@ -18,10 +18,14 @@ from sluice.flows.progress import behind, streams
 from sluice.lake import log, shallow
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.locations import locate
 from sluice.pipeline_stages import VACUUM
+from sluice.stores.former_versions import remove_former_versions
+from sluice.stores.store_location import StoreLocation
 from sluice.work_progress import count_work
 
-STEPS = (VACUUM.name, "sweep")
+VERSIONS = "versions"
+STEPS = (VACUUM.name, "sweep", VERSIONS)
 
 
 def finish_physical_erasure(
@@ -48,6 +52,8 @@ def finish_physical_erasure(
         left.deleted = sweep.remove_leftover_files(workspace, min(time.time(), now.timestamp()))
         reports += [left] if left.deleted else []
     held = [report.flow for report in reports if any(note.startswith(vacuum.HELD) for note in report.notes)]
+    if not held and VERSIONS not in without:
+        reports += _remove_due_versions(workspace, due)
     if not held:
         removed = sum(report.deleted for report in reports)
         for request in due:
@@ -75,6 +81,16 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
                 reports.append(report)
             work.advance()
     return reports
+
+
+def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> list[FlowReport]:
+    """Removes what a store keeps of objects from before the people had left every table."""
+    settings, left = workspace.settings, max(datetime.fromisoformat(one.done_at) for one in due if one.done_at)
+    report = FlowReport(flow="former_versions", layer=VACUUM.name)
+    for root in (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline):
+        if isinstance(root, StoreLocation):
+            report.deleted += remove_former_versions(root, left, lambda: streams.stop_if_requested(workspace))
+    return [report] if report.deleted else []
 
 
 def _is_physically_due(request: ErasureRequest, now: datetime) -> bool:

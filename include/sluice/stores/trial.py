@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from sluice.errors import UsageError
 from sluice.stores.opening import open_store, split_store_url
 
 if TYPE_CHECKING:
@@ -53,6 +54,14 @@ def try_store(url: str, patience: timedelta = timedelta(seconds=20)) -> list[Sto
     finally:
         _remove_trial(store)
     return findings
+
+
+def require_able_store(url: str) -> None:
+    """Tries the store of a place that nobody has written to. Raises UsageError if commits or the lease are not safe there."""
+    failed = [one for one in try_store(url) if not one.ok]
+    if failed:
+        said = " ".join(f"{one.name}: {one.found}. {one.remedy}." for one in failed)
+        raise UsageError(f"{url} can hold no lake. {said} Nothing was written. sluice doctor --lake {url} tries it again.")
 
 
 def _take_look(name: str, look: Callable[[ObjectStore], StoreFinding], store: ObjectStore) -> StoreFinding:

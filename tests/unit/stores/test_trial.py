@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from datetime import timedelta
 
 import obstore
@@ -13,6 +14,9 @@ from tests.s3_server import CREDENTIALS, S3Server
 
 from sluice.cli import main
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs.lease import lock
+from sluice.settings import Settings
 from sluice.stores import trial
 from sluice.stores.opening import open_store
 
@@ -75,3 +79,21 @@ def test_what_is_no_store_is_refused(place: str, capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as ended:
         main(["doctor", "--lake", place])
     assert ended.value.code == UsageError.exit_code and place.partition(":")[0] in capsys.readouterr().err
+
+
+def test_the_first_lease_on_a_store_that_loses_commits_is_refused_before_anything_is_written(
+    settings: Settings, s3_server: S3Server, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hold() -> None:
+        with lock.hold_lease_without_spark(PipelineRecords(replace(settings, lake=f"{bucket_url}/lake"), "gym"), "r1", "Wait."):
+            pass
+
+    with running_faulty_proxy(s3_server.address, Faults(ignores_conditions=True, keys=EVERYTHING)) as proxy:
+        with monkeypatch.context() as patch:
+            patch.setenv("AWS_ENDPOINT_URL", proxy.address)
+            with pytest.raises(UsageError, match=r"can hold no lake\. commits: .* lease: "):
+                hold()
+        assert [entry for page in obstore.list(open_store(bucket_url)) for entry in page] == []
+        hold()
+        monkeypatch.setattr(trial, "try_store", None)
+        hold()  # a lake that is there is not tried again

@@ -26,8 +26,9 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
 from sluice.runs.lease.store_lease import hold_store_lease
-from sluice.settings import DRIVER_LOCK, JVM_LOCK, LAKE_FORMAT
+from sluice.settings import DRIVER_LOCK, JVM_LOCK, LAKE_FORMAT, LEASE_DESCRIPTION
 from sluice.stores.store_location import StoreLocation
+from sluice.stores.trial import require_able_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +77,8 @@ def hold_writer_lease(
 def _prepare_lease_folders(records: PipelineRecords) -> list[Location]:
     """Makes and lists the folders in which a pipeline's lease is held: for a lake on a store also that of its restricted tables.
 
-    A lease on a store guards what is below its own root there, and one on a disk all that this machine's processes write.
+    A lease on a store guards what is below its own root there, and one on a disk all that this machine's processes write. Raises UsageError
+    for a store on which commits are not safe, before anything of the pipeline is written to it.
     """
     folders = [locate(records.bookkeeping())]
     if not is_on_disk(folders[0]):
@@ -84,6 +86,8 @@ def _prepare_lease_folders(records: PipelineRecords) -> list[Location]:
         if is_on_disk(records.settings.restricted):
             records.settings.restricted.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in folders:
+        if isinstance(folder, StoreLocation) and not (folder / LEASE_DESCRIPTION).exists():
+            require_able_store(str(folder.parent.parent))
         make_private_folder(folder)
     return folders
 

@@ -1,0 +1,114 @@
+"""What an S3 store keeps of objects that were replaced or removed, where its bucket has versions; and parts of uploads that nobody completed.
+
+obstore can ask for neither, so this is done with boto3. Nothing of Sluice reads a former version.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from sluice.errors import SluiceError
+from sluice.stores.fences import require_open_fences
+from sluice.stores.store_location import StoreLocation
+
+_AT_ONCE = 1000
+"""The most versions that one request may remove."""
+_CLOCKS_DIFFER = timedelta(hours=1)
+"""The most by which the store's clock is expected to differ from this machine's."""
+_UNKNOWN_TO_STORE = frozenset({"NotImplemented", "MethodNotAllowed"})
+
+
+def remove_former_versions(folder: StoreLocation, before: datetime, stop: Callable[[], None] = lambda: None) -> int:
+    """Removes the former versions below a folder that were written before an instant, and aborts uploads begun before it.
+
+    The marks of removed objects go with the last of their versions: they have names. stop: is called between requests, and may raise.
+    Returns how many were removed; 0 where the store keeps no versions. Raises SluiceError if the store refuses it, and LeaseLost.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
+
+    bucket, prefix, until = folder.bucket_url.partition("://")[2], f"{folder.object_key}/", before + _CLOCKS_DIFFER
+    try:
+        client = _open_client()
+        return _remove_versions(client, folder, bucket, prefix, until, stop) + _abort_uploads(
+            client, folder, bucket, prefix, until
+        )
+    except ClientError as error:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        if code in _UNKNOWN_TO_STORE:
+            return 0
+        raise _refusal(folder, code) from None
+    except BotoCoreError as error:
+        raise SluiceError(f"The store of {folder} does not answer ({type(error).__name__}). Run it again.") from None
+
+
+def _remove_versions(
+    client: Any, folder: StoreLocation, bucket: str, prefix: str, until: datetime, stop: Callable[[], None]
+) -> int:
+    count = 0
+    removable = _list_removable_versions(client, bucket, prefix, until)
+    while batch := list(islice(removable, _AT_ONCE)):
+        stop()
+        require_open_fences(str(folder))
+        answer = client.delete_objects(Bucket=bucket, Delete={"Objects": batch, "Quiet": True})
+        if answer.get("Errors"):
+            raise _refusal(folder, str(answer["Errors"][0].get("Code", "")))
+        count += len(batch)
+    return count
+
+
+def _list_removable_versions(client: Any, bucket: str, prefix: str, until: datetime) -> Iterator[dict[str, str]]:
+    """Yields former versions written up to an instant, and the marks of removed objects of which no other version is left."""
+    for versions, marks in _group_by_object(client, bucket, prefix):
+        old = [one for one in versions if not one["IsLatest"] and one["LastModified"] <= until]
+        whole = len(old) == len(versions)
+        for one in [*old, *(marks if whole else ())]:
+            yield {"Key": str(one["Key"]), "VersionId": str(one["VersionId"])}
+
+
+def _group_by_object(client: Any, bucket: str, prefix: str) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Yields the versions and the marks of each object. The store lists them by key; one object's may go over several pages."""
+    key, versions, marks = "", list[Any](), list[Any]()
+    for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
+        listed = [(one, False) for one in page.get("Versions", ())] + [(one, True) for one in page.get("DeleteMarkers", ())]
+        for one, is_mark in sorted(listed, key=lambda found: str(found[0]["Key"]).encode()):
+            if one["Key"] != key:
+                yield versions, marks
+                key, versions, marks = str(one["Key"]), [], []
+            (marks if is_mark else versions).append(one)
+    yield versions, marks
+
+
+def _abort_uploads(client: Any, folder: StoreLocation, bucket: str, prefix: str, until: datetime) -> int:
+    count = 0
+    for page in client.get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix):
+        for one in page.get("Uploads", ()):
+            if one["Initiated"] <= until:
+                require_open_fences(str(folder))
+                client.abort_multipart_upload(Bucket=bucket, Key=one["Key"], UploadId=one["UploadId"])
+                count += 1
+    return count
+
+
+def _refusal(folder: StoreLocation, code: str) -> SluiceError:
+    return SluiceError(
+        f"The store refuses to remove what it keeps of former objects below {folder} ({code}). An erasure needs s3:ListBucketVersions, "
+        "s3:DeleteObjectVersion, s3:ListBucketMultipartUploads and s3:AbortMultipartUpload there, and no lock on the objects. Then run it again."
+    )
+
+
+def _open_client() -> Any:
+    import boto3  # type: ignore[import-untyped]  # it has no types
+    from botocore.config import Config  # type: ignore[import-untyped]  # it has no types
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    # Other stores than Amazon's have neither a host for each bucket nor the newer checksums.
+    config = Config(
+        s3={"addressing_style": "path"} if endpoint else None,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.Session().client("s3", endpoint_url=endpoint, region_name=os.environ.get("AWS_REGION"), config=config)
