@@ -1,11 +1,12 @@
 """The process of the tests' S3 server: `python s3_process.py PORT`.
 
 moto looks for an object and writes it in two steps, so that two writers who ask If-None-Match at one moment may both win, as in no
-real store. Here one write waits for the other.
+real store. Here one write waits for the other. And moto lists the folders of removed objects, where a bucket keeps versions: not here.
 """
 
 from __future__ import annotations
 
+import copy
 import io
 import sys
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.s3.models import FakeDeleteMarker, S3Backend
 from werkzeug.serving import run_simple
 
 
@@ -41,6 +43,16 @@ class OneContinue(MotoRequestHandler):
         return True
 
 
+def list_what_is_there(backend: S3Backend, bucket: Any, *given: Any, **named: Any) -> Any:
+    """List the objects of a bucket as if it had no marks of removed ones."""
+    there = copy.copy(bucket)
+    there.keys = {name: key for name, key in bucket.keys.items() if not isinstance(key, FakeDeleteMarker)}
+    return list_objects(backend, there, *given, **named)
+
+
+list_objects = S3Backend.list_objects
+
 if __name__ == "__main__":
+    S3Backend.list_objects = list_what_is_there  # type: ignore[method-assign]
     application = DomainDispatcherApplication(create_backend_app)
     run_simple("127.0.0.1", int(sys.argv[1]), OneWriteAtATime(application), threaded=True, request_handler=OneContinue)

@@ -6,9 +6,12 @@ modes and flushes: an object is whole, and there when its write returns.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -63,6 +66,21 @@ def put_file_in_place(file: Path, place: Location) -> None:
 def open_to_read(file: Location) -> IO[bytes]:
     """The file for a reader that wants parts of it, such as Parquet's. Raises FileNotFoundError."""
     return file.open_ranges() if isinstance(file, StoreLocation) else file.open("rb")
+
+
+@contextmanager
+def open_new_file(file: Location) -> Iterator[IO[bytes]]:
+    """Writes a file that is not there yet. On a store it is there at the end of the block, whole. Raises FileExistsError."""
+    if not isinstance(file, StoreLocation):
+        with file.open("xb") as written:
+            yield written
+        return
+    if file.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
+    with tempfile.TemporaryFile() as content:  # nothing of it stays on this machine, whatever ends the process
+        yield content
+        content.seek(0)
+        file.upload_content(content)
 
 
 def list_file_sizes(folder: Location) -> dict[str, int]:

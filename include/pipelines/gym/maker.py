@@ -9,9 +9,8 @@ The same seed, scale and day give the same bytes.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from pipelines.gym.members import FIRST_MEMBER
 from pipelines.gym.members import registrations as day_registrations
 from pipelines.gym.trackers import FIRST_DAY, File, day_files
 from pipelines.gym.visits import visits
-from sluice.declare import Landed, Source, UsageError
+from sluice.declare import Landed, Source, UsageError, deliver_file
 
 STATE = "landed.json"
 SOURCES = (readings, events, registrations, gym_visits, gym_visits_north)
@@ -60,10 +59,10 @@ def land(landing: Path, truth: Path, *, days: int = 3, seed: int | None = None, 
     for day in range(state.days, state.days + days):
         for source, made in _made(state, day).items():
             for file in made:
-                _write(landing / source.path / file.name, file.text, at=file.delivered_at)
-            _write(truth / source.name / f"{_date(day)}.jsonl", "".join(f"{line}\n" for line in _told(made)))
+                deliver_file(landing / source.path / file.name, file.text.encode(), at=file.delivered_at)
+            deliver_file(truth / source.name / f"{_date(day)}.jsonl", "".join(f"{line}\n" for line in _told(made)).encode())
             files += len(made)
-        _write(truth / STATE, json.dumps(asdict(_State(seed=state.seed, scale=state.scale, days=day + 1))))
+        deliver_file(truth / STATE, json.dumps(asdict(_State(seed=state.seed, scale=state.scale, days=day + 1))).encode())
     return Landed(files=files, deleted=0, until=_date(state.days + days - 1))
 
 
@@ -141,13 +140,3 @@ def _date(day: int) -> str:
 def _told(made: list[File]) -> list[str]:
     """The truth of a day: of each record delivered what it was, and what it says, unless it is malformed."""
     return [json.dumps(record) for file in made for record in file.told]
-
-
-def _write(target: Path, text: str, at: datetime | None = None) -> None:
-    """Write the file so that nobody sees half of it: under a name that is no source's, then renamed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.part")
-    partial.write_text(text, encoding="utf-8", newline="\n")
-    if at is not None:
-        os.utime(partial, (at.timestamp(), at.timestamp()))
-    partial.replace(target)

@@ -7,13 +7,12 @@ modification time of its delivery. So how often one looks between two landings d
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pipelines.italy.bronze import regional_reports
 from pipelines.italy.histories import INSTANT, Event, History, open_history
-from sluice.declare import Landed, UsageError
+from sluice.declare import Landed, UsageError, deliver_file
 
 STATE = "landed.json"
 TOUR: tuple[tuple[str, dict[str, object]], ...] = (
@@ -52,7 +51,7 @@ def land(landing: Path, truth: Path, *, from_path: str | Path | None = None, unt
     if events:
         _deliver(events, history, folder)
         landed = events[-1].at
-        _write(truth / STATE, json.dumps({"until": landed.strftime(INSTANT)}).encode())
+        deliver_file(truth / STATE, json.dumps({"until": landed.strftime(INSTANT)}).encode())
     deleted = sum(event.deleted for event in events)
     return Landed(files=len(events) - deleted, deleted=deleted, until=landed.strftime(INSTANT) if landed else "")
 
@@ -85,14 +84,4 @@ def _deliver(events: list[Event], history: History, folder: Path) -> None:
         if event.deleted:
             target.unlink(missing_ok=True)
         else:
-            _write(target, next(contents), at=event.at)
-
-
-def _write(target: Path, content: bytes, at: datetime | None = None) -> None:
-    """Write the file so that nobody sees half of it: under a name that is no source's, then renamed."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.part")
-    partial.write_bytes(content)
-    if at is not None:
-        os.utime(partial, (at.timestamp(), at.timestamp()))
-    partial.replace(target)
+            deliver_file(target, next(contents), at=event.at)

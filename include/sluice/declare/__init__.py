@@ -5,6 +5,7 @@ from sluice.declare.datasets.computed import role_view, view
 from sluice.declare.datasets.decorators import materialized_view, table, temporary_view
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.datasets.windowed import Watermark, windowed
+from sluice.declare.delivered_files import deliver_file
 from sluice.declare.erasure.identifiers import Link, erasure_requests
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
@@ -41,6 +42,7 @@ __all__ = [
     "Window",
     "auto_cdc",
     "auto_cdc_from_snapshot",
+    "deliver_file",
     "erasure_requests",
     "expect",
     "expect_all",

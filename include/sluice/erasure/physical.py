@@ -87,7 +87,7 @@ def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> lis
     """Removes what a store keeps of objects from before the people had left every table."""
     settings, left = workspace.settings, max(datetime.fromisoformat(one.done_at) for one in due if one.done_at)
     report = FlowReport(flow="former_versions", layer=VACUUM.name)
-    for root in (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline):
+    for root in (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline, workspace.landing):
         if isinstance(root, StoreLocation):
             report.deleted += remove_former_versions(root, left, lambda: streams.stop_if_requested(workspace))
     return [report] if report.deleted else []

@@ -9,12 +9,13 @@ from __future__ import annotations
 import errno
 import io
 import os
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path, PosixPath, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import open_store, split_store_url
@@ -42,8 +43,15 @@ class ObjectStatus:
 
     @property
     def st_mtime_ns(self) -> int:
-        """The instant of the last write in nanoseconds; stores say seconds."""
-        return int(self.st_mtime * 1_000_000_000)
+        """The instant of the last write in nanoseconds. Stores say whole seconds: the microseconds are made of the ETag.
+
+        So content that another replaced within a second has another instant, too, which is by what files are known.
+        """
+        return int(self.st_mtime) * 1_000_000_000 + zlib.crc32(self.tag.encode()) % 1_000_000 * 1_000
+
+
+def _read_status(said: ObjectMeta) -> ObjectStatus:
+    return ObjectStatus(said["size"], said["last_modified"].timestamp(), said["e_tag"] or "")
 
 
 class ObjectChanged(OSError):
@@ -149,8 +157,7 @@ class StoreLocation(PosixPath):
         import obstore
 
         with self._raise_as_disk():
-            found = obstore.head(self._store, self.object_key)
-        return ObjectStatus(found["size"], found["last_modified"].timestamp(), found["e_tag"] or "")
+            return _read_status(obstore.head(self._store, self.object_key))
 
     def lstat(self) -> ObjectStatus:  # type: ignore[override]
         """The status: a store has no links."""
@@ -190,11 +197,14 @@ class StoreLocation(PosixPath):
             obstore.put(self._store, self.object_key, data)
         return len(data)
 
-    def open_ranges(self) -> IO[bytes]:
-        """The object's content, asked for as it is read: the ranges that the reader wants. Raises FileNotFoundError."""
+    def open_ranges(self, at_least: int = _RANGE) -> BinaryIO:
+        """The object's content, asked for as it is read: the ranges that the reader wants. Raises FileNotFoundError.
+
+        at_least: how many bytes a request asks for, more for who reads it from one end to the other.
+        """
         if (size := self.stat().st_size) <= _READ_WHOLE:
             return io.BytesIO(self.read_bytes())
-        return io.BufferedReader(_ObjectRanges(self, size), _RANGE)
+        return io.BufferedReader(_ObjectRanges(self, size), at_least)
 
     def read_range(self, start: int, length: int) -> bytes:
         """So many bytes of the object from a place on, fewer at its end. Raises FileNotFoundError."""
@@ -205,11 +215,16 @@ class StoreLocation(PosixPath):
 
     def upload_file(self, file: Path) -> None:
         """Give the object the content of a file of this machine, of any size. Nothing of it is there before all is."""
+        with file.open("rb") as content:
+            self.upload_content(content)
+
+    def upload_content(self, content: IO[bytes]) -> None:
+        """Give the object what is left to read of an open file, of any size. Nothing of it is there before all is."""
         import obstore
 
         require_open_fences(str(self))
         with self._raise_as_disk():
-            obstore.put(self._store, self.object_key, file)
+            obstore.put(self._store, self.object_key, content)
 
     def write_new_bytes(self, data: bytes) -> None:
         """Make the object with this content, in one conditional PUT. Raises FileExistsError if it is there."""
@@ -277,6 +292,24 @@ class StoreLocation(PosixPath):
 
     # ------------------------------------------------------------------------------------------------ folders
 
+    def rename(self, target: Any) -> StoreLocation:
+        """Move the object to another place of its store, as a copy that is there whole, and a removal. Raises FileNotFoundError."""
+        if not isinstance(target, StoreLocation):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(self))
+        self.copy_to(target)
+        self.unlink()
+        return target
+
+    def copy_to(self, target: StoreLocation) -> None:
+        """Give another object of the same bucket the content of this one; its own is replaced. Raises FileNotFoundError."""
+        import obstore
+
+        if target.bucket_url != self.bucket_url:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(self))
+        require_open_fences(str(target))
+        with self._raise_as_disk():
+            obstore.copy(self._store, self.object_key, target.object_key)
+
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Whether there is an object of this name, or one below it."""
         return self.is_file() or self.is_dir()
@@ -316,6 +349,10 @@ class StoreLocation(PosixPath):
     def list_objects(self) -> Iterator[tuple[StoreLocation, int, datetime]]:
         """The objects below, at any depth, with their sizes in bytes and the instants of their last write. Asked for in pages."""
         return ((place, one["size"], one["last_modified"]) for place, one in self._list_below())
+
+    def list_statuses(self) -> Iterator[tuple[StoreLocation, ObjectStatus]]:
+        """The objects below, at any depth, in the order of their keys, with what `stat` says of them. Asked for in pages."""
+        return ((place, _read_status(one)) for place, one in self._list_below())
 
     def list_tags(self) -> Iterator[tuple[StoreLocation, str]]:
         """The objects below, at any depth, with their ETags."""

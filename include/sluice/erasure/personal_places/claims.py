@@ -58,7 +58,7 @@ def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
     """Claims landed and archived files that a source takes, whatever their state, and the folders above them."""
     landing = graph.records(settings).landing
     sources = [one for one in graph.sources.values() if one.kind.in_files]
-    folders = {one.name: [locate(os.path.normpath(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
+    folders = {one.name: [_plain_place(str(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
 
     def claims(root: str, path: Location) -> bool:
         if root != LANDING:

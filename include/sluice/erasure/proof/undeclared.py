@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.lake import releases
-from sluice.locations import Location, locate
+from sluice.locations import Location, locate, walk_folders
 from sluice.settings import Settings
 
 _HOLD_TABLES = ("changes", "checkpoints", "snapshots", "truncates")
@@ -68,8 +67,7 @@ def _list_pipeline_entries(root: Location) -> Iterator[Location]:
 
 def _walk_unclaimed(name: str, root: Location, claims: Sequence[Claim], depth: int | None) -> Iterator[Location]:
     """What nobody claims: a whole folder, or the unclaimed contents of a claimed one. depth: how many levels to look at."""
-    for folder, below, files in os.walk(root):
-        here = locate(folder)
+    for here, below, files in walk_folders(root):
         unclaimed = {one for one in (*below, *files) if not any(claim(name, here / one) for claim in claims)}
         yield from (here / one for one in sorted(unclaimed))
         last = depth is not None and len(here.relative_to(root).parts) + 1 >= depth

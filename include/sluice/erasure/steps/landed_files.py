@@ -7,7 +7,6 @@ Replacing a file that its producer holds open would lose whatever is written to 
 from __future__ import annotations
 
 import fnmatch
-import os
 import time
 from collections.abc import Collection, Iterator, Mapping
 
@@ -81,7 +80,7 @@ class UnfinishedFiles:
 
     def __init__(self, workspace: Workspace, source: Source, seen: Mapping[str, LastSeenFile]) -> None:
         there = (workspace.landing / source.path).is_dir()
-        self._taken = {os.fspath(one.path) for one in (listing.list_ready_files(source, workspace.landing) if there else ())}
+        self._taken = {one.path for one in (listing.list_ready_files(source, workspace.landing) if there else ())}
         self._seen, self._now = seen, time.time()
 
     def is_known(self, delivery: Delivery) -> bool:
@@ -94,6 +93,6 @@ class UnfinishedFiles:
 
     def has(self, delivery: Delivery, archived: bool) -> bool:
         """Whether a file may still be being written. Only Sluice writes archives, and a file delivered in its current state was complete."""
-        if archived or delivery.modified_at is None or self.is_known(delivery) or os.fspath(delivery.path) in self._taken:
+        if archived or delivery.modified_at is None or self.is_known(delivery) or str(delivery.path) in self._taken:
             return False
         return self._now - delivery.modified_at.timestamp() < listing.AT_REST

@@ -89,7 +89,7 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, wit
     here = _list_files_by_name(source, landing) if device is not None or not absence.expected_files(seen) else {}
     absence.refuse_absent_folder(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
     looked = (_classify_landed_file(source, file, known, moved) for file in here.values())
-    fresh = sorted((file for file in looked if file is not None), key=lambda file: (file.modified, file.file))
+    fresh = sorted((file for file in looked if file is not None), key=lambda file: file.arrival_order)
     if within is not None:
         return SourceChanges(
             [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in within], device=device

@@ -1,4 +1,4 @@
-"""What lies in a source's landing folder now. Others write into that folder, so nothing there is changed and no link is followed.
+"""What lies in a source's landing folder now, on a disk or on a store. Others write there, so nothing is changed and no link is followed.
 
 Ignored are names that start with a dot or an underscore (files and folders), names with an ending for files that are still being written,
 the ready markers themselves, and whatever is not a file, a folder or a link. For a single file it tells whether it opens, the hash of its
@@ -21,8 +21,10 @@ from typing import Any, NamedTuple, TypeVar
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED
-from sluice.locations import Location
+from sluice.locations import Location, is_on_disk, locate
 from sluice.settings import Settings
+from sluice.stores.opening import is_store_url
+from sluice.stores.store_location import ObjectStatus, StoreLocation
 
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
 """The endings, in any letter case, of names of files that are still being written."""
@@ -31,7 +33,11 @@ AT_REST = 15 * 60
 
 _NAME = "{name}"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STORE = 0
+"""The device of what is on a store."""
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_RANGE = 8 << 20
+"""How many bytes of an object a request asks for that is read to its end."""
 YOUNG, LOOK_AGAIN = 1.0, 0.5
 """Seconds. A file modified less than YOUNG ago is looked at again after LOOK_AGAIN. If it changes, it is left for the next run."""
 Looked = TypeVar("Looked")
@@ -54,15 +60,26 @@ class LandedFile(NamedTuple):
     sha256: str | None = None
 
     @property
+    def arrival_order(self) -> tuple[int, str]:
+        """By what files are numbered: time and name. Stores say whole seconds, so that of one second the name counts."""
+        return (self.modified - self.modified % 1_000_000 if is_store_url(self.path) else self.modified), self.file
+
+    @property
     def modified_at(self) -> datetime:
         """Its modification time to the microsecond, in UTC."""
         return _EPOCH + timedelta(microseconds=self.modified)
 
 
-def read_file_size_and_time(path: str | os.PathLike[str]) -> tuple[int, datetime]:
+def read_file_size_and_time(path: str | Location) -> tuple[int, datetime]:
     """Returns a file's size in bytes and its modification time; for a link, the link's own. Raises FileNotFoundError."""
-    found = os.lstat(path)
-    return found.st_size, _EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
+    size, modified = read_size_and_mtime(path)
+    return size, _EPOCH + timedelta(microseconds=modified)
+
+
+def read_size_and_mtime(path: str | Location) -> tuple[int, int]:
+    """As `read_file_size_and_time`, the time in microseconds since 1970: with the size that by which a file is known to be unchanged."""
+    found = locate(path).lstat()
+    return found.st_size, found.st_mtime_ns // 1000
 
 
 def find_unchanged_files(source: Source, landing: Location, rows: Iterable[Mapping[str, Any]]) -> set[int]:
@@ -103,7 +120,7 @@ def escape_file_name(file: str) -> str:
 def resolve_landed_path(folder: Location, file: str) -> Location:
     """Returns the path of the file with this name in the tables."""
     path = folder / file
-    if "\\x" not in file or os.path.lexists(path):
+    if "\\x" not in file or not is_on_disk(folder) or os.path.lexists(path):
         return path
     raw = re.sub(_ESCAPED.pattern.encode(), lambda found: bytes([int(found.group(1), 16)]), file.encode())
     return folder / os.fsdecode(raw)
@@ -114,9 +131,12 @@ class NoLandingFolder(UsageError):
 
 
 def find_landing_folder(source: Source, landing: Location) -> Location:
-    """Returns the source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError if a link leads out of the landing folder."""
+    """Returns the source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError if a link leads out of the landing folder.
+
+    A store has no folders: there one is missing if nothing is below the pipeline's landing folder.
+    """
     folder = landing / source.path
-    if not folder.is_dir():
+    if not (folder if is_on_disk(folder) else landing).is_dir():
         raise NoLandingFolder(
             f"Source '{source.name}' has no landing folder {folder}. Create it and put files there, or run: sluice land {landing.name}"
         )
@@ -133,7 +153,14 @@ def list_ready_files(source: Source, landing: Location) -> Iterator[LandedFile]:
 
     What cannot be looked at is among them, with the problem, and does not hold up the others.
     """
-    root = str(find_landing_folder(source, landing))
+    folder = find_landing_folder(source, landing)
+    yield from (
+        _list_ready_objects(source, folder) if isinstance(folder, StoreLocation) else _list_ready_entries(source, str(folder))
+    )
+
+
+def _list_ready_entries(source: Source, root: str) -> Iterator[LandedFile]:
+    """Returns the files of a source on a disk, folder by folder."""
     wanted, ready = _build_name_filter(source), _build_readiness_check(source)
     waiting = [""]
     while waiting:
@@ -162,6 +189,32 @@ def list_ready_files(source: Source, landing: Location) -> Iterator[LandedFile]:
                 continue
             except OSError as error:
                 yield _landed_file_with_problem(entry.path, below + name, f"it cannot be looked at: {error.strerror}")
+
+
+def _list_ready_objects(source: Source, folder: StoreLocation) -> Iterator[LandedFile]:
+    """Returns the files of a source on a store, in the order of their names. Raises UsageError if they cannot be listed."""
+    wanted, ready = _build_name_filter(source), _build_readiness_check(source)
+    try:
+        for beside in _group_by_folder(folder, source.ready_marker is not None):
+            names = {place.name for place, _ in beside} if source.ready_marker else set()
+            for place, found in beside:
+                name, file = place.name, str(place.relative_to(folder))
+                left_out = any(part[0] in "._" for part in file.split("/")) or name.lower().endswith(PARTIAL)
+                if not left_out and wanted(name) and ready(name, names):
+                    yield LandedFile(escape_file_name(file), str(place), found.st_size, found.st_mtime_ns // 1000)
+    except OSError as error:
+        raise UsageError(f"The landing folder {folder} cannot be listed: {error.strerror}.") from None
+
+
+def _group_by_folder(folder: StoreLocation, whole: bool) -> Iterator[list[tuple[StoreLocation, ObjectStatus]]]:
+    """Returns the objects below: those of a folder together if `whole`, else one by one, however many there are."""
+    if not whole:
+        yield from ([one] for one in folder.list_statuses())
+        return
+    by_folder: dict[StoreLocation, list[tuple[StoreLocation, ObjectStatus]]] = {}
+    for place, found in folder.list_statuses():
+        by_folder.setdefault(place.parent, []).append((place, found))
+    yield from by_folder.values()
 
 
 def _scan_folder(root: str, below: str) -> list[os.DirEntry[str]]:
@@ -220,7 +273,12 @@ def _build_readiness_check(source: Source) -> Callable[[str, set[str]], bool]:
 def find_files_being_written(files: Iterable[LandedFile]) -> set[LandedFile]:
     """Returns the files that are still being written: just modified, and changed a moment later. Waits once for all of them."""
     now = time.time()
-    young = [file for file in files if file.event == DELIVERED and 0 <= now - file.modified / 1e6 < YOUNG]
+    # An object of a store is there whole or not at all.
+    young = [
+        file
+        for file in files
+        if file.event == DELIVERED and 0 <= now - file.modified / 1e6 < YOUNG and not is_store_url(file.path)
+    ]
     if not young:
         return set()
     time.sleep(LOOK_AGAIN)
@@ -229,14 +287,15 @@ def find_files_being_written(files: Iterable[LandedFile]) -> set[LandedFile]:
 
 def _find_size_and_mtime(path: str) -> tuple[int, int] | None:
     try:
-        found = os.lstat(path)
+        return read_size_and_mtime(path)
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns // 1000
 
 
 def find_folder_device(folder: Location) -> int | None:
-    """Returns the device that a folder is on, or None if it does not exist."""
+    """Returns the device that a folder is on, or None if it does not exist. On a store each folder exists, on the device _STORE."""
+    if not is_on_disk(folder):
+        return _STORE
     try:
         return folder.stat().st_dev
     except (FileNotFoundError, NotADirectoryError):
@@ -245,7 +304,10 @@ def find_folder_device(folder: Location) -> int | None:
 
 def is_openable_file(path: str) -> bool:
     """Whether the first byte of a file can be read."""
+    place = locate(path)
     try:
+        if isinstance(place, StoreLocation):
+            return place.stat().st_size == 0 or len(place.read_range(0, 1)) == 1
         _inspect_regular_file(path, lambda descriptor: os.read(descriptor, 1))
     except OSError:
         return False
@@ -254,6 +316,10 @@ def is_openable_file(path: str) -> bool:
 
 def hash_regular_file(path: str) -> str | None:
     """Returns a file's SHA-256. None for a link, whose target is not ours, and for what is not a file. Raises OSError if it cannot be read."""
+    place = locate(path)
+    if isinstance(place, StoreLocation):
+        with place.open_ranges(_RANGE) as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]  # a BinaryIO will do
 
     def digest(descriptor: int) -> str:
         with open(descriptor, "rb", closefd=False) as file:  # a Location cannot refuse links

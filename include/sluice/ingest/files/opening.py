@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import decompression
 from sluice.locations import Location
+from sluice.stores.store_location import StoreLocation
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -30,6 +31,8 @@ LONGEST = 256 << 20
 """The most bytes that a line, or a CSV row including its line ends, may have."""
 
 _CHUNK = 1 << 20
+_RANGE = 8 << 20
+"""How many bytes of an object a request asks for."""
 _BOM = codecs.BOM_UTF8
 _PLAIN = ("utf-8", "utf-8-sig", "ascii")
 """The encodings whose bytes are used as they are."""
@@ -45,7 +48,7 @@ def read_file_chunks(source: Source, path: Location, seen: Callable[[bytes], obj
     seen: is called with each part of the file as it lies on the disk, to hash it. Raises UnreadableFile, possibly after some parts, and OSError.
     """
     with open_regular_file(path) as file:
-        size, total = os.fstat(file.fileno()).st_size, 0
+        size, total = measure_open_file(file), 0
 
         def read(count: int) -> bytes:
             part = file.read(count)
@@ -145,7 +148,7 @@ def _find_line_start(file: BinaryIO, position: int | None) -> int:
     """Returns where the first line begins at a position or after it, or the file's size if none does."""
     if position == 0:
         return 0
-    size = os.fstat(file.fileno()).st_size
+    size = measure_open_file(file)
     if position is None or position > size:
         return size
     at = file.seek(position - 1)
@@ -222,7 +225,9 @@ class _Stream(io.RawIOBase):
 
 
 def open_regular_file(path: Location) -> BinaryIO:
-    """Opens the file as it lies on the disk. Raises UnreadableFile if it is a link or not a file, and OSError."""
+    """Opens the file as it was delivered. Raises UnreadableFile if it is a link or not a file, and OSError."""
+    if isinstance(path, StoreLocation):
+        return path.open_ranges(_RANGE)
     if path.is_symlink():
         raise UnreadableFile(LINK)
     # Does not wait for a writer if it is a pipe, and follows no link that has replaced the file since.
@@ -231,6 +236,13 @@ def open_regular_file(path: Location) -> BinaryIO:
         os.close(descriptor)
         raise UnreadableFile(NO_FILE)
     return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def measure_open_file(file: BinaryIO) -> int:
+    """Returns the size in bytes of a file that is at its start. It still is then."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    return size
 
 
 def check_size_limits(source: Source, size: int, total: int) -> None:

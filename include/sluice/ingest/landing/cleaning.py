@@ -6,7 +6,6 @@ unchanged is not a new delivery.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,8 +17,9 @@ from sluice import entries
 from sluice.declare.ingest.source import Source
 from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
+from sluice.ingest.deliveries.absence import is_path_missing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import LandedFile, list_ready_files
+from sluice.ingest.deliveries.listing import LandedFile, list_ready_files, read_size_and_mtime
 from sluice.ingest.files import decompression
 from sluice.locations import Location, locate
 
@@ -132,14 +132,13 @@ def _find_free_path(target: Location, number: int) -> Location:
 
     The number comes before the name, because the name's end says how to read the file.
     """
-    if not os.path.lexists(target):
+    if is_path_missing(target):
         return target
     names = [f"{number}.{target.name}", *(f"{number}.{further}.{target.name}" for further in range(1, 10_000))]
-    return next(path for name in names if not os.path.lexists(path := target.with_name(name)))
+    return next(path for name in names if is_path_missing(path := target.with_name(name)))
 
 
 def _require_unchanged_file(file: LandedFile) -> None:
     """Raises FileNotFoundError if the file has changed since it was listed."""
-    found = os.lstat(file.path)
-    if (found.st_size, found.st_mtime_ns // 1000) != (file.size, file.modified):
+    if read_size_and_mtime(file.path) != (file.size, file.modified):
         raise FileNotFoundError

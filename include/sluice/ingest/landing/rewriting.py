@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import hashlib
-import os
 import shutil
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
 
@@ -29,9 +27,12 @@ from sluice.declare.ingest.source import Source
 from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
 from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import known
+from sluice.ingest.deliveries.listing import hash_regular_file, read_size_and_mtime
 from sluice.ingest.formats import NO_FIELDS
-from sluice.locations import Location, locate
+from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS
+from sluice.stores.opening import is_store_url
+from sluice.stores.store_location import StoreLocation
 
 MARK = ".rewritten.part"
 """The ending of names of files that are being written. They are never listed as delivered."""
@@ -67,19 +68,19 @@ def prepare_rewritten_file(
 ) -> RewrittenFile:
     """Rewrites a file beside itself without the records of these numbers. None: the whole file is to be removed.
 
-    emptied: by number of a record that stays, the fields that become empty. The file keeps its modification time and mode. Raises UnreadableFile,
-    and OSError if the file has changed meanwhile or cannot be written.
+    emptied: by number of a record that stays, the fields that become empty. On a disk the file keeps its modification time and mode. Raises
+    UnreadableFile, and OSError if the file has changed meanwhile or cannot be written.
     """
-    size, modified = _read_size_and_mtime(path)
+    size, modified = read_size_and_mtime(path)
     if gone is None or FILE_FORMATS[source.format].is_one_record:
         return RewrittenFile(source.name, file, str(path), None, is_known, size, modified)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
     try:
         write_without_records(source, path, gone, part, emptied)
-        shutil.copystat(path, part)
-        flush_file(part)  # before a journal names it
-        with part.open("rb") as written:
-            digest = hashlib.file_digest(written, "sha256").hexdigest()
+        if is_on_disk(part):
+            shutil.copystat(path, part)
+            flush_file(part)  # before a journal names it
+        digest = hash_regular_file(str(part))
     except BaseException:
         part.unlink(missing_ok=True)
         raise
@@ -117,17 +118,31 @@ def _parse_rewritten_files(said: list[dict[str, Any]]) -> list[RewrittenFile]:
 def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> int:
     files = load_kept_json(journal, "which landed files an erasure was about to replace", _REMEDY, _parse_rewritten_files)
     waiting = [one for one in files if _is_still_replaceable(one)]
+    waiting = [_put_object_in_place(one) if is_store_url(one.path) else one for one in waiting]
     _record_rewritten_files(deliveries, [one for one in waiting if one.known], run)
     for one in waiting:
         if one.part is None:
             locate(one.path).unlink()
-        elif locate(one.part).exists():
+        elif not is_store_url(one.path) and locate(one.part).exists():
             move_file_durably(locate(one.part), locate(one.path))
     for one in files:
         if one.part is not None:  # the producer has written the file again since
             locate(one.part).unlink(missing_ok=True)
     journal.unlink()
     return len(waiting)
+
+
+def _put_object_in_place(one: RewrittenFile) -> RewrittenFile:
+    """Puts a replacement on a store in its place, unless a run that was killed has. Returns it with the time that the store gave it.
+
+    The ledger is told afterwards, since nobody knows that time before. The replacement beside it stays until then.
+    """
+    if one.part is None:
+        return one
+    part, path = StoreLocation.from_url(one.part), StoreLocation.from_url(one.path)
+    if read_size_and_mtime(path) == (one.size, one.modified):
+        part.copy_to(path)
+    return replace(one, modified=read_size_and_mtime(path)[1])
 
 
 def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run: str) -> None:
@@ -151,16 +166,14 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
 
 def _is_still_replaceable(one: RewrittenFile) -> bool:
     try:
-        there = _read_size_and_mtime(locate(one.path)) == (one.size, one.modified)
+        there = read_size_and_mtime(one.path) == (one.size, one.modified)
     except FileNotFoundError:
         return False
     # A file that was already put in place may have the same size as before.
-    return there and (one.part is None or locate(one.part).exists())
-
-
-def _read_size_and_mtime(path: Location) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_size, found.st_mtime_ns // 1000
+    waits = one.part is None or locate(one.part).exists()
+    if is_store_url(one.path) and one.part is not None and not there:
+        return waits and hash_regular_file(one.path) == one.sha256  # it is in its place, and the ledger was not told
+    return there and waits
 
 
 def write_without_records(
@@ -171,7 +184,7 @@ def write_without_records(
     emptied: by number of a record that stays, the fields that become empty, for JSON, CSV and Parquet. Raises UnreadableFile and OSError.
     """
     with ExitStack() as stack:
-        file = stack.enter_context(target.open("xb"))
+        file = stack.enter_context(open_new_file(target))
         packed = stack.enter_context(_open_compressed_output(file, path.suffix.lower()))
         formats.write_remaining_records(source, path, frozenset(gone), emptied, packed)
 
