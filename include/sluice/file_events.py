@@ -22,11 +22,14 @@ AWAY = (GONE, CLEANED)
 
 
 def carry_current_content(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
-    """Give each delivery, in place, what these columns say of its file now, after it was rewritten or returned. rows: by their number."""
+    """Give each delivery, in place, what these columns say of its file now, after it was rewritten or returned. rows: by their number.
+
+    A column that an older lake lacks is None.
+    """
     last: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         file = (row["source"], row["file"])
         if row["event"] in SAME_DELIVERY:
-            last.get(file, {}).update({name: row[name] for name in columns})
+            last.get(file, {}).update({name: row.get(name) for name in columns})
         elif row["event"] not in AWAY:
             last[file] = row

@@ -36,13 +36,14 @@ DELIVERIES = pa.schema([
     pa.field("run", pa.string()),
     pa.field("reason", pa.string()),
     pa.field("device", pa.int64()),
+    pa.field("etag", pa.string()),
 ])
 """delivery: an increasing number. file: its name relative to the source's folder. event: delivered, or vanished (the file is gone).
 
 Further events only record what is known about a file: existing (there before the source's first discovery), ignored (changed, though the
 source allows no overwrites), cleaned (archived or deleted by Sluice), rewritten (by an erasure), returned (it was gone and came back
 unchanged), unopened (it cannot be opened; the reason says why). device: the device of the source's folder when a file was delivered.
-An older lake lacks the last two columns until its next discovery.
+etag: of an object on a store. An older lake lacks the last three columns until its next discovery.
 """
 
 OUTCOMES = pa.schema([

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import zlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -43,11 +42,8 @@ class ObjectStatus:
 
     @property
     def st_mtime_ns(self) -> int:
-        """The instant of the last write in nanoseconds. Stores say whole seconds: the microseconds are made of the ETag.
-
-        So content that another replaced within a second has another instant, too, which is by what files are known.
-        """
-        return int(self.st_mtime) * 1_000_000_000 + zlib.crc32(self.tag.encode()) % 1_000_000 * 1_000
+        """The instant of the last write in nanoseconds; stores say whole seconds."""
+        return int(self.st_mtime) * 1_000_000_000
 
 
 def _read_status(said: ObjectMeta) -> ObjectStatus:

@@ -14,7 +14,7 @@ from sluice.declare.ingest.source import Source
 from sluice.file_events import DELIVERED
 from sluice.ingest.deliveries import known, listing
 from sluice.ingest.deliveries.known import LastSeenFile
-from sluice.ingest.deliveries.listing import escape_file_name, read_file_size_and_time
+from sluice.ingest.deliveries.listing import FileState, escape_file_name, read_file_state
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
 from sluice.ingest.reading.examination import Delivery
@@ -42,12 +42,12 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
         name = f"{ARCHIVE}/{file}" if archived else file
         if only is None or name in only:
             try:
-                size, at = read_file_size_and_time(path)
+                state = read_file_state(path)
             except FileNotFoundError:
                 continue
             number = numbers.pop(file, _LAST + place)
             # The ledger does not know archived files by name, since they are no deliveries any more.
-            yield Delivery(number, source.name, name, DELIVERED, path, size, at, None)
+            yield Delivery(number, source.name, name, DELIVERED, path, state.size, state.modified_at, None, state.etag)
 
 
 def _is_source_file(source: Source, path: Location) -> bool:
@@ -88,8 +88,7 @@ class UnfinishedFiles:
         last = self._seen.get(delivery.file)
         if last is None or delivery.modified_at is None:
             return False
-        at = int(delivery.modified_at.timestamp() * 1e6 + 0.5)
-        return (last.size, last.modified) == (delivery.size, at)
+        return last.state.is_same(FileState.of_delivery(delivery.size, delivery.modified_at, delivery.etag))
 
     def has(self, delivery: Delivery, archived: bool) -> bool:
         """Whether a file may still be being written. Only Sluice writes archives, and a file delivered in its current state was complete."""

@@ -111,6 +111,7 @@ def delivery_from_row(row: Any, folder: Location) -> Delivery:
         row["size"],
         at,
         row["sha256"],
+        row["etag"] if "etag" in row else None,  # noqa: SIM401  # Spark's rows have no get
     )
 
 

@@ -15,7 +15,7 @@ from sluice.file_events import DELIVERED, GONE
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import read_file_size_and_time, resolve_landed_path
+from sluice.ingest.deliveries.listing import read_file_state, resolve_landed_path
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
@@ -82,7 +82,7 @@ def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str,
 
 def _size_if_unmodified(path: Location, at: object) -> int | None:
     try:
-        size, is_at = read_file_size_and_time(path)
+        found = read_file_state(path)
     except OSError:
         return None
-    return size if is_at == at else None
+    return found.size if found.modified_at == at else None

@@ -22,10 +22,11 @@ from sluice.ingest.deliveries.listing import (
     hash_regular_file,
     is_openable_file,
     list_ready_files,
+    require_landing_folder,
     resolve_landed_path,
 )
 from sluice.ingest.topics.offset_ranges import OffsetRange
-from sluice.locations import Location
+from sluice.locations import Location, is_on_disk
 from sluice.work_progress import count_work
 
 Row = dict[str, object]
@@ -82,6 +83,8 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, wit
     folder = landing / source.path
     if not seen and landing.is_dir() and not folder.exists():
         return SourceChanges()
+    if not seen and not is_on_disk(folder):
+        require_landing_folder(source, landing, landing)
     if not source.include_existing_files and not seen:
         return SourceChanges(_list_existing_files(source, landing), device=find_folder_device(folder))
     device = find_folder_device(folder)
@@ -89,7 +92,7 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, wit
     here = _list_files_by_name(source, landing) if device is not None or not absence.expected_files(seen) else {}
     absence.refuse_absent_folder(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
     looked = (_classify_landed_file(source, file, known, moved) for file in here.values())
-    fresh = sorted((file for file in looked if file is not None), key=lambda file: file.arrival_order)
+    fresh = sorted((file for file in looked if file is not None), key=lambda file: (file.modified, file.file))
     if within is not None:
         return SourceChanges(
             [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in within], device=device
@@ -131,7 +134,8 @@ def delivery_row(arrival: Arrival) -> Row:
 @delivery_row.register
 def _(arrival: LandedFile) -> Row:
     size, at = (arrival.size, arrival.modified_at) if arrival.file else (None, None)
-    row: Row = {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "sha256": arrival.sha256}
+    row: Row = {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "etag": arrival.etag}
+    row["sha256"] = arrival.sha256
     if arrival.problem is not None:
         return {**row, "event": UNOPENED, "reason": arrival.problem}
     if arrival.event != DELIVERED:
@@ -188,7 +192,7 @@ def _classify_landed_file(source: Source, file: LandedFile, known: KnownFiles, m
 
 
 def _matches_known_file(last: LastSeenFile | KnownContent, file: LandedFile) -> bool:
-    return (last.size, last.modified) == (file.size, file.modified)
+    return last.state.is_same(file.state)
 
 
 def _recognize_returned_file(file: LandedFile, content: KnownContent | None, known: KnownFiles) -> LandedFile | None:

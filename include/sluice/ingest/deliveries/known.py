@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELIVERY, UNOPENED, carry_current_content
 from sluice.ingest import ledger
+from sluice.ingest.deliveries.listing import FileState
 
 _CONTENT = (DELIVERED, EXISTING)
 """The events after which a file's content is known."""
-_COLUMNS = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device"]
-_AS_IT_IS = ("size", "modified_at", "sha256")
+_COLUMNS = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device", "etag"]
+_AS_IT_IS = ("size", "modified_at", "sha256", "etag")
 _NOT_READ = frozenset({ledger.MISSED, ledger.VANISHED})
 
 
@@ -31,6 +32,12 @@ class KnownContent(NamedTuple):
     size: int | None
     modified: int | None
     sha256: str | None
+    etag: str | None = None
+
+    @property
+    def state(self) -> FileState:
+        """By what a file is known to have it still."""
+        return FileState(self.size, self.modified, self.etag)
 
 
 class LastSeenFile(NamedTuple):
@@ -41,6 +48,12 @@ class LastSeenFile(NamedTuple):
     size: int | None
     modified: int | None
     content: KnownContent | None = None
+    etag: str | None = None
+
+    @property
+    def state(self) -> FileState:
+        """By what it is known to be unchanged."""
+        return FileState(self.size, self.modified, self.etag)
 
 
 @dataclass(frozen=True)
@@ -97,11 +110,11 @@ def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:
     by_source: defaultdict[str, dict[str, LastSeenFile]] = defaultdict(dict)
     devices: dict[str, int] = {}
     at = found["modified_at"].cast(pa.int64())
-    names = ("delivery", "source", "file", "event", "size", "sha256", "device")
+    names = ("delivery", "source", "file", "event", "size", "sha256", "device", "etag")
     values = [*(found[name].to_pylist() for name in names), at.to_pylist()]
-    for number, source, file, event, size, sha256, device, modified in zip(*values, strict=True):
+    for number, source, file, event, size, sha256, device, etag, modified in zip(*values, strict=True):
         of_source = by_source[source]
-        of_source[file] = _apply_delivery_row(of_source.get(file), KnownContent(number, event, size, modified, sha256))
+        of_source[file] = _apply_delivery_row(of_source.get(file), KnownContent(number, event, size, modified, sha256, etag))
         if device is not None:
             devices[source] = device
     return KnownFiles(found["delivery"][-1].as_py(), beside, dict(by_source), deliveries, devices)
@@ -111,13 +124,13 @@ def _apply_delivery_row(before: LastSeenFile | None, told: KnownContent) -> Last
     """Returns what is known about a file after one more row of the deliveries table. before: what was known."""
     was = before.content if before else None
     if told.event in _CONTENT:
-        return LastSeenFile(told.delivery, told.event, told.size, told.modified, told)
+        return LastSeenFile(told.delivery, told.event, told.size, told.modified, told, told.etag)
     if before is None or told.event not in SAME_DELIVERY:
-        return LastSeenFile(told.delivery, told.event, told.size, told.modified, was)
-    now = was._replace(size=told.size, modified=told.modified, sha256=told.sha256) if was else None
+        return LastSeenFile(told.delivery, told.event, told.size, told.modified, was, told.etag)
+    now = was._replace(size=told.size, modified=told.modified, sha256=told.sha256, etag=told.etag) if was else None
     if told.event == RETURNED and was is not None and before.event != CLEANED:
-        return LastSeenFile(was.delivery, was.event, told.size, told.modified, now)
-    return LastSeenFile(before.delivery, before.event, told.size, told.modified, now)
+        return LastSeenFile(was.delivery, was.event, told.size, told.modified, now, told.etag)
+    return LastSeenFile(before.delivery, before.event, told.size, told.modified, now, told.etag)
 
 
 def read_current_deliveries(path: str) -> list[dict[str, Any]]:

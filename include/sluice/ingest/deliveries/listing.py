@@ -43,12 +43,38 @@ YOUNG, LOOK_AGAIN = 1.0, 0.5
 Looked = TypeVar("Looked")
 
 
+class FileState(NamedTuple):
+    """By what a file is known to be unchanged, without reading it. modified: microseconds since 1970.
+
+    etag: of an object on a store, which says when it was written to the second only; None if it is not known, as on a disk.
+    """
+
+    size: int | None
+    modified: int | None
+    etag: str | None = None
+
+    @classmethod
+    def of_delivery(cls, size: int | None, modified_at: datetime | None, etag: str | None) -> FileState:
+        """The state that the deliveries table tells. modified_at: in UTC."""
+        return cls(size, (modified_at - _EPOCH) // timedelta(microseconds=1) if modified_at else None, etag)
+
+    @property
+    def modified_at(self) -> datetime | None:
+        """The modification time to the microsecond, in UTC."""
+        return None if self.modified is None else _EPOCH + timedelta(microseconds=self.modified)
+
+    def is_same(self, other: FileState) -> bool:
+        """Whether neither size nor time nor, if both know it, the ETag differs."""
+        same_tag = self.etag is None or other.etag is None or self.etag == other.etag
+        return same_tag and (self.size, self.modified) == (other.size, other.modified)
+
+
 class LandedFile(NamedTuple):
     """A file or a link in a landing folder as it is now, or something that cannot be looked at, such as a folder that cannot be listed.
 
     file: its name relative to the source's folder, as `escape_file_name` writes it. path: where it is. modified: its modification time in
     microseconds since 1970. event: what a discovery makes of it. problem: why it cannot be looked at, or None. sha256: the hash of its content,
-    if it was read for that.
+    if it was read for that. etag: as in FileState.
     """
 
     file: str
@@ -58,11 +84,12 @@ class LandedFile(NamedTuple):
     event: str = DELIVERED
     problem: str | None = None
     sha256: str | None = None
+    etag: str | None = None
 
     @property
-    def arrival_order(self) -> tuple[int, str]:
-        """By what files are numbered: time and name. Stores say whole seconds, so that of one second the name counts."""
-        return (self.modified - self.modified % 1_000_000 if is_store_url(self.path) else self.modified), self.file
+    def state(self) -> FileState:
+        """By what it is known to be unchanged."""
+        return FileState(self.size, self.modified, self.etag)
 
     @property
     def modified_at(self) -> datetime:
@@ -70,16 +97,10 @@ class LandedFile(NamedTuple):
         return _EPOCH + timedelta(microseconds=self.modified)
 
 
-def read_file_size_and_time(path: str | Location) -> tuple[int, datetime]:
-    """Returns a file's size in bytes and its modification time; for a link, the link's own. Raises FileNotFoundError."""
-    size, modified = read_size_and_mtime(path)
-    return size, _EPOCH + timedelta(microseconds=modified)
-
-
-def read_size_and_mtime(path: str | Location) -> tuple[int, int]:
-    """As `read_file_size_and_time`, the time in microseconds since 1970: with the size that by which a file is known to be unchanged."""
+def read_file_state(path: str | Location) -> FileState:
+    """Returns a file's state as it is now; for a link, the link's own. Raises FileNotFoundError."""
     found = locate(path).lstat()
-    return found.st_size, found.st_mtime_ns // 1000
+    return FileState(found.st_size, found.st_mtime_ns // 1000, found.tag or None if isinstance(found, ObjectStatus) else None)
 
 
 def find_unchanged_files(source: Source, landing: Location, rows: Iterable[Mapping[str, Any]]) -> set[int]:
@@ -87,10 +108,10 @@ def find_unchanged_files(source: Source, landing: Location, rows: Iterable[Mappi
 
     def is_unchanged(row: Mapping[str, Any]) -> bool:
         try:
-            found = read_file_size_and_time(resolve_landed_path(landing / source.path, row["file"]))
+            found = read_file_state(resolve_landed_path(landing / source.path, row["file"]))
         except OSError:
             return False
-        return found == (row["size"], row["modified_at"])
+        return found.is_same(FileState.of_delivery(row["size"], row["modified_at"], row.get("etag")))
 
     return {int(row["delivery"]) for row in rows if is_unchanged(row)}
 
@@ -130,16 +151,24 @@ class NoLandingFolder(UsageError):
     """A source's landing folder does not exist."""
 
 
+def require_landing_folder(source: Source, landing: Location, there: Location) -> None:
+    """Raises NoLandingFolder if what must be there for the source is not: its folder, or on a store anything that the pipeline has landed."""
+    if not there.is_dir():
+        raise NoLandingFolder(
+            f"Source '{source.name}' has no landing folder {landing / source.path}. "
+            f"Create it and put files there, or run: sluice land {landing.name}"
+        )
+
+
 def find_landing_folder(source: Source, landing: Location) -> Location:
     """Returns the source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError if a link leads out of the landing folder.
 
-    A store has no folders: there one is missing if nothing is below the pipeline's landing folder.
+    A store has no folders, and so none that is missing.
     """
     folder = landing / source.path
-    if not (folder if is_on_disk(folder) else landing).is_dir():
-        raise NoLandingFolder(
-            f"Source '{source.name}' has no landing folder {folder}. Create it and put files there, or run: sluice land {landing.name}"
-        )
+    if not is_on_disk(folder):
+        return folder
+    require_landing_folder(source, landing, folder)
     if not folder.resolve().is_relative_to(landing.resolve()):
         raise UsageError(
             f"Source '{source.name}': its folder {folder} is a link that leaves the landing folder {landing}. "
@@ -201,7 +230,8 @@ def _list_ready_objects(source: Source, folder: StoreLocation) -> Iterator[Lande
                 name, file = place.name, str(place.relative_to(folder))
                 left_out = any(part[0] in "._" for part in file.split("/")) or name.lower().endswith(PARTIAL)
                 if not left_out and wanted(name) and ready(name, names):
-                    yield LandedFile(escape_file_name(file), str(place), found.st_size, found.st_mtime_ns // 1000)
+                    modified = found.st_mtime_ns // 1000
+                    yield LandedFile(escape_file_name(file), str(place), found.st_size, modified, etag=found.tag or None)
     except OSError as error:
         raise UsageError(f"The landing folder {folder} cannot be listed: {error.strerror}.") from None
 
@@ -282,14 +312,14 @@ def find_files_being_written(files: Iterable[LandedFile]) -> set[LandedFile]:
     if not young:
         return set()
     time.sleep(LOOK_AGAIN)
-    return {file for file in young if _find_size_and_mtime(file.path) != (file.size, file.modified)}
+    return {file for file in young if not _is_in_state(file.path, file.state)}
 
 
-def _find_size_and_mtime(path: str) -> tuple[int, int] | None:
+def _is_in_state(path: str, state: FileState) -> bool:
     try:
-        return read_size_and_mtime(path)
+        return read_file_state(path).is_same(state)
     except OSError:
-        return None
+        return False
 
 
 def find_folder_device(folder: Location) -> int | None:

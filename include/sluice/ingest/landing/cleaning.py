@@ -19,7 +19,7 @@ from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.absence import is_path_missing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import LandedFile, list_ready_files, read_size_and_mtime
+from sluice.ingest.deliveries.listing import LandedFile, list_ready_files, read_file_state
 from sluice.ingest.files import decompression
 from sluice.locations import Location, locate
 
@@ -54,8 +54,15 @@ def clean_landing_folder(source: Source, landing: Location, deliveries: str, out
     before = datetime.now(UTC) - timedelta(days=source.clean_after_days)
     ingested = _find_cleanable_deliveries(outcomes, source.name, before)
     due = [(file, number) for file, number in _list_unchanged_files(source, landing, known) if number in ingested]
-    fresh = [
-        {"source": source.name, "file": file.file, "event": CLEANED, "size": file.size, "modified_at": file.modified_at}
+    fresh: list[dict[str, object]] = [
+        {
+            "source": source.name,
+            "file": file.file,
+            "event": CLEANED,
+            "size": file.size,
+            "modified_at": file.modified_at,
+            "etag": file.etag,
+        }
         for file, _ in due
         if known.files_of_source(source.name)[file.file].event == DELIVERED
     ]
@@ -77,7 +84,7 @@ def _list_unchanged_files(source: Source, landing: Location, known: KnownFiles) 
     seen = known.files_of_source(source.name)
     for file in list_ready_files(source, landing):
         last = seen.get(file.file)
-        if last is not None and (last.size, last.modified) == (file.size, file.modified):
+        if last is not None and last.state.is_same(file.state):
             if last.event == CLEANED:
                 yield file, 0
             elif last.event == DELIVERED:
@@ -140,5 +147,5 @@ def _find_free_path(target: Location, number: int) -> Location:
 
 def _require_unchanged_file(file: LandedFile) -> None:
     """Raises FileNotFoundError if the file has changed since it was listed."""
-    if read_size_and_mtime(file.path) != (file.size, file.modified):
+    if not read_file_state(file.path).is_same(file.state):
         raise FileNotFoundError

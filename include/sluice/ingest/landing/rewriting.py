@@ -27,7 +27,7 @@ from sluice.declare.ingest.source import Source
 from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
 from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import known
-from sluice.ingest.deliveries.listing import hash_regular_file, read_size_and_mtime
+from sluice.ingest.deliveries.listing import FileState, hash_regular_file, read_file_state
 from sluice.ingest.formats import NO_FIELDS
 from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS
@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class RewrittenFile:
     """A file and its replacement. part: None if the whole file is removed. known: whether the ledger knows the file as it was.
 
-    size, modified (microseconds since 1970): those of the old file. new_size, sha256: those of its replacement.
+    size, modified (microseconds since 1970), etag: those of the old file. new_size, sha256: those of its replacement.
     """
 
     source: str
@@ -52,10 +52,16 @@ class RewrittenFile:
     path: str
     part: str | None
     known: bool
-    size: int
-    modified: int
+    size: int | None
+    modified: int | None
+    etag: str | None = None
     new_size: int | None = None
     sha256: str | None = None
+
+    @property
+    def state(self) -> FileState:
+        """The state of the old file."""
+        return FileState(self.size, self.modified, self.etag)
 
 
 def prepare_rewritten_file(
@@ -71,9 +77,9 @@ def prepare_rewritten_file(
     emptied: by number of a record that stays, the fields that become empty. On a disk the file keeps its modification time and mode. Raises
     UnreadableFile, and OSError if the file has changed meanwhile or cannot be written.
     """
-    size, modified = read_size_and_mtime(path)
+    state = read_file_state(path)
     if gone is None or FILE_FORMATS[source.format].is_one_record:
-        return RewrittenFile(source.name, file, str(path), None, is_known, size, modified)
+        return RewrittenFile(source.name, file, str(path), None, is_known, *state)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
     try:
         write_without_records(source, path, gone, part, emptied)
@@ -85,7 +91,7 @@ def prepare_rewritten_file(
         part.unlink(missing_ok=True)
         raise
     grown = part.stat().st_size
-    return RewrittenFile(source.name, file, str(path), str(part), is_known, size, modified, grown, digest)
+    return RewrittenFile(source.name, file, str(path), str(part), is_known, *state, grown, digest)
 
 
 def replace_rewritten_files(journals: Location, deliveries: str, files: Sequence[RewrittenFile], run: str) -> int:
@@ -140,9 +146,10 @@ def _put_object_in_place(one: RewrittenFile) -> RewrittenFile:
     if one.part is None:
         return one
     part, path = StoreLocation.from_url(one.part), StoreLocation.from_url(one.path)
-    if read_size_and_mtime(path) == (one.size, one.modified):
+    if read_file_state(path).is_same(one.state):
         part.copy_to(path)
-    return replace(one, modified=read_size_and_mtime(path)[1])
+    there = read_file_state(path)
+    return replace(one, modified=there.modified, etag=there.etag)
 
 
 def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run: str) -> None:
@@ -157,16 +164,16 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
         event = file_events.CLEANED if one.part is None else file_events.REWRITTEN
         # Only the last note counts: a file that came again since was another in between.
         if told.get((one.source, one.file)) != (event, one.sha256):
-            at = _EPOCH + timedelta(microseconds=one.modified)
+            at = _EPOCH + timedelta(microseconds=one.modified or 0)
             size = one.size if one.part is None else one.new_size
             row: dict[str, Any] = {"source": one.source, "file": one.file, "event": event, "size": size, "modified_at": at}
-            rows.append({**row, "sha256": one.sha256})
+            rows.append({**row, "sha256": one.sha256, "etag": one.etag})
     ledger.append_numbered_deliveries(deliveries, [rows], before.last, run)
 
 
 def _is_still_replaceable(one: RewrittenFile) -> bool:
     try:
-        there = read_size_and_mtime(one.path) == (one.size, one.modified)
+        there = read_file_state(one.path).is_same(one.state)
     except FileNotFoundError:
         return False
     # A file that was already put in place may have the same size as before.

@@ -15,7 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.file_events import GONE
 from sluice.ingest import formats
-from sluice.ingest.deliveries.listing import read_file_size_and_time
+from sluice.ingest.deliveries.listing import FileState, read_file_state
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import INGESTED, MISSED, QUARANTINED, VANISHED
@@ -64,7 +64,7 @@ def examine_files(source: Source, deliveries: list[Delivery]) -> list[ExaminedDe
 def is_delivery_unchanged(delivery: Delivery) -> bool:
     """Whether the file is still the one that was discovered, by its size and modification time. Reads no content."""
     try:
-        return delivery.size is None or read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
+        return delivery.size is None or delivery.is_as_discovered()
     except OSError:
         return False
 
@@ -75,15 +75,11 @@ def _examine_delivery(source: Source, delivery: Delivery) -> ExaminedDelivery:
     try:
         if delivery.path.is_symlink():
             return ExaminedDelivery(delivery, QUARANTINED, opening.LINK)
-        if read_file_size_and_time(delivery.path) != (delivery.size, delivery.modified_at):
+        if not delivery.is_as_discovered():
             return ExaminedDelivery(delivery, MISSED, CHANGED)
         found = _examine_content(source, delivery)
         # A file that is written to while it is examined is neither what it was nor what it will be.
-        return (
-            found
-            if read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
-            else ExaminedDelivery(delivery, MISSED, CHANGED)
-        )
+        return found if delivery.is_as_discovered() else ExaminedDelivery(delivery, MISSED, CHANGED)
     except FileNotFoundError:
         return ExaminedDelivery(delivery, MISSED, "the file was gone before it could be read")
     except OSError as error:
@@ -115,6 +111,11 @@ class Delivery:
     size: int | None
     modified_at: datetime | None
     sha256: str | None
+    etag: str | None = None
+
+    def is_as_discovered(self) -> bool:
+        """Whether the file is still in the state in which it was discovered. Reads no content. Raises OSError."""
+        return read_file_state(self.path).is_same(FileState.of_delivery(self.size, self.modified_at, self.etag))
 
 
 @dataclass(frozen=True)

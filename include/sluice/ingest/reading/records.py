@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
-from sluice.ingest.deliveries.listing import read_file_size_and_time
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.ingest.reading.examination import ExaminedDelivery
@@ -269,7 +268,7 @@ def _refuse_changed_files(readable: list[ExaminedDelivery]) -> None:
     for item in readable:
         delivery = item.delivery
         try:
-            same = delivery.size is None or read_file_size_and_time(delivery.path) == (delivery.size, delivery.modified_at)
+            same = delivery.size is None or delivery.is_as_discovered()
         except FileNotFoundError:
             same = False
         if not same:
