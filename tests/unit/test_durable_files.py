@@ -170,6 +170,8 @@ def test_a_private_file_is_never_open_to_others_and_one_is_not_overwritten(file:
 
 WRITE_BY_THEMSELVES = {
     "sluice.durable_files": "it is the one way",
+    "sluice.declare.delivered_files": "it is the producer's side of a landing folder, for deliveries that are made up",
+    "sluice.erasure.steps.canaries": "a made-up person's files of a store, in a folder of this machine that is gone with the step, and back",
     "sluice.locations": "a move for modules of this list, on a disk or to a store",
     "sluice.stores.store_location": "it is the file interface of a store, where one PUT is durable; durable_files writes through it",
     "sluice.erasure.personal_places.planting": "a canary holds files as those of others are written, and is seen whole or planted anew",

@@ -519,7 +519,8 @@ def test_a_file_that_returns_as_it_was_is_not_new(folder: Folder) -> None:
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == []
     rows = {row["delivery"]: row for row in known.read_current_deliveries(folder.deliveries) if row["event"] == DELIVERED}
     last = max(number for number, row in rows.items() if row["file"] == "x")
-    assert listing.read_file_size_and_time(path) == (rows[last]["size"], rows[last]["modified_at"]), (
+    state = listing.read_file_state(path)
+    assert (state.size, state.modified_at) == (rows[last]["size"], rows[last]["modified_at"]), (
         "it can be read again under its number"
     )
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from sluice.declare import Source
 from sluice.file_events import GONE
-from sluice.ingest.deliveries.listing import read_file_size_and_time
+from sluice.ingest.deliveries.listing import read_file_state
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
 from sluice.ingest.reading.examination import CHANGED, Delivery, ExaminedDelivery, examine_deliveries
@@ -36,8 +36,8 @@ def deliver(tmp_path: Path) -> Deliver:
         path = tmp_path / name
         content = data.encode() if isinstance(data, str) else data
         path.write_bytes(content)
-        size, at = read_file_size_and_time(path)
-        known = {"size": size, "modified_at": at, "sha256": hashlib.sha256(content).hexdigest(), **said}
+        state = read_file_state(path)
+        known = {"size": state.size, "modified_at": state.modified_at, "sha256": hashlib.sha256(content).hexdigest(), **said}
         return Delivery(number=1, source="s", file=name, event="delivered", path=path, **known)
 
     return deliver
