@@ -102,16 +102,17 @@ class Settings:
         root = Path(os.environ.get("SLUICE_ROOT") or Path(__file__).resolve().parents[2])
         name = os.environ.get("SLUICE_ENV") or DEFAULT_ENVIRONMENT
         said = _read_environment_file(root, name)
-        lake = said["lake"]
         settings = cls(
             root=root,
-            lake=str(locate(lake)) if is_store_url(lake) else str(root / lake),
-            landing=locate(said["landing"]) if is_store_url(said["landing"]) else root / said["landing"],
-            secrets=root / said["secrets"],
-            restricted=locate(said["restricted"]) if is_store_url(said["restricted"]) else root / said["restricted"],
-            truth=root / said["truth"],
-            vault=root / said["vault"],
-            released=root / given if (given := os.environ.get("SLUICE_RELEASED")) else Path(),
+            lake=str(_place_below(root, said["lake"])),
+            landing=_place_below(root, said["landing"]),
+            secrets=_folder_below(root, said, "secrets"),
+            restricted=_place_below(root, said["restricted"]),
+            truth=_folder_below(root, said, "truth"),
+            vault=_folder_below(root, said, "vault"),
+            released=_folder_below(root, {"released": given}, "released")
+            if (given := os.environ.get("SLUICE_RELEASED"))
+            else Path(),
             environment=name,
             spark_profile=said["profile"],
             spark_master=said["master"],
@@ -275,6 +276,20 @@ def require_known_pipeline(settings: Settings, name: str) -> str:
             f"There is no pipeline '{name}'.{nearest_name_hint(name, names)} A pipeline is a folder of include/pipelines."
         )
     return name
+
+
+def _place_below(root: Path, said: str) -> Location:
+    """The place that a setting names: a URL, or a path, which is relative to the checkout."""
+    return locate(said) if is_store_url(said) else root / said
+
+
+def _folder_below(root: Path, said: dict[str, str], name: str) -> Path:
+    """As `_place_below`, of a setting that must be on a disk. Raises UsageError for a URL."""
+    if is_store_url(said[name]):
+        raise UsageError(
+            f"SLUICE_{name.upper()} is '{said[name]}': it must be a folder of a disk. docs/stores.md says what may be on a store."
+        )
+    return root / said[name]
 
 
 def _read_environment_file(root: Path, name: str) -> dict[str, str]:

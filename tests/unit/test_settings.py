@@ -255,3 +255,32 @@ def test_a_lake_on_a_store_adds_its_jars_and_its_settings_to_spark(root: Path, m
     assert "sluice.ConditionalPutLogStore" in said
     assert said.startswith((root / "spark_jobs" / "conf" / "spark-defaults.conf").read_text())
     assert "told-to-no-one" not in said + "".join(on_store.values())
+
+
+def test_a_lake_that_is_copied_from_a_store_adds_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Settings.current()
+    assert there.spark_store_conf is None
+    assert (
+        replace(there, copied_lake="s3://bucket/lake").spark_store_conf
+        == replace(there, lake="s3://bucket/lake").spark_store_conf
+    )
+    with pytest.raises(UsageError, match=r"The lake s3://bucket/lake is on a store"):
+        replace(there, copied_lake="s3://bucket/lake").spark_class_path()
+
+
+@pytest.mark.parametrize("name", ["secrets", "vault", "truth", "released"])
+def test_what_must_lie_on_a_disk_is_refused_on_a_store(name: str, nothing_said: pytest.MonkeyPatch) -> None:
+    for placed in ("lake", "landing", "restricted"):
+        nothing_said.setenv(f"SLUICE_{placed.upper()}", f"s3a://bucket/{placed}")
+        assert str(getattr(Settings.current(), placed)).startswith("s3://bucket")
+    nothing_said.setenv(f"SLUICE_{name.upper()}", "s3://bucket/x")
+    with pytest.raises(UsageError, match=f"SLUICE_{name.upper()} is 's3://bucket/x': it must be a folder of a disk"):
+        Settings.current()
+
+
+def test_restricted_tables_are_on_a_store_only_if_the_lake_is(nothing_said: pytest.MonkeyPatch) -> None:
+    nothing_said.setenv("SLUICE_RESTRICTED", "s3://bucket/restricted")
+    with pytest.raises(UsageError, match="SLUICE_RESTRICTED is on a store and the lake is not"):
+        Settings.current()
+    nothing_said.setenv("SLUICE_LAKE", "s3://bucket/lake")
+    assert str(Settings.current().restricted) == "s3://bucket/restricted"
