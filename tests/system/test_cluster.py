@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import DeltaTable
 from tests.airflow.test_spark_submit import context
+from tests.s3_server import S3Server
 
 from orchestration.server.standalone_cluster import StandaloneCluster
+from sluice.delta_log import open_delta_table
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
@@ -43,8 +45,12 @@ class Project:
     root: Path
     folder: Path
 
+    def place(self, lake: str, name: str) -> str:
+        """Where a lake's tables, its restricted ones and what was released are. A lake may be a URL."""
+        return f"{lake}/{name}" if "://" in lake and name != "released" else str(self.folder / lake.partition("://")[2] / name)
+
     @contextmanager
-    def over(self, lake: str, connection: dict[str, Any]) -> Iterator[Settings]:
+    def over(self, lake: str, connection: dict[str, Any], landing: str = "") -> Iterator[Settings]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SLUICE_ROOT", str(self.root))
             patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
@@ -52,18 +58,20 @@ class Project:
             for place in ("landing", "secrets", "truth", "vault"):
                 patch.setenv(f"SLUICE_{place.upper()}", str(self.folder / place))
             for place in ("lake", "restricted", "released"):
-                patch.setenv(f"SLUICE_{place.upper()}", str(self.folder / lake / place))
+                patch.setenv(f"SLUICE_{place.upper()}", self.place(lake, place))
+            if landing:
+                patch.setenv("SLUICE_LANDING", landing)
             for name in ("SLUICE_SPARK_MASTER", "SLUICE_SPARK_PROFILE", "PYTHONPATH"):
                 patch.delenv(name, raising=False)
             if connection is LOCAL:  # to which no code is shipped
                 patch.setenv("PYTHONPATH", str(self.root / "include"))
             yield Settings.current()
 
-    def run(self, lake: str, connection: dict[str, Any]) -> dict[str, Any]:
+    def run(self, lake: str, connection: dict[str, Any], landing: str = "") -> dict[str, Any]:
         """Run all layers as a task of Airflow does; the job's report."""
         from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
-        with self.over(lake, connection):
+        with self.over(lake, connection, landing):
             operator = SluiceSparkSubmitOperator(task_id="layers", pipeline="gym", stage="layers")
             report: dict[str, Any] = operator.execute(context())
         return report
@@ -72,12 +80,13 @@ class Project:
         """The rows of all tables, as sorted texts, by path."""
         found = {}
         for root in ("lake", "restricted"):
-            for log in sorted((self.folder / lake / root).rglob("_delta_log")):
+            place = locate(self.place(lake, root))
+            for log in sorted(place.glob("*/*/*/_delta_log")):
                 if "_sluice" in log.parts:
                     continue
-                table = DeltaTable(str(log.parent)).to_pyarrow_table()
+                table = open_delta_table(str(log.parent)).to_pyarrow_table()
                 kept = table.select([name for name in table.column_names if name not in OF_THE_RUN])
-                found[str(log.parent.relative_to(self.folder / lake))] = sorted(map(repr, kept.to_pylist()))
+                found[f"{root}/{log.parent.relative_to(place)}"] = sorted(map(repr, kept.to_pylist()))
         return found
 
     def staged(self, lake: str) -> list[Path]:
@@ -95,7 +104,8 @@ def project(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Pro
     for name in ("include", "spark_jobs", "environments", "dags"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     (root / ".sluice").mkdir()
-    (root / ".sluice" / "jars").symlink_to(ROOT / ".sluice" / "jars")
+    for name in ("jars", "log-store", "store-jars"):
+        (root / ".sluice" / name).symlink_to(ROOT / ".sluice" / name)
     records = root / "include" / "sluice" / "ingest" / "reading" / "records.py"
     text = records.read_text()
     for said, instead in AT_ONCE.items():
@@ -111,7 +121,16 @@ def project(checkout: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Pro
 
 
 @pytest.fixture(scope="module")
-def cluster(project: Project) -> Iterator[StandaloneCluster]:
+def store(s3_server: S3Server) -> Iterator[str]:
+    """A bucket, as a URL, that this process and each that it starts can reach."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_server.variables().items():
+            patch.setenv(name, value)
+        yield f"s3://{s3_server.make_bucket()}"
+
+
+@pytest.fixture(scope="module")
+def cluster(project: Project, store: str) -> Iterator[StandaloneCluster]:
     with project.over("none", LOCAL) as settings:
         hidden = [str(folder / name) for folder in (ROOT, project.root) for name in OWN if (folder / name).is_dir()]
         hide = 'for folder in {}; do mount -t tmpfs none "$folder" || exit 1; done; exec "$@"'.format(" ".join(hidden))
@@ -165,6 +184,26 @@ def test_the_same_deliveries_give_the_same_tables(project: Project, cluster: Sta
     assert found["lake/gym/gold/device_day"]
     assert project.staged("on-cluster") == []
     assert cluster.read_state()["completedapps"][-1]["state"] == "FINISHED"
+
+
+def test_a_cluster_that_shares_a_store_with_its_driver_and_no_disk_gives_the_tables_of_one_machine(
+    project: Project, cluster: StandaloneCluster, store: str
+) -> None:
+    landed, landing = project.folder / "landing", locate(f"{store}/landing")
+    for file in sorted((path for path in landed.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime):
+        landing.joinpath(file.relative_to(landed)).write_bytes(file.read_bytes())
+    landed.rename(landed.with_name("landing-away"))
+    try:
+        project.run(store, cluster.connection, str(landing))
+        project.run("beside-the-store", LOCAL, str(landing))
+    finally:
+        landed.with_name("landing-away").rename(landed)
+    expected, found = project.tables("beside-the-store"), project.tables(store)
+    assert {name: len(rows) for name, rows in found.items()} == {name: len(rows) for name, rows in expected.items()}
+    assert found == expected and found["lake/gym/gold/device_day"]
+    assert not list(locate(store, "lake", "gym", "_sluice", "staging").rglob("*"))
+    assert cluster.read_state()["completedapps"][-1]["state"] == "FINISHED"
+    assert not (project.folder / store.partition("://")[2]).exists(), "nothing of it lies on this machine's disk"
 
 
 @pytest.mark.crash

@@ -1,8 +1,9 @@
 """A standalone Spark cluster on this machine: a master and workers as plain processes, from PySpark's own package.
 
 For `make run-cluster` and tests. Workers have nothing of the checkout: neither its folder nor its path nor its variables. Each has its own
-working folder and its own local disk; jars are copied for them, as an image would hold them. Anybody who reaches the master's port may run
-code on the workers, so all of them listen on 127.0.0.1 alone.
+working folder and its own local disk; jars are copied for them, as an image would hold them. Variables of the AWS tools, by which a store
+is reached, they have as a machine has its role. Anybody who reaches the master's port may run code on the workers, so all of them listen on
+127.0.0.1 alone.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from sluice.errors import SluiceError
 from sluice.settings import Settings
 
 _KEPT = ("HOME", "JAVA_HOME", "LANG", "PATH")
+_OF_STORES = "AWS_"
+_JARS = ("jars", "log-store", "store-jars")
+"""The folders with what Spark needs beside its own jars; the last two are there once a store is set up."""
 _START_SECONDS = 120
 _STOP_SECONDS = 10
 
@@ -127,9 +131,10 @@ class StandaloneCluster:
         self.processes.clear()
 
     def _make_image(self) -> None:
-        """What an image would hold: Delta's jars, and a Python with the packages that this one has."""
-        jars = self._folder / "jars"
-        shutil.copytree(self._settings.state / "jars", jars)
+        """What an image would hold: Delta's jars and those of stores, and a Python with the packages that this one has."""
+        for folder in (self._settings.state / name for name in _JARS):
+            if folder.is_dir():
+                shutil.copytree(folder, self._folder / "jars", dirs_exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self._folder / "python")], check=True)
         packages = next((self._folder / "python" / "lib").glob("python3*/site-packages"))
         here = Path(self._settings.spark_environment()["SPARK_HOME"]).parent
@@ -141,7 +146,7 @@ class StandaloneCluster:
         for folder in ("cwd", "local", "tmp"):
             (place / folder).mkdir(parents=True, exist_ok=True)
         spark_home = self._settings.spark_environment()["SPARK_HOME"]
-        environment = {name: os.environ[name] for name in _KEPT if name in os.environ} | {
+        environment = {name: said for name, said in os.environ.items() if name in _KEPT or name.startswith(_OF_STORES)} | {
             "SPARK_HOME": spark_home,
             "SPARK_DIST_CLASSPATH": str(self._folder / "jars" / "*"),
             "SPARK_LOCAL_DIRS": str(place / "local"),
