@@ -206,7 +206,7 @@ def _print_final_certificate(records: PipelineRecords, console: Console, request
     latest = checking.read_verified_certificate(records, request)
     if latest is None:
         raise SluiceError("No certificate was issued. What was done: sluice erase status")
-    page = Path(latest.path).with_suffix(".html")
+    page = latest.path.with_suffix(".html")
     print_certificate_summary(console, latest.record)
     console.print(f"\nCertificate   {latest.path}", highlight=False, soft_wrap=True)
     console.print(f"To be read    {page}", highlight=False, soft_wrap=True)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,6 +35,7 @@ from sluice.declare import Landed, Pipeline
 from sluice.declare.assembly import loading
 from sluice.durable_files import write_json_durably
 from sluice.errors import SluiceError, UsageError
+from sluice.locations import Location, is_on_disk, list_written_files, locate, remove_folder
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
 from sluice.runs import ledger
@@ -241,7 +242,7 @@ def clear_tour_folders(settings: Settings, console: Console, name: str) -> bool:
     names = ", ".join(str(folder) for folder in folders)
     if marker.exists() and json.loads(marker.read_text()) == _fingerprint_tour_folders(settings, name):
         for folder in folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         console.print(f"Emptied what the last tour left: {names}", highlight=False, soft_wrap=True)
         return True
     console.print(f"Not a tour's alone, so it goes on from what is there: {names}", highlight=False, soft_wrap=True)
@@ -259,9 +260,8 @@ def write_tour_marker(settings: Settings, name: str, *, own: bool) -> None:
     write_json_durably(marker, _fingerprint_tour_folders(settings, name))
 
 
-def _tour_folders(settings: Settings, name: str) -> list[Path]:
-    lake = [] if "://" in settings.lake else [Path(settings.lake) / name]
-    return [*lake, settings.restricted / name, settings.landing / name, settings.truth / name]
+def _tour_folders(settings: Settings, name: str) -> list[Location]:
+    return [locate(settings.lake, name), settings.restricted / name, settings.landing / name, settings.truth / name]
 
 
 def _tour_marker_path(settings: Settings, name: str) -> Path:
@@ -271,9 +271,13 @@ def _tour_marker_path(settings: Settings, name: str) -> Path:
 def _fingerprint_tour_folders(settings: Settings, name: str) -> dict[str, object]:
     """Which folders, and how much is in them; every use of a lake or landing folder changes that."""
     folders = _tour_folders(settings, name)
-    files = [path.stat() for folder in folders for path in folder.rglob("*") if path.is_file()]
-    return {
-        "folders": [str(folder) for folder in folders],
-        "files": len(files),
-        "newest": max((file.st_ctime_ns for file in files), default=0),
-    }
+    changes = [at for folder in folders for at in _list_change_instants(folder)]
+    return {"folders": [str(folder) for folder in folders], "files": len(changes), "newest": max(changes, default=0)}
+
+
+def _list_change_instants(folder: Location) -> Iterator[int]:
+    """When each file below was last changed, in nanoseconds since 1970."""
+    if is_on_disk(folder):
+        yield from (path.stat().st_ctime_ns for path in folder.rglob("*") if path.is_file())
+    else:
+        yield from (int(seconds * 1e9) for _, seconds in list_written_files(folder))

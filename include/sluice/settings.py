@@ -138,6 +138,11 @@ class Settings:
             raise UsageError(f"There is no Spark profile '{self.spark_profile}' ({said_by}).{hint}")
 
     @property
+    def lake_folder(self) -> Location:
+        """The lake as a place."""
+        return locate(self.lake)
+
+    @property
     def sends_lineage(self) -> bool:
         """Whether runs make OpenLineage events."""
         return self.openlineage_file or bool(self.openlineage_url)

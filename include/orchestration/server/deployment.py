@@ -56,7 +56,7 @@ def make_deployment_ready(settings: Settings) -> None:
 
 def make_environment_folders(settings: Settings) -> None:
     """Make the places of an environment, which services mount one by one; what is personal or secret for this user alone."""
-    for place in (Path(settings.lake), settings.landing, settings.released, settings.truth):
+    for place in (settings.lake_folder, settings.landing, settings.released, settings.truth):
         place.mkdir(parents=True, exist_ok=True)
     for place in (settings.restricted, settings.secrets, settings.vault):
         make_private_folder(place)
