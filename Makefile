@@ -46,7 +46,7 @@ run: port setup $(HOME_READY) ## Set up, then three runs of a DAG through Airflo
 	@$(PY) -m sluice.cli tour "$$PIPELINE" $${FROM:+--from "$$FROM"}
 
 .PHONY: run-cluster
-run-cluster: port setup $(HOME_READY) ## The same runs, their Spark jobs on a master and two workers that this machine runs for them
+run-cluster: port setup-store $(HOME_READY) ## The same runs on a Spark master, two workers and an S3 server, which this machine runs for them
 	@$(PY) -m demonstrations.cluster "$$PIPELINE"
 
 .PHONY: demo-erasure

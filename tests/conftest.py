@@ -17,9 +17,9 @@ import hypothesis
 import pytest
 from tests import slow_rotation
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
-from tests.s3_server import S3Server, running_s3_server
 from tests.slow_rotation import pytest_configure  # noqa: F401  # slow tests in turns
 
+from demonstrations.store_server import S3Server, running_s3_server
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport

@@ -1,4 +1,7 @@
-"""`make run-cluster`: the tour, its Spark jobs on a standalone cluster of two workers, which runs on this machine for it."""
+"""`make run-cluster`: the tour, its Spark jobs on a standalone cluster of two workers, and all its tables and deliveries on a store.
+
+Both run on this machine for it. With SLUICE_LAKE the lake is there instead, on a disk that the workers share or on another store.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,12 @@ import json
 import os
 import shutil
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 
+from demonstrations.store_server import S3Server, running_s3_server
 from demonstrations.tour import run_tour
 from orchestration.server.home import LOOPBACK
 from orchestration.server.standalone_cluster import StandaloneCluster
@@ -22,10 +27,17 @@ def run_tour_on_cluster(settings: Settings, console: Console, name: str) -> None
     """Start a master and two workers, run the tour through them, and stop them either way. Raises SluiceError as the tour does."""
     folder = settings.state / "cluster"
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
-        with StandaloneCluster(settings, folder) as cluster:
+        with ExitStack() as running:
+            if "SLUICE_LAKE" not in os.environ:
+                server = running.enter_context(running_s3_server(folder / "store.log"))
+                _place_on_store(server, folder)
+                settings = Settings.current()
+                console.print(f"An S3 server is at {server.address}. What it holds is gone at the end.")
+            cluster = running.enter_context(StandaloneCluster(settings, folder / "spark"))
             console.print(f"Spark is at {cluster.master}: two workers, each with its own working folder and local disk.")
-            console.print(f"They share the disk of the lake with the driver, and nothing of this checkout: {folder}")
+            console.print(f"They share {settings.lake} and {settings.landing} with the driver, and nothing of this checkout.")
             os.environ["AIRFLOW_CONN_SPARK_DEFAULT"] = json.dumps(cluster.connection)
             os.environ["SPARK_LOCAL_IP"] = LOOPBACK  # the driver's address, too
             run_tour(settings, console, name, None)
@@ -37,9 +49,17 @@ def run_tour_on_cluster(settings: Settings, console: Console, name: str) -> None
         _remove_working_folders(folder)
 
 
+def _place_on_store(server: S3Server, folder: Path) -> None:
+    """Say to this process, and to each that it starts, that deliveries and tables lie on the server."""
+    os.environ.update(server.variables())
+    bucket = f"s3://{server.make_bucket()}"
+    os.environ.update({f"SLUICE_{name.upper()}": f"{bucket}/{name}" for name in ("lake", "landing", "restricted")})
+    os.environ.update({f"SLUICE_{name.upper()}": str(folder / name) for name in ("truth", "vault", "released", "secrets")})
+
+
 def _remove_working_folders(folder: Path) -> None:
     """What executors print may quote rows; blocks hold them."""
-    for place in folder.glob("worker-*"):
+    for place in folder.glob("spark/worker-*"):
         for name in ("work", "local", "tmp"):
             shutil.rmtree(place / name, ignore_errors=True)
 

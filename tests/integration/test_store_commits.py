@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from tests.s3_proxy import Faults, running_faulty_proxy
-from tests.s3_server import S3Server
+
+from demonstrations.store_server import S3Server
 
 DRIVERS = Path(__file__).resolve().parents[1] / "log_drivers.py"
 ALL_FAULTS = ("conflicts", "refused", "lost", "failed_late", "late")

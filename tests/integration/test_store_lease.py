@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from tests.s3_proxy import Faults, running_faulty_proxy
-from tests.s3_server import S3Server
 
+from demonstrations.store_server import S3Server
 from sluice.delta_log import open_delta_table, read_snapshot_rows
 from sluice.locations import locate
 from sluice.runs.lease.lease_object import read_lease_state

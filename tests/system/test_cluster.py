@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.airflow.test_spark_submit import context
-from tests.s3_server import S3Server
 
+from demonstrations.store_server import S3Server
 from orchestration.server.standalone_cluster import StandaloneCluster
 from sluice.delta_log import open_delta_table
 from sluice.locations import locate

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from tests.s3_proxy import Faults, running_faulty_proxy
-from tests.s3_server import S3Server
 
+from demonstrations.store_server import S3Server
 from sluice.locations import locate
 from sluice.runs.failures import explain_failure
 from sluice.stores.opening import delta_rs_storage_options

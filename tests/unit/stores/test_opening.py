@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from obstore.exceptions import AlreadyExistsError
-from tests.s3_server import CREDENTIALS
 
+from demonstrations.store_server import CREDENTIALS
 from sluice.errors import UsageError
 from sluice.stores.opening import delta_rs_storage_options, find_store_kind, hadoop_url, open_store, split_store_url
 

@@ -10,8 +10,8 @@ from datetime import timedelta
 import obstore
 import pytest
 from tests.s3_proxy import EVERYTHING, Faults, running_faulty_proxy
-from tests.s3_server import CREDENTIALS, S3Server
 
+from demonstrations.store_server import CREDENTIALS, S3Server
 from sluice.cli import main
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.s3_proxy import Faults, FaultyProxy, running_faulty_proxy
-from tests.s3_server import S3Server
 from tests.waiting import until
 
+from demonstrations.store_server import S3Server
 from sluice.delta_log import open_delta_table
 from sluice.durable_files import write_json_durably
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError, StopRequested

@@ -1,4 +1,4 @@
-"""A real S3 server on this machine's loopback: moto's, in a process of its own (s3_process.py). What it holds is gone when it ends."""
+"""An S3 server on this machine's loopback, for demonstrations and tests: moto's, in a process of its own. What it holds is gone when it ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from sluice.errors import SluiceError
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a-user-of-tests", "AWS_SECRET_ACCESS_KEY": "told-to-no-one-7f3a"}
 
@@ -49,7 +49,7 @@ def running_s3_server(log: Path) -> Iterator[S3Server]:
         port = find_free_port()
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("s3_process.py")), port],
+                [sys.executable, str(Path(__file__).with_name("store_process.py")), port],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -62,7 +62,7 @@ def running_s3_server(log: Path) -> Iterator[S3Server]:
         finally:
             process.kill()
             process.wait(20)
-    pytest.fail(f"moto's server did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    raise SluiceError(f"The S3 server did not start. What it said last:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def find_free_port() -> str:

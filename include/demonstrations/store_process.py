@@ -1,4 +1,4 @@
-"""The process of the tests' S3 server: `python s3_process.py PORT`.
+"""The process of the S3 server of demonstrations and tests: `python store_process.py PORT`.
 
 moto looks for an object and writes it in two steps, so that two writers who ask If-None-Match at one moment may both win, as in no
 real store. Here one write waits for the other. And moto lists the folders of removed objects, where a bucket keeps versions: not here.
@@ -26,6 +26,7 @@ class OneWriteAtATime:
         self._writing = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request."""
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return self._application(environ, start_response)
         # The body is waited for before, so that no slow client keeps the others.
@@ -53,6 +54,6 @@ def list_what_is_there(backend: S3Backend, bucket: Any, *given: Any, **named: An
 list_objects = S3Backend.list_objects
 
 if __name__ == "__main__":
-    S3Backend.list_objects = list_what_is_there  # type: ignore[method-assign]
+    S3Backend.list_objects = list_what_is_there  # type: ignore[method-assign, assignment]
     application = DomainDispatcherApplication(create_backend_app)
     run_simple("127.0.0.1", int(sys.argv[1]), OneWriteAtATime(application), threaded=True, request_handler=OneContinue)
