@@ -57,6 +57,11 @@ demo-erasure: setup ## Set up, then erase one member of a made-up gym and prove 
 # Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
 test: setup-store $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(if $(ARGS),true,$(PY) -m pytest $(ON_STORE))
+
+.PHONY: test-store
+test-store: setup-store $(HOME_READY) ## The tests marked on_store, with their lakes on an object store; a part of them is in `make test`
+	@$(PY) -m pytest $(subst on_store_first,on_store,$(ON_STORE)) $(ARGS)
 
 .PHONY: test-all
 test-all: setup-store $(HOME_READY) ## The tests and the long ones too
