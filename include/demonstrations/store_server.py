@@ -56,7 +56,7 @@ def running_s3_server(log: Path) -> Iterator[S3Server]:
                 env={**os.environ, "PYTHONWARNINGS": "ignore"},
             )
         try:
-            if _is_answering(process, port):
+            if is_answering(port, process):
                 yield S3Server(f"http://127.0.0.1:{port}")
                 return
         finally:
@@ -72,9 +72,10 @@ def find_free_port() -> str:
         return str(one.getsockname()[1])
 
 
-def _is_answering(process: subprocess.Popen[bytes], port: str, seconds: float = 60) -> bool:
+def is_answering(port: str, process: subprocess.Popen[bytes] | None = None, seconds: float = 60) -> bool:
+    """Whether a server answers at a port within so many seconds. process: it is not waited for any longer once that has ended."""
     deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
+    while (process is None or process.poll() is None) and time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5):
                 return True

@@ -1,0 +1,169 @@
+"""What a day of the gym costs with its lake on an object store beside a lake on a disk: CPU seconds and requests, stage by stage.
+
+    .venv/bin/python benchmarks/lake_on_store.py [--rounds 3] [--scale 1] [--write FILE]
+
+It needs `make setup-store`. A first day is landed and run on both. Then, each round, one more day is landed and each stage runs in a process of
+its own, on the disk and on the store in turn. The store is moto's S3 server on this machine, whose own CPU seconds do not count; its log
+says which requests it got. Both lakes must have the same rows. A real store answers a request in some 20 to 50 ms, so that here the requests
+are what tells how long a run would take there, and what it would cost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from _cpu_seconds import adopt_orphans, measure_command
+from _options import BenchmarkOptions
+from _results import Medians, format_table
+from demonstrations import store_server
+from demonstrations.store_server import S3Server
+from sluice.declare.assembly import loading
+from sluice.delta_log import open_table_snapshot
+from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import tasks_of_pipeline
+from sluice.runs import ledger
+from sluice.settings import PLACES, Settings
+
+SHORT = {"rounds": 1, "scale": 0.2}
+GOAL = 2.0
+"""The CPU seconds on the store as a multiple of those on the disk."""
+PIPELINE = "gym"
+DISK, STORE = "disk", "store"
+METHODS = ("GET", "HEAD", "LIST", "PUT", "POST", "DELETE")
+_REQUEST = re.compile(r'"(GET|HEAD|PUT|POST|DELETE) (\S+) HTTP/1.1" \d+')
+
+
+@dataclass
+class StoreLog:
+    """The log of the server. at: how far it was read."""
+
+    path: Path
+    at: int = 0
+
+    def count_new_requests(self) -> Counter[str]:
+        """The requests since the last call, by method; a GET of a listing is a LIST."""
+        with self.path.open("rb") as log:
+            log.seek(self.at)
+            text = log.read().decode(errors="replace")
+            self.at = log.tell()
+        return Counter("LIST" if method == "GET" and "list-type=" in url else method for method, url in _REQUEST.findall(text))
+
+
+@dataclass
+class Contest:
+    """seconds: CPU, of both. requests: of the store, by stage and method, of all rounds."""
+
+    seconds: Medians = field(default_factory=lambda: Medians("CPU seconds of", (STORE, DISK)))
+    requests: dict[str, Counter[str]] = field(default_factory=dict)
+
+
+@contextmanager
+def orphaned_server(log: Path) -> Iterator[S3Server]:
+    """A server that is no child of this process: the CPU seconds of children count, and it ends last."""
+    port = store_server.find_free_port()
+    command = f'"{sys.executable}" "{Path(store_server.__file__).with_name("store_process.py")}" {port} >"{log}" 2>&1 & echo $!'
+    started = subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.PIPE, text=True)
+    try:
+        if not store_server.is_answering(port):
+            raise RuntimeError(log.read_text())
+        yield S3Server(f"http://127.0.0.1:{port}")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(started.stdout), signal.SIGKILL)
+
+
+def use_lake(place: str, folder: Path, bucket: str) -> None:
+    """Make the places of a contestant those of this process and of the ones that it starts."""
+    os.environ |= {f"SLUICE_{name.upper()}": str(folder / place / name) for name in PLACES}
+    os.environ["SLUICE_RELEASED"] = str(folder / place / "released")
+    if place == STORE:
+        os.environ["SLUICE_LAKE"] = f"{bucket}/lake"
+
+
+def run_sluice(*words: str) -> float:
+    """CPU seconds of a command of sluice."""
+    return measure_command([sys.executable, "-m", "sluice.cli", *words])
+
+
+def read_tables() -> dict[str, int]:
+    """How many rows each table has."""
+    records = PipelineRecords(Settings.current(), PIPELINE)
+    tables = {row["table"]: row["path"] for row in ledger.list_pipeline_tables(records)}
+    return {
+        name: open_table_snapshot(path).query_rows("SELECT count(*) AS n FROM t")["n"][0].as_py() for name, path in tables.items()
+    }
+
+
+def run_rounds(folder: Path, bucket: str, log: StoreLog, rounds: int, scale: float) -> Contest:
+    """Land and run, stage by stage. Raises RuntimeError where the tables differ."""
+    found = Contest()
+    stages = [task.name for task in tasks_of_pipeline(loading.load_pipeline_declaration(Settings.current(), PIPELINE))]
+    for place in (DISK, STORE):
+        use_lake(place, folder, bucket)
+        run_sluice("land", PIPELINE, "--days", "1", "--scale", str(scale))
+        run_sluice("run", PIPELINE)
+    for number in range(rounds):
+        rows = []
+        for place in (DISK, STORE) if number % 2 else (STORE, DISK):
+            use_lake(place, folder, bucket)
+            run_sluice("land", PIPELINE, "--days", "1")
+            log.count_new_requests()
+            for stage in stages:
+                seconds = run_sluice("run", PIPELINE, "--stage", stage)
+                found.seconds.add(stage, place, seconds)
+                if place == STORE:
+                    time.sleep(0.5)  # the server writes its log a moment later
+                    found.requests.setdefault(stage, Counter()).update(log.count_new_requests())
+                print(f"{place}, {stage}: {seconds:.1f} CPU s", flush=True)
+            rows.append(read_tables())
+        if rows[0] != rows[1]:
+            raise RuntimeError(f"The lakes differ: {rows}")
+    return found
+
+
+def main() -> int:
+    """Compare. Returns the exit code: 1 where the goal is missed."""
+    parser = BenchmarkOptions(__file__, __doc__, SHORT)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0)
+    asked = parser.read_options()
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as name, orphaned_server(Path(name) / "store.log") as server:
+        adopt_orphans()
+        os.environ.update(server.variables())
+        found = run_rounds(
+            Path(name), f"s3://{server.make_bucket()}", StoreLog(Path(name) / "store.log"), asked.rounds, asked.scale
+        )
+    stages = list(found.requests)
+    took = {place: sum(found.seconds.median(stage, place) for stage in stages) for place in (STORE, DISK)}
+    ratio = took[STORE] / took[DISK]
+    table = format_table(
+        ["requests of", *METHODS, "all"],
+        [
+            [stage, *(round(counts[method] / asked.rounds) for method in METHODS), round(counts.total() / asked.rounds)]
+            for stage, counts in [*found.requests.items(), ("all stages", sum(found.requests.values(), Counter()))]
+        ],
+    )
+    text = (
+        f"All stages: {took[STORE]:.1f} on the store, {took[DISK]:.1f} on the disk, ratio {ratio:.2f}, goal {GOAL}. "
+        "Both lakes have the same rows.\n\n"
+        f"{found.seconds.format()}\n\n{table}\n\n"
+        "What the disk does not give: a lake that several machines reach. What this store does not show: the time that requests travel."
+    )
+    print(text)
+    parser.write_findings(asked, "A lake on an object store", text)
+    return 0 if ratio <= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
