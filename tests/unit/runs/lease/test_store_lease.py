@@ -25,11 +25,12 @@ from sluice.delta_log import open_delta_table
 from sluice.durable_files import write_json_durably
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError, StopRequested
 from sluice.locations import Location, locate, remove_folder
-from sluice.runs.lease import holder, lease_object, machine
+from sluice.runs.lease import holder, lease_object, machine, store_lease
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import read_lease_state
 from sluice.runs.lease.store_lease import hold_store_lease
 from sluice.runs.lease.takeover import commit_epoch_to_tables
+from sluice.stores.fences import remove_fence, require_open_fences
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.store_location import StoreLocation
 from sluice.table_properties import EPOCH
@@ -218,6 +219,19 @@ def test_who_finds_another_in_its_place_may_write_nothing_more(folder: StoreLoca
             with pytest.raises(LeaseLost):
                 write()
     assert state_of(folder).holder == ELSEWHERE
+
+
+def test_who_lost_the_lease_writes_nothing_though_its_duration_is_not_over(folder: StoreLocation) -> None:
+    mine = holder.describe_this_holder("r1")
+    lease = store_lease._acquire_lease(folder, mine, 0, lambda found: "", lambda found: False, None, 3600)
+    try:
+        require_open_fences(f"{folder}/x")
+        write_state(folder, ELSEWHERE)
+        assert lease._renew() is False
+        with pytest.raises(LeaseLost):
+            require_open_fences(f"{folder}/x")
+    finally:
+        remove_fence(lease.root)
 
 
 def test_a_holder_on_another_machine_of_this_name_is_not_looked_for_here(folder: StoreLocation) -> None:

@@ -12,9 +12,11 @@ from deltalake.exceptions import CommitFailedError
 
 from sluice.delta_log import open_delta_table
 from sluice.locations import locate
+from sluice.runs.lease import takeover
 from sluice.runs.lease.takeover import commit_epoch_to_tables
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.settling import settle_store_commit, store_commit_properties
+from sluice.table_properties import EPOCH
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 Commit = Callable[[DeltaTable, CommitProperties], Any]
@@ -52,3 +54,21 @@ def test_a_commit_of_delta_rs_that_was_computed_before_a_takeover_is_not_made_af
     now = open_delta_table(path)
     assert now.version() == 3, "nothing came after the epoch"
     assert sorted(now.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_an_epoch_that_another_commit_came_before_is_committed_after_it(bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"{bucket_url}/lake/gym/silver/t"
+    write_deltalake(path, pa.table({"id": [0]}), storage_options=delta_rs_storage_options(path))
+    opened = takeover._open_written_alike
+
+    def then_another_commits(path: str) -> DeltaTable | None:
+        table = opened(path)
+        monkeypatch.undo()
+        open_delta_table(path).alter.set_table_properties({"delta.appendOnly": "false"})
+        return table
+
+    monkeypatch.setattr(takeover, "_open_written_alike", then_another_commits)
+    commit_epoch_to_tables(locate(f"{bucket_url}/lake/gym"), 5)
+    now = open_delta_table(path)
+    assert now.version() == 2
+    assert now.metadata().configuration[EPOCH] == "5" and now.metadata().configuration["delta.appendOnly"] == "false"
