@@ -56,19 +56,20 @@ def test_a_commit_of_delta_rs_that_was_computed_before_a_takeover_is_not_made_af
     assert sorted(now.to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2]
 
 
-def test_an_epoch_that_another_commit_came_before_is_committed_after_it(bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_epoch_that_another_commit_came_before_is_committed_after_it(bucket_url: str) -> None:
     path = f"{bucket_url}/lake/gym/silver/t"
     write_deltalake(path, pa.table({"id": [0]}), storage_options=delta_rs_storage_options(path))
     opened = takeover._open_written_alike
 
     def then_another_commits(path: str) -> DeltaTable | None:
         table = opened(path)
-        monkeypatch.undo()
+        patch.undo()
         open_delta_table(path).alter.set_table_properties({"delta.appendOnly": "false"})
         return table
 
-    monkeypatch.setattr(takeover, "_open_written_alike", then_another_commits)
-    commit_epoch_to_tables(locate(f"{bucket_url}/lake/gym"), 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(takeover, "_open_written_alike", then_another_commits)
+        commit_epoch_to_tables(locate(f"{bucket_url}/lake/gym"), 5)
     now = open_delta_table(path)
     assert now.version() == 2
     assert now.metadata().configuration[EPOCH] == "5" and now.metadata().configuration["delta.appendOnly"] == "false"
