@@ -53,15 +53,18 @@ run-cluster: port setup-store $(HOME_READY) ## The same runs on a Spark master, 
 demo-erasure: setup ## Set up, then erase one member of a made-up gym and prove it (some minutes, no Airflow)
 	@$(PY) -m sluice.cli demo-erasure
 
+# Tests whose lakes lie on a store, again beside those on a disk: each test process has an S3 server of its own.
+ON_STORE = tests/integration tests/crash --lake-on-store --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
 # Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
 test: setup-store $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-	@$(if $(ARGS),true,$(PY) -m pytest $(ON_STORE))
+	@$(if $(ARGS),true,$(PY) -m pytest $(ON_STORE) -m "on_store(first=True) and not slow and not system")
 
 .PHONY: test-store
 test-store: setup-store $(HOME_READY) ## The tests marked on_store, with their lakes on an object store; a part of them is in `make test`
-	@$(PY) -m pytest $(subst on_store_first,on_store,$(ON_STORE)) $(ARGS)
+	@$(PY) -m pytest $(ON_STORE) -m "on_store and not slow and not system" $(ARGS)
 
 .PHONY: test-all
 test-all: setup-store $(HOME_READY) ## The tests and the long ones too

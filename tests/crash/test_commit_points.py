@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.on_store(first=True)]
 
 DELIVERED = 1_767_225_600
 """The first second of 2026, when the first file came."""

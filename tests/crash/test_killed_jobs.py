@@ -28,7 +28,7 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.on_store]
 
 FLOWS = {"bronze": "bronze_readings", "silver": "silver_heart_rate", "gold": "gold_device_day"}
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.crash
+pytestmark = [pytest.mark.crash, pytest.mark.on_store]
 
 LAYER = "test_commit_points"
 BEFORE_THE_FIRST_COMMIT = (

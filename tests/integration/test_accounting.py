@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
+pytestmark = pytest.mark.on_store
+
 PIPELINE = Pipeline(name="odd", description="Odd files.", owner="t", layers=("pipelines.odd.bronze",))
 DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 FILES: dict[str, bytes] = {

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
+pytestmark = pytest.mark.on_store
+
 HER, OTHER = "anna-schmidt-4711", "bert-meier-0815"
 
 FIRST = "".join(

@@ -20,6 +20,8 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.on_store
+
 COLUMNS = "k INT, p STRING, v DOUBLE, m MAP<STRING, INT>, l ARRAY<STRUCT<m: MAP<STRING, INT>>>, _delivery BIGINT"
 
 

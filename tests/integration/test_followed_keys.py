@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from sluice.lake.workspace import Workspace
     from sluice.settings import Settings
 
+pytestmark = pytest.mark.on_store
+
 SILVER = __name__.rsplit(".", 1)[-1]
 LAYERS = ("bronze", SILVER)
 PIPELINE = Pipeline(name="club", description="A club.", owner="tests", layers=("club.bronze", __name__))

@@ -27,6 +27,8 @@ from sluice.runs.job import JobRequest, run_recorded_stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.on_store(first=True)
+
 STAGES = ("bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify")
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
+pytestmark = pytest.mark.on_store
+
 sales = Source(name="sales", format="csv", path="sales", comment="Sales.", schema="id INT, at TIMESTAMP")
 DAY = Interval.of("2026-01-01", "2026-01-01")
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
+pytestmark = pytest.mark.on_store
+
 PIPELINE = Pipeline(name="stock", description="Stock.", owner="tests", layers=("stock.bronze", __name__))
 LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
 counts = Source(

@@ -20,6 +20,8 @@ from sluice.runs import modes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.on_store
+
 PIPELINE = Pipeline(name="shop", description="Sales.", owner="tests", layers=("shop.bronze", __name__))
 LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
 FIRST, DAYS = date(2025, 12, 25), 50

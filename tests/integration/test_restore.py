@@ -23,6 +23,8 @@ from sluice.runs.status import stale
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.on_store
+
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("shop.bronze", __name__))
 SALES = Source(
     name="sales",

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
+pytestmark = pytest.mark.on_store
+
 PIPELINE = Pipeline(name="ward", description="A ward.", owner="tests", layers=("ward.bronze", __name__))
 LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
 START = datetime(2026, 1, 1, tzinfo=UTC)

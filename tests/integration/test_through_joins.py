@@ -20,7 +20,7 @@ from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.on_store]
 
 LAYER = __name__.rsplit(".", 1)[-1]
 PIPELINE = Pipeline(name="shopping", description="Views.", owner="tests", layers=("shopping.bronze", __name__))

@@ -46,6 +46,8 @@ from sluice.verification.verify import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.on_store
+
 PIPELINE = Pipeline(name="kiosk", description="A kiosk.", owner="tests", layers=("kiosk.bronze", __name__))
 LAYERS = ("bronze", __name__.rsplit(".", 1)[-1])
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from sluice.column_origins import Origin, TableOrigins
 from sluice.declare.assembly.graph import Graph
 from sluice.lake import log
-from sluice.locations import locate
+from sluice.locations import is_on_disk, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.status.column_lineage import read_column_lineage
@@ -219,25 +221,33 @@ def _send_events(settings: Settings, pipeline: str, build: Callable[[], list[Run
     try:
         events = build()
         count = len(events)
-        client = _open_client(settings, pipeline)
-        for event in events:
-            client.emit(event)
-            sent += 1
+        with _open_client(settings, pipeline) as client:
+            for event in events:
+                client.emit(event)
+                sent += 1
     except Exception as error:  # whatever it is, the run has done its work
         left = count - sent
         print(f"OpenLineage: {left} {'event' if left == 1 else 'events'} not sent ({type(error).__name__})", file=sys.stderr)
 
 
-def _open_client(settings: Settings, pipeline: str) -> Any:
+@contextmanager
+def _open_client(settings: Settings, pipeline: str) -> Iterator[Any]:
+    """A client whose events go to the server, to the end of events.jsonl, or on a store, where nothing is appended, to an object of their own."""
     from openlineage.client import OpenLineageClient
     from openlineage.client.transport.file import FileConfig, FileTransport
     from openlineage.client.transport.http import HttpConfig, HttpTransport
 
     if settings.openlineage_url:
         config = HttpConfig.from_dict({"url": settings.openlineage_url, "timeout": _SECONDS, "retry": {"total": 0}})
-        return OpenLineageClient(transport=HttpTransport(config))
+        yield OpenLineageClient(transport=HttpTransport(config))
+        return
     folder = locate(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS))
     make_private_folder(folder)
-    file = folder / "events.jsonl"
-    file.touch(mode=0o600)
-    return OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(file), append=True)))
+    with TemporaryDirectory(prefix="sluice-events-") as local:
+        file = (folder if is_on_disk(folder) else locate(local)) / "events.jsonl"
+        file.touch(mode=0o600)
+        try:
+            yield OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(file), append=True)))
+        finally:
+            if not is_on_disk(folder) and (content := file.read_bytes()):
+                (folder / f"events-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.jsonl").write_bytes(content)

@@ -5,7 +5,6 @@ obstore can ask for neither, so this is done with boto3. Nothing of Sluice reads
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
@@ -13,6 +12,7 @@ from typing import Any
 
 from sluice.errors import SluiceError
 from sluice.stores.fences import require_open_fences
+from sluice.stores.s3_client import open_s3_client
 from sluice.stores.store_location import StoreLocation
 
 _AT_ONCE = 1000
@@ -32,7 +32,7 @@ def remove_former_versions(folder: StoreLocation, before: datetime, stop: Callab
 
     bucket, prefix, until = folder.bucket_url.partition("://")[2], f"{folder.object_key}/", before + _CLOCKS_DIFFER
     try:
-        client = _open_client()
+        client = open_s3_client()
         return _remove_versions(client, folder, bucket, prefix, until, stop) + _abort_uploads(
             client, folder, bucket, prefix, until
         )
@@ -98,17 +98,3 @@ def _refusal(folder: StoreLocation, code: str) -> SluiceError:
         f"The store refuses to remove what it keeps of former objects below {folder} ({code}). An erasure needs s3:ListBucketVersions, "
         "s3:DeleteObjectVersion, s3:ListBucketMultipartUploads and s3:AbortMultipartUpload there, and no lock on the objects. Then run it again."
     )
-
-
-def _open_client() -> Any:
-    import boto3  # type: ignore[import-untyped]  # it has no types
-    from botocore.config import Config  # type: ignore[import-untyped]  # it has no types
-
-    endpoint = os.environ.get("AWS_ENDPOINT_URL")
-    # Other stores than Amazon's have neither a host for each bucket nor the newer checksums.
-    config = Config(
-        s3={"addressing_style": "path"} if endpoint else None,
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-    )
-    return boto3.Session().client("s3", endpoint_url=endpoint, region_name=os.environ.get("AWS_REGION"), config=config)

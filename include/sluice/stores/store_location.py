@@ -17,7 +17,8 @@ from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from sluice.stores.fences import require_open_fences
-from sluice.stores.opening import open_store, split_store_url
+from sluice.stores.opening import find_store_kind, open_store, split_store_url
+from sluice.stores.s3_client import open_s3_client
 
 if TYPE_CHECKING:
     from obstore import ListResult, ObjectMeta
@@ -312,7 +313,7 @@ class StoreLocation(PosixPath):
 
     def is_dir(self) -> bool:
         """Whether there is an object below."""
-        return any(True for _ in self._list_pages(1))
+        return any(True for _ in self._list_below())
 
     def iterdir(self) -> Generator[StoreLocation, None, None]:
         """The objects and folders right below. Raises FileNotFoundError if nothing is there."""
@@ -382,15 +383,30 @@ class StoreLocation(PosixPath):
             raise self._error(errno.ENOTEMPTY)
 
     def remove_below(self) -> None:
-        """Remove all objects below."""
+        """Remove all objects below, and Hadoop's marks of folders: a table's log that only a mark is left of is one for Delta."""
         import obstore
 
         require_open_fences(str(self))
         with self._raise_as_disk():
-            for page in self._list_pages(_PAGE):
-                # Hadoop marks a folder by an empty object with a slash at its end, which a listing names without.
-                marks = [f"{one['path']}/" for one in page if not one["size"]]
-                obstore.delete(self._store, [*(one["path"] for one in page), *marks])
+            for page in self._list_pages():
+                obstore.delete(self._store, [one["path"] for one in page])
+        self._remove_folder_marks()
+
+    def _remove_folder_marks(self) -> None:
+        """Remove the empty objects with a slash at their ends, here and below. obstore neither lists nor removes them."""
+        if find_store_kind(self.bucket_url).scheme != "s3":
+            return
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
+
+        bucket = self.bucket_url.partition("://")[2]
+        try:
+            client = open_s3_client()
+            for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{self.object_key}/"):
+                marks = [{"Key": one["Key"]} for one in page.get("Contents", ()) if one["Key"].endswith("/") and not one["Size"]]
+                if marks:
+                    client.delete_objects(Bucket=bucket, Delete={"Objects": marks, "Quiet": True})
+        except (BotoCoreError, ClientError) as error:
+            raise OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(self)) from error
 
     # ------------------------------------------------------------------------------------------------ the store
 
@@ -406,17 +422,17 @@ class StoreLocation(PosixPath):
 
     def _list_below(self) -> Iterator[tuple[StoreLocation, ObjectMeta]]:
         root = self.bucket_url
-        for page in self._list_pages(_PAGE):
+        for page in self._list_pages():
             for one in page:
                 place = StoreLocation(f"{root}/{one['path']}")
                 if one["size"] or place.is_file():  # and no mark of Hadoop's for a folder
                     yield place, one
 
-    def _list_pages(self, size: int) -> Iterator[Sequence[Any]]:
+    def _list_pages(self) -> Iterator[Sequence[Any]]:
         import obstore
 
         with self._raise_as_disk():
-            yield from obstore.list(self._store, self.object_key or None, chunk_size=size)
+            yield from obstore.list(self._store, self.object_key or None, chunk_size=_PAGE)
 
     def list_files(self) -> list[tuple[StoreLocation, int]]:
         """The objects right below, with their sizes in bytes."""

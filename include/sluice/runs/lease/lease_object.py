@@ -46,7 +46,10 @@ class LeaseState:
 
 
 def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -> LeaseState | None:
-    """What the lease's object says; None if there is none. patience: as of `open_store`. Raises SluiceError for an object that is no lease."""
+    """What the lease's object says; None if there is none. patience: as of `open_store`. Raises SluiceError for an object that is no lease.
+
+    The description of a lease on a disk, from where the lake was copied, is one that has ended: its holder has locks there, and none here.
+    """
     place = folder / LEASE_DESCRIPTION
     try:
         content, tag, written = place.read_with_tag(patience)
@@ -54,8 +57,11 @@ def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -
         return None
     try:
         said = json.loads(content)
+        who = holder.parse_lease_holder(said)
+        if "epoch" not in said:
+            return LeaseState(who, 0, "", 0.0, "", {}, taken=True, ended=True, written=written, tag=tag)
         return LeaseState(
-            holder.parse_lease_holder(said),
+            who,
             int(said["epoch"]),
             str(said["nonce"]),
             float(said["seconds"]),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -232,6 +233,16 @@ def test_who_lost_the_lease_writes_nothing_though_its_duration_is_not_over(folde
             require_open_fences(f"{folder}/x")
     finally:
         remove_fence(lease.root)
+
+
+def test_a_lake_that_was_copied_from_a_disk_has_no_holder_here(folder: StoreLocation) -> None:
+    (folder / "lease.json").write_text(json.dumps(asdict(ELSEWHERE)))
+    with held(folder) as taken_over:
+        assert state_of(folder).epoch == 1
+    assert taken_over == [] and state_of(folder).ended
+    (folder / "lease.json").write_text("{}")
+    with pytest.raises(SluiceError, match="is no lease that this Sluice knows"), held(folder):
+        pass
 
 
 def test_a_holder_on_another_machine_of_this_name_is_not_looked_for_here(folder: StoreLocation) -> None:

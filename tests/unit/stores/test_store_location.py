@@ -1,0 +1,157 @@
+"""A place on a store behaves as a pathlib.Path of a disk does, as far as a store can; what it cannot do fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]  # it has no types
+import pytest
+
+from sluice.locations import find_last_write, list_file_sizes, locate, open_new_file, open_to_read, remove_folder, walk_folders
+from sluice.stores import store_location
+from sluice.stores.store_location import ObjectChanged, StoreLocation
+
+FILES = ("a/1.json", "a/2.csv", "a/b/3.json", "c.txt")
+
+
+@pytest.fixture
+def root(bucket_url: str) -> StoreLocation:
+    found = locate(f"{bucket_url.replace('s3://', 's3a://')}/lake/")
+    assert isinstance(found, StoreLocation)
+    return found
+
+
+@pytest.fixture
+def filled(root: StoreLocation) -> StoreLocation:
+    for name in FILES:
+        (root / name).write_text(name)
+    root.with_name("lake2").joinpath("other").write_text("beside it")
+    return root
+
+
+def keys(root: StoreLocation) -> list[str]:
+    client: Any = boto3.client("s3", region_name="us-east-1")
+    return [one["Key"] for one in client.list_objects_v2(Bucket=root.bucket_url[5:]).get("Contents", ())]
+
+
+def put_mark(root: StoreLocation, key: str) -> None:
+    boto3.client("s3", region_name="us-east-1").put_object(Bucket=root.bucket_url[5:], Key=key, Body=b"")
+
+
+def test_one_place_has_one_name_and_parents_end_at_the_bucket(root: StoreLocation, bucket_url: str) -> None:
+    place = root / "gym" / "silver"
+    assert str(place) == f"{bucket_url}/lake/gym/silver" and place == locate(str(place)) == pickle.loads(pickle.dumps(place))
+    assert place.name == "silver" and place.with_name("gold") == root / "gym" / "gold"
+    assert (
+        place.relative_to(root) == PurePosixPath("gym/silver") and place.is_relative_to(root) and not root.is_relative_to(place)
+    )
+    assert [str(one) for one in place.parents] == [f"{bucket_url}/lake/gym", f"{bucket_url}/lake", bucket_url]
+    bucket = locate(bucket_url)
+    assert bucket.parent == bucket and place.resolve() == place.absolute() == place and place.samefile(place)
+    for use in (os.fspath, open, os.stat):
+        with pytest.raises(TypeError, match="on a store"):
+            use(place)  # type: ignore[operator]
+
+
+def test_folders_are_there_while_objects_are_below(filled: StoreLocation) -> None:
+    assert (filled / "a").is_dir() and (filled / "a").exists() and not (filled / "a").is_file()
+    assert (filled / "c.txt").is_file() and not (filled / "c.txt").is_dir() and not (filled / "none").exists()
+    assert sorted(one.name for one in filled.iterdir()) == ["a", "c.txt"]
+    assert sorted(str(one.relative_to(filled)) for one in filled.glob("*/*.json")) == ["a/1.json"]
+    assert [str(one.relative_to(filled)) for one in filled.rglob("*.json")] == ["a/1.json", "a/b/3.json"]
+    walked = [(str(here.relative_to(filled)), folders, sorted(files)) for here, folders, files in walk_folders(filled)]
+    assert walked == [(".", ["a"], ["c.txt"]), ("a", ["b"], ["1.json", "2.csv"]), ("a/b", [], ["3.json"])]
+    for _, folders, _ in walk_folders(filled):
+        folders.clear()  # is not entered
+    assert list_file_sizes(filled / "a") == {"1.json": 8, "2.csv": 7} and list_file_sizes(filled / "none") == {}
+    assert find_last_write(filled) >= find_last_write(filled / "c.txt") > 1e9
+    with pytest.raises(FileExistsError):
+        (filled / "a").mkdir()
+    with pytest.raises(OSError, match=os.strerror(errno.ENOTEMPTY)):
+        (filled / "a").rmdir()
+    (filled / "new").mkdir()
+    assert not (filled / "new").exists()
+
+
+def test_objects_are_read_written_moved_and_removed(filled: StoreLocation, tmp_path: Path) -> None:
+    place = filled / "x"
+    assert place.write_bytes(b"12345") == 5 and place.read_range(1, 3) == b"234" and place.stat().st_size == 5
+    with pytest.raises(FileExistsError):
+        place.write_new_bytes(b"other")
+    with open_new_file(filled / "y") as written:
+        written.write(b"new")
+        assert not (filled / "y").exists(), "it is there whole or not at all"
+    assert (filled / "y").read_bytes() == b"new"
+    with pytest.raises(FileExistsError), open_new_file(place):
+        pass
+    with pytest.raises(ValueError, match="broken"), open_new_file(filled / "z") as written:
+        raise ValueError("broken")
+    assert not (filled / "z").exists()
+    assert place.rename(filled / "moved").read_bytes() == b"12345" and not place.exists()
+    with pytest.raises(OSError, match=os.strerror(errno.EXDEV)):
+        (filled / "moved").rename(tmp_path / "here")
+    with pytest.raises(FileNotFoundError):
+        place.unlink()
+    place.unlink(missing_ok=True)
+    for ask in (
+        place.read_bytes,
+        place.stat,
+        place.open_ranges,
+        lambda: place.copy_to(filled / "w"),
+        lambda: list((filled / "none").iterdir()),
+    ):
+        with pytest.raises(FileNotFoundError):
+            ask()
+
+
+def test_a_large_object_is_read_in_ranges(root: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_location, "_READ_WHOLE", 10)
+    content = bytes(range(256)) * 10
+    (root / "large").write_bytes(content)
+    asked: list[int] = []
+    real = StoreLocation.read_range
+
+    def counted(place: StoreLocation, start: int, length: int) -> bytes:
+        asked.append(length)
+        return real(place, start, length)
+
+    monkeypatch.setattr(StoreLocation, "read_range", counted)
+    with (root / "large").open_ranges(1000) as file:
+        assert file.read() == content and asked[0] >= 1000
+    with open_to_read(root / "large") as file:
+        file.seek(-4, os.SEEK_END)
+        assert file.read(10) == content[-4:]
+
+
+def test_an_object_is_replaced_only_as_it_was_read(root: StoreLocation) -> None:
+    place = root / "lease"
+    tag = place.replace_tagged(b"1", None)
+    with pytest.raises(ObjectChanged):
+        place.replace_tagged(b"2", None)
+    content, read, _ = place.read_with_tag()
+    assert (content, read) == (b"1", tag)
+    newer = place.replace_tagged(b"2", tag)
+    with pytest.raises(ObjectChanged):
+        place.replace_tagged(b"3", tag)
+    assert newer != tag and place.read_bytes() == b"2"
+
+
+def test_a_folder_that_is_removed_leaves_no_mark_of_hadoop_s_and_nothing_beside_it_goes(filled: StoreLocation) -> None:
+    for mark in ("lake/a/", "lake/a/empty/", "lake/a/b/_delta_log/_staged_commits/", "lake2/"):
+        put_mark(filled, mark)
+    assert not (filled / "a" / "empty").exists(), "a mark is nothing"
+    remove_folder(filled / "a")
+    assert keys(filled) == ["lake/c.txt", "lake2/", "lake2/other"]
+    remove_folder(filled / "none")
+    remove_folder(filled)
+    assert keys(filled) == ["lake2/", "lake2/other"]
+
+
+def test_a_store_that_does_not_answer_is_an_error_of_a_disk(root: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(OSError, match="no answer that can be used"):
+        (root / "x").read_bytes()
