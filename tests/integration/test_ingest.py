@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.on_store(first=True)
+pytestmark = pytest.mark.on_store
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze",))
 CSV = Source(name="orders", format="csv", path="orders", pattern="*.csv", infer_types=False, comment="Orders.")

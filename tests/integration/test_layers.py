@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import polars
 import pytest
-from tests.conftest import Lakehouse, gym_at
+from tests.conftest import Lakehouse, gym_at, lake_on_disk
 
 from demonstrations.tour_report import compare_with_truth
 from pipelines.gym import maker
@@ -27,7 +27,7 @@ from sluice.runs.job import JobRequest, run_recorded_stage
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.on_store(first=True)
+pytestmark = pytest.mark.on_store
 
 STAGES = ("bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify")
 
@@ -150,8 +150,8 @@ def test_no_personal_column_is_in_the_statistics_of_any_commit(gym: Lakehouse) -
                 assert not kept & declared.private, (declared.name, file.name)
 
 
-def test_other_engines_read_gold(gym: Lakehouse) -> None:
-    path = gym.workspace().path("device_day")
+def test_other_engines_read_gold(gym: Lakehouse, tmp_path: Path) -> None:
+    path = str(lake_on_disk(gym.settings, tmp_path) / "gym" / "gold" / "device_day")
     rows = len(gym.rows("device_day"))
     assert rows > 0
     files = [str(file) for file in Path(path).glob("*.parquet")]

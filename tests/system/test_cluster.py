@@ -186,6 +186,7 @@ def test_the_same_deliveries_give_the_same_tables(project: Project, cluster: Sta
     assert cluster.read_state()["completedapps"][-1]["state"] == "FINISHED"
 
 
+@pytest.mark.slow
 def test_a_cluster_that_shares_a_store_with_its_driver_and_no_disk_gives_the_tables_of_one_machine(
     project: Project, cluster: StandaloneCluster, store: str
 ) -> None:
