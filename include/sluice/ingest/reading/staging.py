@@ -53,6 +53,8 @@ def _make_executor_folder() -> Location:
     """Makes a folder of mode 0700 below the local files of this executor, which Spark removes with it if it is killed."""
     folders = os.environ.get("SPARK_EXECUTOR_DIRS") or os.environ.get("SPARK_LOCAL_DIRS") or ""
     first = re.split("[:,]", folders)[0]
+    if first:
+        locate(first).mkdir(parents=True, exist_ok=True, mode=0o700)  # the driver of a cluster has none until it spills
     return locate(tempfile.mkdtemp(prefix="sluice-staged-", dir=first or None))
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from sluice.ingest.reading import staging
 from sluice.ingest.reading.staging import StagedRowsWriter, make_staging_folder, read_staged_rows, remove_staging_folder
+from sluice.locations import locate
 
 EARLY, LATE = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 FULL = {
@@ -130,3 +131,21 @@ def test_rows_wait_until_there_are_enough_and_no_file_is_made_of_none(tmp_path: 
     with StagedRowsWriter(tmp_path / "none.parquet", schema) as writer:
         writer.add_rows(rows.slice(0, 0))
     assert not (tmp_path / "none.parquet").exists()
+
+
+def test_rows_for_a_store_are_collected_on_a_local_disk_and_nothing_of_them_stays_there(
+    bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = tmp_path / "not" / "there"  # as for the driver of a cluster, before it spills
+    monkeypatch.setenv("SPARK_EXECUTOR_DIRS", f"{local},{tmp_path / 'other'}")
+    place = locate(f"{bucket_url}/staging/of-app/0.parquet")
+    with StagedRowsWriter(place, pa.schema({"id": pa.int64()})) as writer:
+        writer.add_rows(pa.table({"id": pa.array([1, 2], pa.int64())}))
+    assert place.is_file() and not list(local.iterdir()) and local.stat().st_mode & 0o077 == 0
+    with (
+        pytest.raises(ValueError, match="broken"),
+        StagedRowsWriter(place.with_name("1.parquet"), pa.schema({"id": pa.int64()})) as writer,
+    ):
+        writer.add_rows(pa.table({"id": pa.array([1], pa.int64())}))
+        raise ValueError("broken")
+    assert [one.name for one in place.parent.iterdir()] == ["0.parquet"] and not list(local.iterdir())
