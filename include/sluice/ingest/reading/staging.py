@@ -89,12 +89,11 @@ class StagedRowsWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if kind is None:
             self._write_waiting()
-        if self._writer is None:
-            return
-        self._writer.close()
         try:
-            if kind is None:
-                put_file_in_place(self._partial, self._path)
+            if self._writer is not None:
+                self._writer.close()
+                if kind is None:
+                    put_file_in_place(self._partial, self._path)
         finally:
             self._partial.unlink(missing_ok=True)
             if self._partial.parent != self._path.parent:
