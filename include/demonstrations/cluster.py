@@ -28,9 +28,10 @@ def run_tour_on_cluster(settings: Settings, console: Console, name: str) -> None
     folder = settings.state / "cluster"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    is_store_ours = "SLUICE_LAKE" not in os.environ
     try:
         with ExitStack() as running:
-            if "SLUICE_LAKE" not in os.environ:
+            if is_store_ours:
                 server = running.enter_context(running_s3_server(folder / "store.log"))
                 _place_on_store(server, folder)
                 settings = Settings.current()
@@ -43,6 +44,8 @@ def run_tour_on_cluster(settings: Settings, console: Console, name: str) -> None
             run_tour(settings, console, name, None)
             finished = cluster.read_state()["completedapps"]
             console.print(f"\n{len(finished)} applications ran on the cluster.")
+            if is_store_ours:
+                console.print("The store ends now, and its tables with it: `make run` leaves some to look at.")
             if not finished or any(app["state"] != "FINISHED" for app in finished):
                 raise SluiceError(f"Not all applications on the cluster finished; what they printed is in {folder}.")
     finally:
