@@ -138,7 +138,7 @@ def test_a_folder_without_its_objects_and_a_store_that_does_not_answer_are_not_n
     assert lake.rows("a", "id") == [(1,), (2,)], "rows of a file that is gone stay"
 
 
-@pytest.mark.parametrize("how", ["archive", "delete"])
+@pytest.mark.parametrize("how", ["archive", pytest.param("delete", marks=pytest.mark.slow)])
 def test_objects_that_were_taken_are_archived_or_deleted(shop: Shop, how: str) -> None:
     lake = shop(Source(name="a", schema="id BIGINT", clean_source=how, clean_after_days=0))
     put(lake, "a/x.json", lines({"id": 1}))
@@ -157,7 +157,7 @@ def _interrupt(*given: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_erasure_takes_her_out_of_the_objects_and_their_rest_is_no_new_delivery(
     shop: Shop, killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
