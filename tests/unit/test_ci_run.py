@@ -46,15 +46,14 @@ def check(checkout: Path, elapsed: int = 0, fails: str = "nothing") -> tuple[sub
 def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path) -> None:
     done, made = check(checkout)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {"setup-store", "lint", "test", "run", "compose-check", "setup AIRFLOW=2", "test-system ARGS=--durations=12"} <= set(
-        made
-    )
+    steps = {"setup-store", "lint", "test WITHOUT_STORE=yes", "test-store-first", "run", "compose-check", "setup AIRFLOW=2"}
+    assert {*steps, "test-system ARGS=--durations=12"} <= set(made)
     assert made.index("late, but there") < made.index("setup AIRFLOW=2"), "the second environment's packages"
     assert "late, but there" in done.stdout and "s  airflow, aside" in done.stdout
     assert made[-1] == "test-slow ARGS=--slow-seconds=330", "of six minutes, half a one for ending"
 
 
-@pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "test-system*", "compose-check"])
+@pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "test-system*", "test-store-first", "compose-check"])
 def test_what_fails_aside_fails_the_check_with_what_it_said(checkout: Path, fails: str) -> None:
     done, _ = check(checkout, fails=fails)
     assert done.returncode == 7
