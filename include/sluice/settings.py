@@ -187,9 +187,15 @@ class Settings:
     @property
     def spark_store_conf(self) -> Path | None:
         """The file with what Spark is told for the lakes' store; None where they are on a disk, or Spark needs to be told nothing."""
-        on_store = next((lake for lake in (self.lake, self.copied_lake) if is_store_url(lake)), None)
-        path = self.spark_conf / "stores" / f"{find_store_kind(on_store).hadoop}.conf" if on_store else None
-        return path if path and path.exists() else None
+        if self._lake_on_store is None:
+            return None
+        path = self.spark_conf / "stores" / f"{find_store_kind(self._lake_on_store).hadoop}.conf"
+        return path if path.exists() else None
+
+    @property
+    def _lake_on_store(self) -> str | None:
+        """The lake that Spark needs a store for, which may be another that is copied; None if there is none."""
+        return next((lake for lake in (self.lake, self.copied_lake) if is_store_url(lake)), None)
 
     def spark_class_path(self) -> str:
         """The jars beside PySpark's own: Delta's, and for a lake on a store its file system's and the log store.
@@ -201,7 +207,7 @@ class Settings:
             folders += [self.state / "log-store", self.state / "store-jars"]
             if any(not any(folder.glob("*.jar")) for folder in folders):
                 raise UsageError(
-                    f"The lake {self.copied_lake or self.lake} is on a store, and Spark lacks the jars for it. Fetch them: make setup-store"
+                    f"The lake {self._lake_on_store} is on a store, and Spark lacks the jars for it. Fetch them: make setup-store"
                 )
         return os.pathsep.join(str(folder / "*") for folder in folders)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import boto3  # type: ignore[import-untyped]  # it has no types
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -103,6 +104,17 @@ def test_objects_of_every_format_are_read_and_what_is_no_delivery_is_not(shop: S
     before = lake.versions()
     lake.run()
     assert lake.versions() == before
+
+
+def test_an_object_whose_name_is_no_path_is_missed_and_said_and_holds_nobody_up(shop: Shop, bucket_url: str) -> None:
+    lake = shop(Source(name="a", schema="id BIGINT"))
+    put(lake, "a/1.json", lines({"id": 1}))
+    odd = boto3.client("s3", region_name="us-east-1")
+    odd.put_object(Bucket=bucket_url.removeprefix("s3://"), Key="landed/shop/a//2.json", Body=lines({"id": 2}))
+    told = "1 file is missed, which every run tries again: sluice ledger shop --state missed"
+    assert told in lake.run()["a"].notes and lake.rows("a", "id") == [(1,)]
+    before = lake.versions()
+    assert told in lake.run()["a"].notes and lake.versions() == before, "noted once"
 
 
 def test_another_content_of_the_same_size_and_second_is_a_delivery_and_one_second_goes_by_names(shop: Shop) -> None:

@@ -119,7 +119,7 @@ def _explain_unusable_store(failure: Failure) -> str | None:
     reason = next((why for mark, why in _STORE_ANSWERS.items() if failure.says(mark)), None)
     if reason is None:
         return None
-    return f"The lake's store {reason}. What was committed stands. sluice doctor --lake URL tries it; then run it again."
+    return f"The object store {reason}. What was committed stands. sluice doctor --lake URL tries it; then run it again."
 
 
 def _explain_missing_data_file(failure: Failure) -> str | None:

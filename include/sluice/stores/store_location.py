@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from pathlib import Path, PosixPath, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, NoReturn
 
@@ -347,9 +348,19 @@ class StoreLocation(PosixPath):
         """The objects below, at any depth, with their sizes in bytes and the instants of their last write. Asked for in pages."""
         return ((place, one["size"], one["last_modified"]) for place, one in self._list_below())
 
-    def list_statuses(self) -> Iterator[tuple[StoreLocation, ObjectStatus]]:
-        """The objects below, at any depth, in the order of their keys, with what `stat` says of them. Asked for in pages."""
-        return ((place, _read_status(one)) for place, one in self._list_below())
+    def list_named_objects(self) -> Iterator[tuple[str, ObjectStatus]]:
+        """The objects below, at any depth, in the order of their keys: the name below this place, and what `stat` says. Asked for in pages.
+
+        On S3 whatever others may have called them: obstore lists nothing of a folder with one name that is no path, such as "a//b".
+        """
+        if not self._is_on_s3:
+            yield from ((str(place.relative_to(self)), _read_status(one)) for place, one in self._list_below())
+            return
+        prefix = f"{self.object_key}/"
+        for one in self._list_by_boto3(prefix):
+            name = str(one["Key"])[len(prefix) :]
+            if one["Size"] or not one["Key"].endswith("/"):  # and no mark of Hadoop's for a folder
+                yield name, ObjectStatus(one["Size"], one["LastModified"].timestamp(), one["ETag"])
 
     def list_tags(self) -> Iterator[tuple[StoreLocation, str]]:
         """The objects below, at any depth, with their ETags."""
@@ -394,19 +405,13 @@ class StoreLocation(PosixPath):
 
     def _remove_folder_marks(self) -> None:
         """Remove the empty objects with a slash at their ends, here and below. obstore neither lists nor removes them."""
-        if find_store_kind(self.bucket_url).scheme != "s3":
+        if not self._is_on_s3:
             return
-        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
-
-        bucket = self.bucket_url.partition("://")[2]
-        try:
-            client = open_s3_client()
-            for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{self.object_key}/"):
-                marks = [{"Key": one["Key"]} for one in page.get("Contents", ()) if one["Key"].endswith("/") and not one["Size"]]
-                if marks:
-                    client.delete_objects(Bucket=bucket, Delete={"Objects": marks, "Quiet": True})
-        except (BotoCoreError, ClientError) as error:
-            raise OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(self)) from error
+        listed = self._list_by_boto3(f"{self.object_key}/")
+        marks = ({"Key": one["Key"]} for one in listed if one["Key"].endswith("/") and not one["Size"])
+        while together := list(islice(marks, _PAGE)):
+            with self._raise_boto3_as_disk():
+                open_s3_client().delete_objects(Bucket=self._bucket, Delete={"Objects": together, "Quiet": True})
 
     # ------------------------------------------------------------------------------------------------ the store
 
@@ -452,6 +457,29 @@ class StoreLocation(PosixPath):
         found["objects"] = [one for one in found["objects"] if one["path"] != self.object_key]
         return found
 
+    @property
+    def _is_on_s3(self) -> bool:
+        return find_store_kind(self.bucket_url).scheme == "s3"
+
+    @property
+    def _bucket(self) -> str:
+        return self.bucket_url.partition("://")[2]
+
+    def _list_by_boto3(self, prefix: str) -> Iterator[Any]:
+        with self._raise_boto3_as_disk():
+            for page in open_s3_client().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix):
+                yield from page.get("Contents", ())
+
+    @contextmanager
+    def _raise_boto3_as_disk(self) -> Iterator[None]:
+        """As `_raise_as_disk`, of the client that is used where obstore cannot ask."""
+        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
+
+        try:
+            yield
+        except (BotoCoreError, ClientError) as error:
+            raise OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(self)) from error
+
     @contextmanager
     def _raise_as_disk(self) -> Iterator[None]:
         """Errors of the store in the block are raised as a disk's would be."""
@@ -465,6 +493,9 @@ class StoreLocation(PosixPath):
             raise self._error(errno.EEXIST) from None
         except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
             raise OSError(errno.EACCES, "The store refuses this user", str(self)) from error
+        except exceptions.InvalidPathError as error:
+            why = "An object here or below has a name that is no path, such as one with '//': rename or remove it"
+            raise OSError(errno.EINVAL, why, str(self)) from error
         except exceptions.BaseError as error:
             raise OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(self)) from error
 

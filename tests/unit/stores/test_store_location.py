@@ -151,6 +151,17 @@ def test_a_folder_that_is_removed_leaves_no_mark_of_hadoop_s_and_nothing_beside_
     assert keys(filled) == ["lake2/", "lake2/other"]
 
 
+def test_objects_are_listed_whatever_they_are_called_and_what_reads_paths_says_that_one_is_none(filled: StoreLocation) -> None:
+    put_mark(filled, "lake/a/")
+    for key in ("lake/a//3.json", "lake/a/./4.json"):
+        boto3.client("s3", region_name="us-east-1").put_object(Bucket=filled.bucket_url[5:], Key=key, Body=b"12")
+    found = {name: status for name, status in (filled / "a").list_named_objects()}
+    assert sorted(found) == ["./4.json", "/3.json", "1.json", "2.csv", "b/3.json"]
+    assert found["1.json"] == (filled / "a" / "1.json").stat(), "by either library"
+    with pytest.raises(OSError, match="a name that is no path"):
+        list(filled.rglob("*"))
+
+
 def test_a_store_that_does_not_answer_is_an_error_of_a_disk(root: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(OSError, match="no answer that can be used"):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,7 +20,7 @@ from sluice.ingest import formats
 from sluice.ingest.landing import rewriting
 from sluice.lake import log, table_frames, tables
 from sluice.lake.workspace import Workspace
-from sluice.locations import Location, is_on_disk, locate
+from sluice.locations import Location
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym
 
@@ -109,20 +107,7 @@ def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
 
 
 def rewrite_canary_files(workspace: Workspace, place: CanaryPlace) -> int:
-    """Rewrites the files without the canary's records, as landed files are rewritten: on a disk, where they lie. From a store they are fetched."""
-    if is_on_disk(place.path):
-        return _rewrite_files_on_disk(workspace, place)
-    with tempfile.TemporaryDirectory(prefix="sluice-canary-") as folder:
-        fetched = {locate(folder, file.name): file for file in place.path.glob("*")}
-        for copy, file in fetched.items():
-            copy.write_bytes(file.read_bytes())
-        count = _rewrite_files_on_disk(workspace, replace(place, path=locate(folder)))
-        for copy, file in fetched.items():
-            file.write_bytes(copy.read_bytes())
-    return count
-
-
-def _rewrite_files_on_disk(workspace: Workspace, place: CanaryPlace) -> int:
+    """Rewrites the files without the canary's records, as landed files are rewritten."""
     prepared = []
     for path in sorted(path for path in place.path.rglob("*") if path.is_file() and not path.name.startswith(".")):
         source = Source(

@@ -225,25 +225,28 @@ def _list_ready_objects(source: Source, folder: StoreLocation) -> Iterator[Lande
     wanted, ready = _build_name_filter(source), _build_readiness_check(source)
     try:
         for beside in _group_by_folder(folder, source.ready_marker is not None):
-            names = {place.name for place, _ in beside} if source.ready_marker else set()
-            for place, found in beside:
-                name, file = place.name, str(place.relative_to(folder))
-                left_out = any(part[0] in "._" for part in file.split("/")) or name.lower().endswith(PARTIAL)
+            names = {file.rpartition("/")[2] for file, _ in beside} if source.ready_marker else set()
+            for file, found in beside:
+                name, parts = file.rpartition("/")[2], file.split("/")
+                left_out = any(part.startswith((".", "_")) for part in parts) or name.lower().endswith(PARTIAL)
                 if not left_out and wanted(name) and ready(name, names):
-                    modified = found.st_mtime_ns // 1000
-                    yield LandedFile(escape_file_name(file), str(place), found.st_size, modified, etag=found.tag or None)
+                    problem = None if all(parts) else "its name has an empty part, as in '//', and is no path"
+                    modified, etag = found.st_mtime_ns // 1000, found.tag or None
+                    yield LandedFile(
+                        escape_file_name(file), f"{folder}/{file}", found.st_size, modified, problem=problem, etag=etag
+                    )
     except OSError as error:
         raise UsageError(f"The landing folder {folder} cannot be listed: {error.strerror}.") from None
 
 
-def _group_by_folder(folder: StoreLocation, whole: bool) -> Iterator[list[tuple[StoreLocation, ObjectStatus]]]:
+def _group_by_folder(folder: StoreLocation, whole: bool) -> Iterator[list[tuple[str, ObjectStatus]]]:
     """Returns the objects below: those of a folder together if `whole`, else one by one, however many there are."""
     if not whole:
-        yield from ([one] for one in folder.list_statuses())
+        yield from ([one] for one in folder.list_named_objects())
         return
-    by_folder: dict[StoreLocation, list[tuple[StoreLocation, ObjectStatus]]] = {}
-    for place, found in folder.list_statuses():
-        by_folder.setdefault(place.parent, []).append((place, found))
+    by_folder: dict[str, list[tuple[str, ObjectStatus]]] = {}
+    for name, found in folder.list_named_objects():
+        by_folder.setdefault(name.rpartition("/")[0], []).append((name, found))
     yield from by_folder.values()
 
 

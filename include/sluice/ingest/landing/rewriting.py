@@ -14,7 +14,7 @@ import gzip
 import shutil
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import IO, Any
@@ -32,7 +32,7 @@ from sluice.ingest.formats import NO_FIELDS
 from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS
 from sluice.stores.opening import is_store_url
-from sluice.stores.store_location import StoreLocation
+from sluice.stores.store_location import ObjectChanged, StoreLocation
 
 MARK = ".rewritten.part"
 """The ending of names of files that are being written. They are never listed as delivered."""
@@ -124,7 +124,7 @@ def _parse_rewritten_files(said: list[dict[str, Any]]) -> list[RewrittenFile]:
 def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> int:
     files = load_kept_json(journal, "which landed files an erasure was about to replace", _REMEDY, _parse_rewritten_files)
     waiting = [one for one in files if _is_still_replaceable(one)]
-    waiting = [_put_object_in_place(one) if is_store_url(one.path) else one for one in waiting]
+    waiting = [put for one in waiting if (put := _put_object_in_place(one) if is_store_url(one.path) else one) is not None]
     _record_rewritten_files(deliveries, [one for one in waiting if one.known], run)
     for one in waiting:
         if one.part is None:
@@ -138,18 +138,19 @@ def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> i
     return len(waiting)
 
 
-def _put_object_in_place(one: RewrittenFile) -> RewrittenFile:
+def _put_object_in_place(one: RewrittenFile) -> RewrittenFile | None:
     """Puts a replacement on a store in its place, unless a run that was killed has. Returns it with the time that the store gave it.
 
-    The ledger is told afterwards, since nobody knows that time before. The replacement beside it stays until then.
+    None: the producer has written the object again; a conditional PUT replaces the old one alone. The ledger is told afterwards, since
+    nobody knows that time before. The replacement beside it stays until then.
     """
     if one.part is None:
         return one
     part, path = StoreLocation.from_url(one.part), StoreLocation.from_url(one.path)
-    if read_file_state(path).is_same(one.state):
-        part.copy_to(path)
-    there = read_file_state(path)
-    return replace(one, modified=there.modified, etag=there.etag)
+    with suppress(ObjectChanged):
+        path.replace_tagged(part.read_bytes(), one.etag)
+    there = read_file_state(path)  # before the content: if that is replaced now, the state told is not that of the new one
+    return replace(one, modified=there.modified, etag=there.etag) if hash_regular_file(one.path) == one.sha256 else None
 
 
 def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run: str) -> None:

@@ -1,0 +1,56 @@
+"""A landed object is replaced only while it is the one that was rewritten: what its producer wrote meanwhile stays, and is new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sluice.declare import Source
+from sluice.ingest.landing import rewriting
+from sluice.ingest.landing.rewriting import prepare_rewritten_file, replace_rewritten_files
+from sluice.locations import Location, locate
+
+LINES = b'{"id": 1}\n{"id": 2}\n'
+
+
+@pytest.fixture
+def place(bucket_url: str) -> Location:
+    found = locate(f"{bucket_url}/landed/shop/a/1.json")
+    found.write_bytes(LINES)
+    return found
+
+
+def test_what_a_producer_writes_before_the_replacement_or_beside_it_stays(
+    place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded: list[str] = []
+    monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda path, files, run: recorded.extend(one.file for one in files))
+    source = Source(name="a", schema="id BIGINT")
+
+    def replaced() -> int:
+        prepared = prepare_rewritten_file(source, "1.json", place, {0}, True)
+        if newer_before:
+            place.write_bytes(b'{"id": 3}\n{"id": 4}\n')
+        return replace_rewritten_files(tmp_path / "journals", str(tmp_path / "deliveries"), [prepared], "r1")
+
+    for newer_before in (True, False):
+        place.write_bytes(LINES)
+        recorded.clear()
+        done = replaced()
+        assert (done, recorded) == ((0, []) if newer_before else (1, ["1.json"]))
+        assert place.read_bytes() == (b'{"id": 3}\n{"id": 4}\n' if newer_before else b'{"id": 2}\n')
+        assert [one.name for one in place.parent.iterdir()] == ["1.json"]
+
+    place.write_bytes(LINES)
+    still = rewriting._is_still_replaceable
+
+    def then_another(one: rewriting.RewrittenFile) -> bool:
+        found = still(one)
+        place.write_bytes(b'{"id": 5}\n{"id": 6}\n')
+        return found
+
+    monkeypatch.setattr(rewriting, "_is_still_replaceable", then_another)
+    newer_before = False
+    recorded.clear()
+    assert replaced() == 0 and recorded == [] and place.read_bytes() == b'{"id": 5}\n{"id": 6}\n'
