@@ -314,7 +314,12 @@ class StoreLocation(PosixPath):
 
     def is_dir(self) -> bool:
         """Whether there is an object below."""
-        return any(True for _ in self._list_below())
+        try:
+            return any(True for _ in self._list_below())
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return True  # there is one, whose name is no path
 
     def iterdir(self) -> Generator[StoreLocation, None, None]:
         """The objects and folders right below. Raises FileNotFoundError if nothing is there."""

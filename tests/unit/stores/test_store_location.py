@@ -158,6 +158,7 @@ def test_objects_are_listed_whatever_they_are_called_and_what_reads_paths_says_t
     found = {name: status for name, status in (filled / "a").list_named_objects()}
     assert sorted(found) == ["./4.json", "/3.json", "1.json", "2.csv", "b/3.json"]
     assert found["1.json"] == (filled / "a" / "1.json").stat(), "by either library"
+    assert (filled / "a").is_dir()
     with pytest.raises(OSError, match="a name that is no path"):
         list(filled.rglob("*"))
 
