@@ -78,7 +78,8 @@ def open_new_file(file: Location) -> Iterator[IO[bytes]]:
     if file.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
     with tempfile.TemporaryFile() as content:  # nothing of it stays on this machine, whatever ends the process
-        yield content
+        with os.fdopen(os.dup(content.fileno()), "wb") as written:  # which the block may close, as Arrow's compression does
+            yield written
         content.seek(0)
         file.upload_content(content)
 

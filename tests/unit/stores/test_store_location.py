@@ -86,6 +86,9 @@ def test_objects_are_read_written_moved_and_removed(filled: StoreLocation, tmp_p
         written.write(b"new")
         assert not (filled / "y").exists(), "it is there whole or not at all"
     assert (filled / "y").read_bytes() == b"new"
+    with open_new_file(filled / "closed") as written, written:
+        written.write(b"by the block")
+    assert (filled / "closed").read_bytes() == b"by the block"
     with pytest.raises(FileExistsError), open_new_file(place):
         pass
     with pytest.raises(ValueError, match="broken"), open_new_file(filled / "z") as written:
