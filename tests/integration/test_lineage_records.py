@@ -12,7 +12,7 @@ from tests.conftest import Lakehouse
 from sluice.column_origins import Origin
 from sluice.declare import F, Pipeline, Source, expect, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.ingest.deliveries.listing import read_file_state
+from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.locations import is_on_disk, locate
 from sluice.runs import job
 from sluice.runs.execution import stages

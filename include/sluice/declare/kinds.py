@@ -264,7 +264,7 @@ FILE_SOURCE = SourceKind(
     examine="sluice.ingest.reading.examination:examine_files",
     examine_to_ingest="sluice.ingest.reading.examination:examine_unread_files",
     read_blocks="sluice.ingest.reading.workers:read_file_blocks",
-    find_unchanged="sluice.ingest.deliveries.listing:find_unchanged_files",
+    find_unchanged="sluice.ingest.deliveries.landed_file:find_unchanged_files",
     find_warnings="sluice.ingest.deliveries.listing:warn_of_nothing",
 )
 TOPIC = SourceKind(

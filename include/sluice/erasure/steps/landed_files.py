@@ -14,7 +14,7 @@ from sluice.declare.ingest.source import Source
 from sluice.file_events import DELIVERED
 from sluice.ingest.deliveries import known, listing
 from sluice.ingest.deliveries.known import LastSeenFile
-from sluice.ingest.deliveries.listing import FileState, escape_file_name, read_file_state
+from sluice.ingest.deliveries.landed_file import FileState, escape_file_name, read_file_state
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
 from sluice.ingest.reading.examination import Delivery

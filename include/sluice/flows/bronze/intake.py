@@ -18,7 +18,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.flows.bronze import accounting, widening
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.listing import resolve_landed_path
+from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.ingest.reading import contents, records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords

@@ -15,7 +15,7 @@ from sluice.file_events import DELIVERED, GONE
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import read_file_state, resolve_landed_path
+from sluice.ingest.deliveries.landed_file import read_file_state, resolve_landed_path
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location

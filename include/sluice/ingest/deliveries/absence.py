@@ -12,7 +12,7 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, EXISTING
 from sluice.ingest.deliveries.known import LastSeenFile
-from sluice.ingest.deliveries.listing import resolve_landed_path
+from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.locations import Location
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"

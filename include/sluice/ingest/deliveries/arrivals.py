@@ -16,15 +16,8 @@ from sluice.errors import UsageError
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries import absence, dates
 from sluice.ingest.deliveries.known import KnownContent, KnownFiles, LastSeenFile
-from sluice.ingest.deliveries.listing import (
-    LandedFile,
-    find_folder_device,
-    hash_regular_file,
-    is_openable_file,
-    list_ready_files,
-    require_landing_folder,
-    resolve_landed_path,
-)
+from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, is_openable_file, resolve_landed_path
+from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
 from sluice.ingest.topics.offset_ranges import OffsetRange
 from sluice.locations import Location, is_on_disk
 from sluice.work_progress import count_work

@@ -21,7 +21,8 @@ from sluice.file_events import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, delivery_row, find_source_changes
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import LandedFile, find_files_being_written
+from sluice.ingest.deliveries.landed_file import LandedFile
+from sluice.ingest.deliveries.listing import find_files_being_written
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.locations import Location
 from sluice.record_tables import create_record_table

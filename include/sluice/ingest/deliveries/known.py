@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELIVERY, UNOPENED, carry_current_content
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.listing import FileState
+from sluice.ingest.deliveries.landed_file import FileState
 
 _CONTENT = (DELIVERED, EXISTING)
 """The events after which a file's content is known."""

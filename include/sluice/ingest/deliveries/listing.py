@@ -1,27 +1,22 @@
 """What lies in a source's landing folder now, on a disk or on a store. Others write there, so nothing is changed and no link is followed.
 
 Ignored are names that start with a dot or an underscore (files and folders), names with an ending for files that are still being written,
-the ready markers themselves, and whatever is not a file, a folder or a link. For a single file it tells whether it opens, the hash of its
-content, and whether it is still being written.
+the ready markers themselves, and whatever is not a file, a folder or a link.
 """
 
 from __future__ import annotations
 
-import errno
 import fnmatch
-import hashlib
 import os
 import re
-import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED
-from sluice.locations import Location, is_on_disk, locate
+from sluice.ingest.deliveries.landed_file import LandedFile, escape_file_name, is_file_in_state
+from sluice.locations import Location, is_on_disk
 from sluice.settings import Settings
 from sluice.stores.opening import is_store_url
 from sluice.stores.store_location import ObjectStatus, StoreLocation
@@ -32,88 +27,10 @@ AT_REST = 15 * 60
 """After this many seconds without a change, a file counts as finished."""
 
 _NAME = "{name}"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STORE = 0
 """The device of what is on a store."""
-_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
-_RANGE = 8 << 20
-"""How many bytes of an object a request asks for that is read to its end."""
 YOUNG, LOOK_AGAIN = 1.0, 0.5
 """Seconds. A file modified less than YOUNG ago is looked at again after LOOK_AGAIN. If it changes, it is left for the next run."""
-Looked = TypeVar("Looked")
-
-
-class FileState(NamedTuple):
-    """By what a file is known to be unchanged, without reading it. modified: microseconds since 1970.
-
-    etag: of an object on a store, which says when it was written to the second only; None if it is not known, as on a disk.
-    """
-
-    size: int | None
-    modified: int | None
-    etag: str | None = None
-
-    @classmethod
-    def of_delivery(cls, size: int | None, modified_at: datetime | None, etag: str | None) -> FileState:
-        """The state that the deliveries table tells. modified_at: in UTC."""
-        return cls(size, (modified_at - _EPOCH) // timedelta(microseconds=1) if modified_at else None, etag)
-
-    @property
-    def modified_at(self) -> datetime | None:
-        """The modification time to the microsecond, in UTC."""
-        return None if self.modified is None else _EPOCH + timedelta(microseconds=self.modified)
-
-    def is_same(self, other: FileState) -> bool:
-        """Whether neither size nor time nor, if both know it, the ETag differs."""
-        same_tag = self.etag is None or other.etag is None or self.etag == other.etag
-        return same_tag and (self.size, self.modified) == (other.size, other.modified)
-
-
-class LandedFile(NamedTuple):
-    """A file or a link in a landing folder as it is now, or something that cannot be looked at, such as a folder that cannot be listed.
-
-    file: its name relative to the source's folder, as `escape_file_name` writes it. path: where it is. modified: its modification time in
-    microseconds since 1970. event: what a discovery makes of it. problem: why it cannot be looked at, or None. sha256: the hash of its content,
-    if it was read for that. etag: as in FileState.
-    """
-
-    file: str
-    path: str
-    size: int
-    modified: int
-    event: str = DELIVERED
-    problem: str | None = None
-    sha256: str | None = None
-    etag: str | None = None
-
-    @property
-    def state(self) -> FileState:
-        """By what it is known to be unchanged."""
-        return FileState(self.size, self.modified, self.etag)
-
-    @property
-    def modified_at(self) -> datetime:
-        """Its modification time to the microsecond, in UTC."""
-        return _EPOCH + timedelta(microseconds=self.modified)
-
-
-def read_file_state(path: str | Location) -> FileState:
-    """Returns a file's state as it is now; for a link, the link's own. Raises FileNotFoundError."""
-    found = locate(path).lstat()
-    return FileState(found.st_size, found.st_mtime_ns // 1000, found.tag or None if isinstance(found, ObjectStatus) else None)
-
-
-def find_unchanged_files(source: Source, landing: Location, rows: Iterable[Mapping[str, Any]]) -> set[int]:
-    """Returns the numbers of the deliveries whose file is unchanged since discovery, by size and time. Reads no content."""
-
-    def is_unchanged(row: Mapping[str, Any]) -> bool:
-        try:
-            found = read_file_state(resolve_landed_path(landing / source.path, row["file"]))
-        except OSError:
-            return False
-        return found.is_same(FileState.of_delivery(row["size"], row["modified_at"], row.get("etag")))
-
-    return {int(row["delivery"]) for row in rows if is_unchanged(row)}
 
 
 def locate_source_folder(source: Source, settings: Settings, landing: Location) -> Location:
@@ -129,22 +46,6 @@ def count_no_records(files: Sequence[str]) -> int | None:
 def warn_of_nothing(source: Source, deliveries: str, outcomes: str) -> list[str]:
     """Returns no warning: files stay until somebody removes them, so nothing is about to be lost."""
     return []
-
-
-def escape_file_name(file: str) -> str:
-    r"""Returns a file's name as the tables keep it: a byte that is not UTF-8 is written as \xff."""
-    if file.isascii():
-        return file
-    return os.fsencode(file).decode("utf-8", "backslashreplace")
-
-
-def resolve_landed_path(folder: Location, file: str) -> Location:
-    """Returns the path of the file with this name in the tables."""
-    path = folder / file
-    if "\\x" not in file or not is_on_disk(folder) or os.path.lexists(path):
-        return path
-    raw = re.sub(_ESCAPED.pattern.encode(), lambda found: bytes([int(found.group(1), 16)]), file.encode())
-    return folder / os.fsdecode(raw)
 
 
 class NoLandingFolder(UsageError):
@@ -315,14 +216,7 @@ def find_files_being_written(files: Iterable[LandedFile]) -> set[LandedFile]:
     if not young:
         return set()
     time.sleep(LOOK_AGAIN)
-    return {file for file in young if not _is_in_state(file.path, file.state)}
-
-
-def _is_in_state(path: str, state: FileState) -> bool:
-    try:
-        return read_file_state(path).is_same(state)
-    except OSError:
-        return False
+    return {file for file in young if not is_file_in_state(file.path, file.state)}
 
 
 def find_folder_device(folder: Location) -> int | None:
@@ -333,44 +227,3 @@ def find_folder_device(folder: Location) -> int | None:
         return folder.stat().st_dev
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def is_openable_file(path: str) -> bool:
-    """Whether the first byte of a file can be read."""
-    place = locate(path)
-    try:
-        if isinstance(place, StoreLocation):
-            return place.stat().st_size == 0 or len(place.read_range(0, 1)) == 1
-        _inspect_regular_file(path, lambda descriptor: os.read(descriptor, 1))
-    except OSError:
-        return False
-    return True
-
-
-def hash_regular_file(path: str) -> str | None:
-    """Returns a file's SHA-256. None for a link, whose target is not ours, and for what is not a file. Raises OSError if it cannot be read."""
-    place = locate(path)
-    if isinstance(place, StoreLocation):
-        with place.open_ranges(_RANGE) as content:
-            return hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]  # a BinaryIO will do
-
-    def digest(descriptor: int) -> str:
-        with open(descriptor, "rb", closefd=False) as file:  # a Location cannot refuse links
-            return hashlib.file_digest(file, "sha256").hexdigest()
-
-    return _inspect_regular_file(path, digest)
-
-
-def _inspect_regular_file(path: str, look: Callable[[int], Looked]) -> Looked | None:
-    """Returns what a function finds in an open file. None for a link and for what is not a file. Raises OSError."""
-    try:
-        # If it is a pipe by now, do not wait for its writer.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return None
-        raise
-    try:
-        return look(descriptor) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,8 @@ from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.absence import is_path_missing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.deliveries.listing import LandedFile, list_ready_files, read_file_state
+from sluice.ingest.deliveries.landed_file import LandedFile, read_file_state
+from sluice.ingest.deliveries.listing import list_ready_files
 from sluice.ingest.files import decompression
 from sluice.locations import Location, locate
 

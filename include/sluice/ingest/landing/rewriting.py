@@ -27,7 +27,7 @@ from sluice.declare.ingest.source import Source
 from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
 from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import known
-from sluice.ingest.deliveries.listing import FileState, hash_regular_file, read_file_state
+from sluice.ingest.deliveries.landed_file import FileState, hash_regular_file, read_file_state
 from sluice.ingest.formats import NO_FIELDS
 from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS

@@ -19,7 +19,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import absence, arrivals, discovery, known, listing
+from sluice.ingest.deliveries import absence, arrivals, discovery, known, landed_file, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
 from sluice.record_tables import create_record_table
 
@@ -299,7 +299,7 @@ def test_odd_names_are_kept_and_one_that_is_not_utf_8_is_found_again(folder: Fol
     found = folder.discover(A)
     assert [file for _, file in found] == [*names, "caf\\xe9.json"]
     for _, file in found:
-        assert listing.resolve_landed_path(folder.landing / "a", file).exists()
+        assert landed_file.resolve_landed_path(folder.landing / "a", file).exists()
     assert folder.discover(A) == []
     Path(os.fsdecode(raw)).unlink()
     assert folder.discover(A) == [(GONE, "caf\\xe9.json")]
@@ -519,7 +519,7 @@ def test_a_file_that_returns_as_it_was_is_not_new(folder: Folder) -> None:
     assert folder.discover(A) == [(RETURNED, "x")] and folder.discover(A) == []
     rows = {row["delivery"]: row for row in known.read_current_deliveries(folder.deliveries) if row["event"] == DELIVERED}
     last = max(number for number, row in rows.items() if row["file"] == "x")
-    state = listing.read_file_state(path)
+    state = landed_file.read_file_state(path)
     assert (state.size, state.modified_at) == (rows[last]["size"], rows[last]["modified_at"]), (
         "it can be read again under its number"
     )

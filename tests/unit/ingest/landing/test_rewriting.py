@@ -17,7 +17,8 @@ import residue
 from residue import needles
 from sluice.declare import Source
 from sluice.ingest import formats, ledger
-from sluice.ingest.deliveries import absence, discovery, known, listing
+from sluice.ingest.deliveries import absence, discovery, known
+from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.landing import rewriting
 
 COLUMNS = pa.schema([pa.field("who", pa.string()), pa.field("said", pa.string())])
@@ -97,7 +98,7 @@ def test_a_rewritten_file_is_the_same_delivery(tmp_path: Path, landed: tuple[Sou
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 0
     (row,) = known.read_current_deliveries(deliveries)
     assert (row["delivery"], row["event"], row["size"]) == (1, "delivered", path.stat().st_size)
-    assert listing.LandedFile("f.jsonl", str(path), 0, 0).file in known.read_known_files(deliveries).files_of_source("s")
+    assert LandedFile("f.jsonl", str(path), 0, 0).file in known.read_known_files(deliveries).files_of_source("s")
     assert known.read_known_files(deliveries).files_of_source("s")["f.jsonl"].delivery == 1
     # Delivered again as it was, it is a new one; and rewritten again to what it once was, none.
     for number in (3, 5):

@@ -17,7 +17,7 @@ from pyarrow import parquet
 
 from sluice.declare import Source
 from sluice.file_events import GONE
-from sluice.ingest.deliveries.listing import read_file_state
+from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
 from sluice.ingest.reading.examination import CHANGED, Delivery, ExaminedDelivery, examine_deliveries
