@@ -389,8 +389,20 @@ class TableSnapshot:
 
     def read_columns(self, schema: pa.Schema) -> pa.Table:
         """The columns of the schema, in its types. A column that the table lacks is all NULL."""
+        return self.query_rows(self._select_columns(schema)).cast(schema)
+
+    def read_column_batches(self, schema: pa.Schema) -> Iterator[pa.Table]:
+        """The same as `read_columns`, some thousand rows at a time. Who keeps some of a batch keeps no more than that.
+
+        A column that is not copied would hold the whole batch, with its pages of the file.
+        """
+        for batch in self.query_batches(self._select_columns(schema)):
+            rows = pa.Table.from_batches([batch]).cast(schema)
+            yield pa.concat_tables([rows, rows.slice(0, 0)]).combine_chunks()
+
+    def _select_columns(self, schema: pa.Schema) -> str:
         wanted = ", ".join(f'"{name}"' if name in self.column_names else f'NULL AS "{name}"' for name in schema.names)
-        return self.query_rows(f"SELECT {wanted} FROM t").cast(schema)
+        return f"SELECT {wanted} FROM t"
 
     def read_rows(self) -> list[dict[str, Any]]:
         """All rows, with all of the table's columns."""

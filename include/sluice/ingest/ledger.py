@@ -5,7 +5,7 @@ They are two because they are streamed: a table that is appended to and streamed
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from sluice import entries
 from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
+from sluice.file_events import TAKEN
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.record_tables import append_record_rows
 
@@ -122,6 +123,12 @@ def read_delivery_ledger_columns(path: str, names: Sequence[str]) -> pa.Table:
     return opened.read_columns(_ledger_schema(names)) if opened else _ledger_schema(names).empty_table()
 
 
+def read_delivery_ledger_batches(path: str, names: Sequence[str]) -> Iterator[pa.Table]:
+    """Reads columns of a ledger table as `read_delivery_ledger_columns` does, some thousand rows at a time. Nothing if there is no table."""
+    opened = find_table_snapshot(path)
+    yield from opened.read_column_batches(_ledger_schema(names)) if opened else ()
+
+
 def read_delivery_ledger_rows(path: str, names: Sequence[str] | None = None) -> list[dict[str, object]]:
     """Reads a ledger table's rows, without a JVM: all columns unless some are named. Empty if there is no table."""
     opened = find_table_snapshot(path)
@@ -140,9 +147,20 @@ def _ledger_schema(names: Sequence[str]) -> pa.Schema:
     return pa.schema([_FIELDS[name] for name in names])
 
 
-def read_settled_deliveries(outcomes: str) -> set[int]:
-    """Returns the deliveries that have an outcome. No flow takes them again by itself."""
-    return {delivery for delivery, (state, _) in read_last_delivery_states(outcomes).items() if state != LOST}
+def read_settled_deliveries(outcomes: str, among: Collection[int]) -> set[int]:
+    """Returns those of some deliveries that have an outcome. No flow takes them again by itself."""
+    found = _read_states_of(outcomes, pa.array(among, pa.int64()))
+    return {delivery for delivery, state in found.items() if state != LOST}
+
+
+def count_waiting_deliveries(deliveries: str, outcomes: str, source: str) -> int:
+    """Returns how many deliveries of a source have no outcome yet."""
+    found = read_delivery_ledger_columns(deliveries, ["delivery", "source", "event"])
+    taken = pc.and_(pc.equal(found["source"], source), pc.is_in(found["event"], pa.array(TAKEN)))
+    settled = read_delivery_ledger_columns(outcomes, ["delivery"])["delivery"]
+    lost = pa.array(find_deliveries_in_state(outcomes, LOST), pa.int64())
+    settled = settled.filter(pc.invert(pc.is_in(settled, lost)))
+    return int(pc.sum(pc.invert(pc.is_in(found["delivery"].filter(taken), settled))).as_py() or 0)
 
 
 def read_last_delivery_states(outcomes: str) -> dict[int, tuple[str, str | None]]:
@@ -160,9 +178,17 @@ def find_deliveries_in_state(outcomes: str, state: str) -> set[int]:
     """Returns the deliveries whose last outcome is that state, from the outcomes table at that path."""
     found = read_delivery_ledger_columns(outcomes, ["delivery", "state"])
     # Few deliveries are ever missed, and the rows of the others need not be read.
-    if not pc.any(pc.equal(found["state"], state)).as_py():
+    once = found["delivery"].filter(pc.equal(found["state"], state))
+    if not len(once):
         return set()
-    return {number for number, (last, _) in read_last_delivery_states(outcomes).items() if last == state}
+    return {number for number, last in _read_states_of(outcomes, once).items() if last == state}
+
+
+def _read_states_of(outcomes: str, deliveries: pa.Array) -> dict[int, str]:
+    """Returns the last states of those of some deliveries that have an outcome."""
+    found = read_delivery_ledger_columns(outcomes, ["delivery", "state", RECORDED, ENTRY])
+    rows: list[dict[str, Any]] = found.filter(pc.is_in(found["delivery"], deliveries)).to_pylist()
+    return {row["delivery"]: row["state"] for row in sort_outcomes_by_recording(rows)}
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import fnmatch
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from sluice.declare.ingest.source import Source
 from sluice.file_events import DELIVERED
 from sluice.ingest.deliveries import known, listing
-from sluice.ingest.deliveries.known import LastSeenFile
 from sluice.ingest.deliveries.landed_file import FileState, escape_file_name, read_file_state
+from sluice.ingest.deliveries.seen_files import SeenFiles
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
 from sluice.ingest.reading.examination import Delivery
@@ -78,7 +78,7 @@ def describe_landed_file(delivery: Delivery) -> str:
 class UnfinishedFiles:
     """What one look at a source's folder shows of its files. seen: what the ledger knows of them."""
 
-    def __init__(self, workspace: Workspace, source: Source, seen: Mapping[str, LastSeenFile]) -> None:
+    def __init__(self, workspace: Workspace, source: Source, seen: SeenFiles) -> None:
         there = (workspace.landing / source.path).is_dir()
         self._taken = {one.path for one in (listing.list_ready_files(source, workspace.landing) if there else ())}
         self._seen, self._now = seen, time.time()

@@ -102,10 +102,7 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
 
 def _count_waiting_deliveries(workspace: Workspace, source: Source, report: FlowReport) -> int:
     """Returns how many deliveries the run takes: those it has taken, and those without an outcome."""
-    taken, known = report.deliveries, ledger.read_settled_deliveries(workspace.outcomes)
-    rows = read_current_deliveries(workspace.deliveries)
-    waiting = [row for row in rows if row["source"] == source.name and row["event"] in TAKEN and row["delivery"] not in known]
-    return taken + len(waiting)
+    return report.deliveries + ledger.count_waiting_deliveries(workspace.deliveries, workspace.outcomes, source.name)
 
 
 def ingest_delivery_batch(
@@ -118,9 +115,9 @@ def ingest_delivery_batch(
     work: CountedWork,
 ) -> None:
     """Takes one batch of deliveries to their outcomes. A fresh checkpoint's first batch holds all of them and is cut by the source's limits."""
-    known = ledger.read_settled_deliveries(workspace.outcomes)
     # Sorted here, because Spark would start a job only to decide how to split so few rows.
     came = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["delivery"]))
+    known = ledger.read_settled_deliveries(workspace.outcomes, [row["delivery"] for row in came])
     fresh = _refresh_sizes_and_hashes(workspace, [row for row in came if row["delivery"] not in known])
     parts = discovery.group_into_micro_batches(source, fresh)
     # A transaction has one number for a batch. Without one, the rows that bronze has of a delivery prevent a second write.

@@ -6,14 +6,11 @@ with the others: it goes when the disk goes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.file_events import DELIVERED, EXISTING
-from sluice.ingest.deliveries.known import LastSeenFile
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
-from sluice.locations import Location
+from sluice.ingest.deliveries.seen_files import SeenFiles
+from sluice.locations import Location, is_on_disk
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"
 """A file of this name in a source's folder says that this is the right folder, and that missing files were removed for good."""
@@ -25,24 +22,18 @@ class AbsentFolder(UsageError):
     """A source's folder has none of the files that the ledger knows there."""
 
 
-def expected_files(seen: Mapping[str, LastSeenFile]) -> list[str]:
-    """Returns the files that should be in a source's folder. seen: what the ledger knows."""
-    return [file for file, last in seen.items() if file and last.event in (DELIVERED, EXISTING)]
-
-
-def is_landing_folder_absent(source: Source, landing: Location, seen: Mapping[str, LastSeenFile]) -> bool:
+def is_landing_folder_absent(source: Source, landing: Location, seen: SeenFiles) -> bool:
     """Whether every file that should be in a source's folder is gone, and nothing says that this is intended.
 
     landing: the pipeline's landing folder. seen: what the ledger knows. If only some files are missing, somebody removed them, and the next run
     notes that.
     """
     folder = landing / source.path
-    files = expected_files(seen)
-    return (
-        bool(files)
-        and is_path_missing(folder / MAY_BE_EMPTY)
-        and all(is_path_missing(resolve_landed_path(folder, file)) for file in files)
-    )
+    if next(seen.expected_files(), None) is None or not is_path_missing(folder / MAY_BE_EMPTY):
+        return False
+    if not is_on_disk(folder) and not folder.is_dir():
+        return True  # nothing is below: one request tells it of a million files
+    return all(is_path_missing(resolve_landed_path(folder, file)) for file in seen.expected_files())
 
 
 def is_path_missing(path: Location) -> bool:
@@ -64,28 +55,26 @@ def absent_folder_remedy(folder: Location) -> str:
     )
 
 
-def refuse_absent_folder(
-    source: Source, landing: Location, seen: Mapping[str, LastSeenFile], here: Collection[str], moved: bool
-) -> None:
+def refuse_absent_folder(source: Source, landing: Location, seen: SeenFiles, here: bool, moved: bool) -> None:
     """Raises AbsentFolder if every file that should be there is gone and the folder is missing, is empty, or is on another device.
 
-    here: the files that are there and can be looked at. moved: whether the folder is on another device than before. If other files lie there
+    here: whether any file is there that can be looked at. moved: whether the folder is on another device than before. If other files lie there
     on the same device, the folder is alive.
     """
     if (here and not moved) or not is_landing_folder_absent(source, landing, seen):
         return
     folder = landing / source.path
     how = "is on another device than before" if folder.is_dir() and here else "is empty" if folder.is_dir() else "is not there"
-    count = len(expected_files(seen))
+    count = seen.count_expected()
     raise AbsentFolder(
         f"Source '{source.name}' has no landing folder with its files: {folder} {how}, and the ledger knows {count} "
         f"{'file' if count == 1 else 'files'} in it. Nothing was noted as vanished. {absent_folder_remedy(folder)}"
     )
 
 
-def vanished_files_warning(folder: Location, missing: int, expected: int) -> str | None:
+def vanished_files_warning(folder: Location, missing: int, seen: SeenFiles) -> str | None:
     """Returns the warning for many files that have vanished from a source's folder while others are there, or None."""
-    if missing < MANY or 2 * missing < expected:
+    if missing < MANY or 2 * missing < (expected := seen.count_expected()):
         return None
     return (
         f"{missing} of {expected} files are gone from {folder}: their rows stay. Where nobody removed them, bring them back; "

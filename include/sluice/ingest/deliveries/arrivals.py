@@ -15,12 +15,13 @@ from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries import absence, dates
-from sluice.ingest.deliveries.known import KnownContent, KnownFiles, LastSeenFile
+from sluice.ingest.deliveries.folder_look import look_at_files
+from sluice.ingest.deliveries.known import KnownFiles
 from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, is_openable_file, resolve_landed_path
 from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
+from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile
 from sluice.ingest.topics.offset_ranges import OffsetRange
 from sluice.locations import Location, is_on_disk
-from sluice.work_progress import count_work
 
 Row = dict[str, object]
 _BACK = (GONE, CLEANED, UNOPENED)
@@ -82,33 +83,22 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, wit
         return SourceChanges(_list_existing_files(source, landing), device=find_folder_device(folder))
     device = find_folder_device(folder)
     moved = device is not None and device != known.devices.get(source.name, device)
-    here = _list_files_by_name(source, landing) if device is not None or not absence.expected_files(seen) else {}
-    absence.refuse_absent_folder(source, landing, seen, [name for name, file in here.items() if file.problem is None], moved)
-    looked = (_classify_landed_file(source, file, known, moved) for file in here.values())
-    fresh = sorted((file for file in looked if file is not None), key=lambda file: (file.modified, file.file))
+    is_listed = device is not None or next(seen.expected_files(), None) is None
+    looked = look_at_files(source.name, list_ready_files(source, landing) if is_listed else (), known)
+    absence.refuse_absent_folder(source, landing, seen, looked.alive, moved)
+    judged = (_classify_landed_file(source, file, last, known, moved) for file, last in looked.told)
+    fresh = sorted((file for file in judged if file is not None), key=lambda file: (file.modified, file.file))
     if within is not None:
         return SourceChanges(
             [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in within], device=device
         )
-    missing = [file for file in absence.expected_files(seen) if file not in here]
     # A file that the source no longer asks for, or whose marker is gone, still exists.
+    missing = seen.expected_files(looked.listed)
     gone = [file for file in missing if absence.is_path_missing(resolve_landed_path(folder, file))]
-    over = [
-        file
-        for file in known.unread_files(source.name)
-        if file not in here and file not in gone and _is_no_longer_listed(folder, file)
-    ]
-    told = absence.vanished_files_warning(folder, len(gone), len(absence.expected_files(seen)))
+    unread = known.unread_files(source.name, looked.listed)
+    over = [file for file in unread if file not in gone and _is_no_longer_listed(folder, file)]
+    told = absence.vanished_files_warning(folder, len(gone), seen)
     return SourceChanges([*fresh], sorted([*gone, *over]), device, [told] if told else [])
-
-
-def _list_files_by_name(source: Source, landing: Location) -> dict[str, LandedFile]:
-    here = {}
-    with count_work(f"files of {source.name} listed") as work:
-        for file in list_ready_files(source, landing):
-            here[file.file] = file
-            work.advance()
-    return here
 
 
 def find_arrived_offsets(source: KafkaSource, landing: Location, known: KnownFiles, within: Interval | None) -> SourceChanges:
@@ -163,9 +153,13 @@ def _list_existing_files(source: Source, landing: Location) -> list[Arrival]:
     return there or [LandedFile("", "", 0, 0, EXISTING)]
 
 
-def _classify_landed_file(source: Source, file: LandedFile, known: KnownFiles, moved: bool) -> LandedFile | None:
-    """Returns what must be noted about an existing file, or None. moved: whether its folder is on another device than before."""
-    last = known.files_of_source(source.name).get(file.file)
+def _classify_landed_file(
+    source: Source, file: LandedFile, last: LastSeenFile | None, known: KnownFiles, moved: bool
+) -> LandedFile | None:
+    """Returns what must be noted about an existing file, or None. last: what is known of it.
+
+    moved: whether its folder is on another device than before.
+    """
     if last is None:
         return file
     unread = known.is_unread(last)

@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.file_events import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELIVERY, UNOPENED, carry_current_content
+from sluice.file_events import DELIVERED, SAME_DELIVERY, UNOPENED, carry_current_content
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.landed_file import FileState
+from sluice.ingest.deliveries.seen_files import COLUMNS, NO_FILES, LastSeenFile, Marks, SeenFiles
 
-_CONTENT = (DELIVERED, EXISTING)
-"""The events after which a file's content is known."""
-_COLUMNS = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device", "etag"]
+_READ = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device", "etag"]
 _AS_IT_IS = ("size", "modified_at", "sha256", "etag")
 _NOT_READ = frozenset({ledger.MISSED, ledger.VANISHED})
-
-
-class KnownContent(NamedTuple):
-    """The latest known content of a file's name, whether or not the file exists. modified: microseconds since 1970.
-
-    delivery: the number with which it came. event: how it came. sha256: None for a link, and for files from before the first discovery.
-    """
-
-    delivery: int
-    event: str
-    size: int | None
-    modified: int | None
-    sha256: str | None
-    etag: str | None = None
-
-    @property
-    def state(self) -> FileState:
-        """By what a file is known to have it still."""
-        return FileState(self.size, self.modified, self.etag)
-
-
-class LastSeenFile(NamedTuple):
-    """The last that is known about a file. modified: microseconds since 1970. content: its content now, or when it last existed."""
-
-    delivery: int
-    event: str
-    size: int | None
-    modified: int | None
-    content: KnownContent | None = None
-    etag: str | None = None
-
-    @property
-    def state(self) -> FileState:
-        """By what it is known to be unchanged."""
-        return FileState(self.size, self.modified, self.etag)
 
 
 @dataclass(frozen=True)
@@ -65,13 +29,13 @@ class KnownFiles:
 
     last: int = 0
     outcomes: str = ""
-    by_source: dict[str, dict[str, LastSeenFile]] = field(default_factory=dict)
+    by_source: dict[str, SeenFiles] = field(default_factory=dict)
     deliveries: str = ""
     devices: dict[str, int] = field(default_factory=dict)
 
-    def files_of_source(self, source: str) -> dict[str, LastSeenFile]:
+    def files_of_source(self, source: str) -> SeenFiles:
         """Returns what is known about a source's files, by their names."""
-        return self.by_source.get(source, {})
+        return self.by_source.get(source, NO_FILES)
 
     def was_read(self, source: str, file: str) -> bool:
         """Whether any delivery of the file has an outcome other than missed."""
@@ -85,9 +49,10 @@ class KnownFiles:
         """Whether nothing of the file's present content was read, because it could not be opened or had changed when it was to be read."""
         return last is not None and (last.event == UNOPENED or (last.event == DELIVERED and self.is_missed(last.delivery)))
 
-    def unread_files(self, source: str) -> list[str]:
-        """Returns the missed files of a source. The next run tries each of them again."""
-        return sorted(file for file, last in self.files_of_source(source).items() if self.is_unread(last))
+    def unread_files(self, source: str, listed: Marks | None = None) -> list[str]:
+        """Returns the missed files of a source. The next run tries each of them again. listed: those with a mark are left out."""
+        may_be = self.files_of_source(source).files_of_events((UNOPENED,), self._missed, listed)
+        return sorted(file for file, last in may_be if self.is_unread(last))
 
     @cached_property
     def _read_files(self) -> set[tuple[str, str]]:
@@ -103,34 +68,45 @@ class KnownFiles:
 def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:
     """Reads what the deliveries table at a path knows. outcomes: the path of the outcomes table, if it does not lie beside it."""
     beside = outcomes or f"{deliveries.rpartition('/')[0]}/outcomes"
-    found = ledger.read_delivery_ledger_columns(deliveries, _COLUMNS)
-    if not found.num_rows:
+    rows, numbers, devices = _read_rows_by_source(deliveries)
+    if not rows.num_rows:
         return KnownFiles(0, beside, deliveries=deliveries)
-    found = found.take(pc.sort_indices(found["delivery"]))
-    by_source: defaultdict[str, dict[str, LastSeenFile]] = defaultdict(dict)
-    devices: dict[str, int] = {}
-    at = found["modified_at"].cast(pa.int64())
-    names = ("delivery", "source", "file", "event", "size", "sha256", "device", "etag")
-    values = [*(found[name].to_pylist() for name in names), at.to_pylist()]
-    for number, source, file, event, size, sha256, device, etag, modified in zip(*values, strict=True):
-        of_source = by_source[source]
-        of_source[file] = _apply_delivery_row(of_source.get(file), KnownContent(number, event, size, modified, sha256, etag))
-        if device is not None:
-            devices[source] = device
-    return KnownFiles(found["delivery"][-1].as_py(), beside, dict(by_source), deliveries, devices)
+    last: int = pc.max(rows["delivery"]).as_py()
+    by_source = {source: SeenFiles(rows, np.concatenate(of)) for source, of in numbers.items()}
+    return KnownFiles(last, beside, by_source, deliveries, {source: device for source, (_, device) in devices.items()})
 
 
-def _apply_delivery_row(before: LastSeenFile | None, told: KnownContent) -> LastSeenFile:
-    """Returns what is known about a file after one more row of the deliveries table. before: what was known."""
-    was = before.content if before else None
-    if told.event in _CONTENT:
-        return LastSeenFile(told.delivery, told.event, told.size, told.modified, told, told.etag)
-    if before is None or told.event not in SAME_DELIVERY:
-        return LastSeenFile(told.delivery, told.event, told.size, told.modified, was, told.etag)
-    now = was._replace(size=told.size, modified=told.modified, sha256=told.sha256, etag=told.etag) if was else None
-    if told.event == RETURNED and was is not None and before.event != CLEANED:
-        return LastSeenFile(was.delivery, was.event, told.size, told.modified, now, told.etag)
-    return LastSeenFile(before.delivery, before.event, told.size, told.modified, now, told.etag)
+_Latest = dict[str, tuple[int, int]]
+"""By source a delivery and the device of its folder."""
+
+
+def _read_rows_by_source(deliveries: str) -> tuple[pa.Table, dict[str, list[npt.NDArray[np.int64]]], _Latest]:
+    """The rows in the columns of `SeenFiles`; by source the numbers of its rows, and its latest delivery that tells a device."""
+    chunks: dict[str, list[pa.Array]] = {name: [] for name in ("file", *COLUMNS)}
+    numbers: dict[str, list[npt.NDArray[np.int64]]] = {}
+    devices: _Latest = {}
+    read = 0
+    for batch in ledger.read_delivery_ledger_batches(deliveries, _READ):
+        said = {name: batch[name] for name in batch.column_names}
+        said["event"], said["modified"] = batch["event"].dictionary_encode(), batch["modified_at"].cast(pa.int64())
+        for name, column in chunks.items():
+            column += said[name].chunks
+        for source in pc.unique(batch["source"]).to_pylist():
+            of = pc.equal(batch["source"], source)
+            numbers.setdefault(source, []).append(np.flatnonzero(of.to_numpy()) + read)
+            _note_latest_device(devices, source, batch.select(["delivery", "device"]).filter(of))
+        read += batch.num_rows
+    # Joined, each column would be there twice for a while, and the allocator keeps what it had.
+    columns = {name: pa.chunked_array(of or [pa.array([], pa.int64())]).unify_dictionaries() for name, of in chunks.items()}
+    return pa.table(columns), numbers, devices
+
+
+def _note_latest_device(devices: _Latest, source: str, rows: pa.Table) -> None:
+    told = rows.filter(pc.is_valid(rows["device"]))
+    if told.num_rows:
+        latest = int(pc.index(told["delivery"], pc.max(told["delivery"])).as_py())
+        found = (told["delivery"][latest].as_py(), told["device"][latest].as_py())
+        devices[source] = max(found, devices.get(source, found))
 
 
 def read_current_deliveries(path: str) -> list[dict[str, Any]]:

@@ -145,10 +145,13 @@ def _group_by_folder(folder: StoreLocation, whole: bool) -> Iterator[list[tuple[
     if not whole:
         yield from ([one] for one in folder.list_named_objects())
         return
-    by_folder: dict[str, list[tuple[str, ObjectStatus]]] = {}
+    # Names come in order: a folder is complete when one comes that is not below it.
+    around: dict[str, list[tuple[str, ObjectStatus]]] = {}
     for name, found in folder.list_named_objects():
-        by_folder.setdefault(name.rpartition("/")[0], []).append((name, found))
-    yield from by_folder.values()
+        for complete in [one for one in around if not name.startswith(one)]:
+            yield around.pop(complete)
+        around.setdefault(name[: name.rfind("/") + 1], []).append((name, found))
+    yield from around.values()
 
 
 def _scan_folder(root: str, below: str) -> list[os.DirEntry[str]]:

@@ -83,8 +83,7 @@ def clean_landing_folder(source: Source, landing: Location, deliveries: str, out
 def _list_unchanged_files(source: Source, landing: Location, known: KnownFiles) -> Iterator[tuple[LandedFile, int]]:
     """Returns the unchanged files, each with the number of its delivery, or 0 if it should be gone already."""
     seen = known.files_of_source(source.name)
-    for file in list_ready_files(source, landing):
-        last = seen.get(file.file)
+    for file, last in seen.look_up_files(list_ready_files(source, landing)):
         if last is not None and last.state.is_same(file.state):
             if last.event == CLEANED:
                 yield file, 0

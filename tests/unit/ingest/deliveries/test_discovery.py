@@ -625,7 +625,8 @@ def test_many_files_that_vanish_from_a_folder_that_lives_are_a_warning(folder: F
         warnings: dict[str, list[str]] = {}
         discovery.discover_deliveries([A], folder.landing, folder.deliveries, "run", warnings=warnings)
         assert bool(warnings) == (few != paths[:2])
-    assert warnings == {"a": [absence.vanished_files_warning(folder.landing / "a", 10, 11)]}
+    ((told,),) = warnings.values()
+    assert told.startswith(f"10 of 11 files are gone from {folder.landing / 'a'}: their rows stay.")
 
 
 def test_a_link_to_itself_and_what_cannot_be_looked_at_are_refused_alone(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

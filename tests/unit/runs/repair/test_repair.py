@@ -147,11 +147,12 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
 def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(lake: Settings, content: bytes) -> None:
     spoil(WARD.location(lake, "pulses"), content)
     outcomes = PipelineRecords(lake, "ward").bookkeeping("outcomes")
-    assert ledger.read_settled_deliveries(outcomes) == {1, 2}
+    assert ledger.read_settled_deliveries(outcomes, {1, 2, 3}) == {1, 2}
     found = repair(lake)
     assert found.lost == {"pulses": (2,)} and set(reasons(lake)) == {"pulses", "pulse"}
-    assert ledger.read_settled_deliveries(outcomes) == {1}
+    assert ledger.read_settled_deliveries(outcomes, {1, 2, 3}) == {1}
     assert [row["state"] for row in runs.read_delivery_ledger(PipelineRecords(lake, "ward"))] == ["ingested", "waiting"]
+    assert ledger.count_waiting_deliveries(outcomes.replace("outcomes", "deliveries"), outcomes, "pulses") == 1
     assert ledger.select_live_deliveries(ledger.read_source_outcomes(outcomes, "pulses"), replaces=False) == {1}
 
 
@@ -167,9 +168,8 @@ def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_disc
 def test_outcomes_that_are_lost_are_counted_again_by_bronze_and_read_again_by_silver(lake: Settings) -> None:
     spoil(PipelineRecords(lake, "ward").bookkeeping("outcomes"))
     repair(lake)
-    assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.read_settled_deliveries(
-        PipelineRecords(lake, "ward").bookkeeping("outcomes")
-    ) == {1}
+    outcomes = PipelineRecords(lake, "ward").bookkeeping("outcomes")
+    assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.read_settled_deliveries(outcomes, {1, 2}) == {1}
 
 
 def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> None:
