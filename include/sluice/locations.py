@@ -95,11 +95,14 @@ def list_file_sizes(folder: Location) -> dict[str, int]:
         return {}
 
 
-def list_object_tags(folder: Location) -> Iterator[tuple[Location, str]]:
-    """The objects below a folder of a store, in the order of their names, each with its ETag. Raises TypeError for a folder on a disk."""
+def list_object_tags(folder: Location, after: str = "") -> Iterator[tuple[Location, str]]:
+    """The objects below a folder of a store, in the order of their names, each with its ETag. Raises TypeError for a folder on a disk.
+
+    after: only those whose name below the folder comes after this one.
+    """
     if not isinstance(folder, StoreLocation):
         raise TypeError(f"{folder} is on a disk.")
-    return folder.list_tags()
+    return folder.list_tags(after)
 
 
 def list_written_files(folder: Location) -> Iterator[tuple[int, float]]:

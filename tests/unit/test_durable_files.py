@@ -179,6 +179,7 @@ WRITE_BY_THEMSELVES = {
     "sluice.testing.running": "keys in a folder that is gone with the test",
     "sluice.cli.setup.new_pipeline": "a package of source files, which is removed as a whole where one cannot be written",
     "sluice.ingest.landing.cleaning": "a rename of a landed file for each delivery; the run's end flushes the file system",
+    "sluice.ingest.deliveries.event_folder": "an event of others that is moved aside; one that stays is moved by the next run",
     "sluice.lake.file_rewrites": "a table in a folder that is gone with the block; the commit to the table itself is written durably",
     "sluice.lake.releases": "it swaps folders of tables, and repairs at the next opening what broke off",
     "orchestration.server.environment_file": "it runs where nothing is installed, and never overwrites",

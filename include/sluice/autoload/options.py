@@ -78,6 +78,9 @@ _NEEDLESS = {
     "rescuedDataColumn": "the column is always there, and is called _rescued_data",
     "recursiveFileLookup": "sub-folders are always searched",
     "cloudFiles.partitionColumns": "values in the path become columns by themselves; path_columns=False turns it off",
+    "cloudFiles.useIncrementalListing": "a folder on a disk is listed whole, which takes a second for 100,000 files",
+    "cloudFiles.backfillInterval": "every call lists the whole folder",
+    "cloudFiles.useNotifications": "every call lists the whole folder",
     "mode": "no record is dropped: what does not fit goes to _rescued_data, what is no record to the quarantine",
 }
 _LOWER_ALIASES = {name.lower(): name for name in (*ALIASES, *_NEEDLESS)}

@@ -105,7 +105,7 @@ class SourceKind(DatasetKind):
     """A kind of source. Each further field names a function that handles its deliveries, with these arguments and results.
 
     find_folder: (source, settings, the pipeline's landing folder) returns the folder that delivery names are relative to.
-    find_arrivals: (source, landing folder, what is known of files, interval or None) returns what has arrived and what has vanished.
+    find_arrivals: (source, landing folder, what is known of files, how it is looked) returns what has arrived and what has vanished.
     group: (source, delivery rows) returns them in micro-batches within the source's limits.
     count_waiting: (delivery names) returns how many records they have, or None if that is unknown.
     examine: (source, deliveries) returns the result of examining each. examine_to_ingest: (source, deliveries, numbers judged before)
@@ -131,6 +131,11 @@ def load_kind_function(kind: DatasetKind, role: Role | DeliveryRole) -> Any:
     named: str | None = getattr(kind, role)
     if named is None:
         raise DeclarationError(f"A {kind.name} has no function for '{role}': name one in its DatasetKind.")
+    return load_named_function(named)
+
+
+def load_named_function(named: str) -> Any:
+    """Returns the function that a text names, as "module:function"."""
     module, _, function = named.partition(":")
     return getattr(importlib.import_module(module), function)
 

@@ -12,14 +12,15 @@ import hashlib
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
-from sluice.locations import Location, is_on_disk, list_object_tags, locate
+from sluice.locations import Location, identify_file, is_on_disk, list_object_tags, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
@@ -41,7 +42,8 @@ class QuietMark:
     run: which. began: when (UTC). stages: those that it has done, in order. inputs, lake: digests of what is given to a run and of what
     runs write. until: when the clock alone is a reason to run again (UTC); None as long as not all stages are done, or something is left.
     tables: by layer, of each flow its name, the version of its table, the fingerprint of its declaration, and what was found of its
-    rules on the whole table. declared: a digest of the declarations, which may depend on what is no file.
+    rules on the whole table. declared: a digest of the declarations, which may depend on what is no file. listed_after: by folder of a source
+    on a store that runs do not list in full, the name after which it is; None where it is not listed at all.
     """
 
     run: str
@@ -52,6 +54,7 @@ class QuietMark:
     until: datetime | None = None
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     declared: str = ""
+    listed_after: dict[str, str | None] = field(default_factory=dict)
 
 
 class NotComparable(Exception):
@@ -69,7 +72,7 @@ def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = Fals
             return None
         if due.find_due_requests(due.read_request_standings(records), now).now:
             return None
-        if mark.inputs != digest_run_inputs(records) or mark.lake != digest_lake(records):
+        if mark.inputs != digest_run_inputs(records, mark.listed_after) or mark.lake != digest_lake(records):
             return None
     except Exception:  # whatever is wrong, a run finds out and reports it
         return None
@@ -98,13 +101,17 @@ def remove_quiet_mark(records: PipelineRecords) -> None:
     _quiet_mark_path(records).unlink(missing_ok=True)
 
 
-def digest_run_inputs(records: PipelineRecords) -> str:
-    """Returns a digest of a run's input: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable."""
-    given = (records.landing, records.settings.secrets, locate(records.bookkeeping(_REQUESTS)))
+def digest_run_inputs(records: PipelineRecords, listed_after: Mapping[str, str | None] = MappingProxyType({})) -> str:
+    """Returns a digest of a run's input: deliveries, requests, code, settings and secrets. Raises OSError and NotComparable.
+
+    listed_after: as in `QuietMark`.
+    """
+    given = (records.settings.secrets, locate(records.bookkeeping(_REQUESTS)))
     return _digest_lines(
         *(f"{name} {_find_library_version(name)}" for name in _LIBRARIES),
         sys.version,
         *(f"{name} {getattr(records.settings, name)}" for name in _COMPARED_SETTINGS),
+        *_describe_landing(records.landing, {locate(folder): name for folder, name in listed_after.items()}),
         *(line for folder in given for line in _describe_folder(folder)),
         *(line for folder in _code_folders(records.settings) for line in _describe_folder(folder, left_out=_is_compiled_code)),
     )
@@ -162,6 +169,17 @@ def _is_object_left_out(root: Location, place: Location, left_out: Callable[[Loc
     if any(left_out(one.parent, one.name) for one in (place, *folders[:-1])):
         return True
     return logs_alone and _LOG not in place.parts and place.suffix == ".parquet"
+
+
+def _describe_landing(folder: Location, listed_after: Mapping[Location, str | None]) -> Iterator[str]:
+    """A landing folder as `_describe_folder` says it, but for folders below that are not listed in full."""
+    if not any(one.is_relative_to(folder) for one in listed_after):
+        yield from _describe_folder(folder)
+    elif folder not in listed_after:
+        for one in sorted(folder.iterdir()):
+            yield from _describe_landing(one, listed_after) if one.is_dir() else (f"{one} {identify_file(one)}",)
+    elif (after := listed_after[folder]) is not None:
+        yield from (f"{place} {tag}" for place, tag in list_object_tags(folder, after))
 
 
 def _describe_folder(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _OPEN: dict[tuple[str, str, timedelta | None], ObjectStore] = {}
 """By the address of the store, the root of a URL, and how long an answer may take."""
 _PAGE = 1000
+_AT_ONCE = 16
+"""So many objects are asked for side by side."""
 _READ_WHOLE, _RANGE = 4 << 20, 1 << 20
 """Objects of up to so many bytes are read at once; of larger ones at least so many bytes a request."""
 _BUCKET = 2
@@ -353,23 +356,47 @@ class StoreLocation(PosixPath):
         """The objects below, at any depth, with their sizes in bytes and the instants of their last write. Asked for in pages."""
         return ((place, one["size"], one["last_modified"]) for place, one in self._list_below())
 
-    def list_named_objects(self) -> Iterator[tuple[str, ObjectStatus]]:
+    def list_named_objects(self, after: str = "") -> Iterator[tuple[str, ObjectStatus]]:
         """The objects below, at any depth, in the order of their keys: the name below this place, and what `stat` says. Asked for in pages.
 
-        On S3 whatever others may have called them: obstore lists nothing of a folder with one name that is no path, such as "a//b".
+        after: only those whose name comes after this one, which the store leaves out by itself. On S3 whatever others may have called them:
+        obstore lists nothing of a folder with one name that is no path, such as "a//b".
         """
         if not self._is_on_s3:
-            yield from ((str(place.relative_to(self)), _read_status(one)) for place, one in self._list_below())
+            listed = ((str(place.relative_to(self)), _read_status(one)) for place, one in self._list_below(after))
+            yield from listed
             return
         prefix = f"{self.object_key}/"
-        for one in self._list_by_boto3(prefix):
+        for one in self._list_by_boto3(prefix, after):
             name = str(one["Key"])[len(prefix) :]
             if one["Size"] or not one["Key"].endswith("/"):  # and no mark of Hadoop's for a folder
                 yield name, ObjectStatus(one["Size"], one["LastModified"].timestamp(), one["ETag"])
 
-    def list_tags(self) -> Iterator[tuple[StoreLocation, str]]:
-        """The objects below, at any depth, with their ETags."""
-        return ((place, one["e_tag"] or "") for place, one in self._list_below())
+    def find_named_objects(self, names: Iterable[str]) -> Iterator[tuple[str, ObjectStatus | None]]:
+        """What `stat` says of objects below, by their names below this place, whatever others may have called them. None: there is none."""
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            yield from threads.map(lambda name: (name, self._find_named_object(name)), names)
+
+    def _find_named_object(self, name: str) -> ObjectStatus | None:
+        from botocore.exceptions import ClientError  # type: ignore[import-untyped]  # it has no types
+
+        if not self._is_on_s3:
+            try:
+                return (self / name).stat()
+            except FileNotFoundError:
+                return None
+        with self._raise_boto3_as_disk():
+            try:
+                found = open_s3_client().head_object(Bucket=self._bucket, Key=f"{self.object_key}/{name}")
+            except ClientError as error:
+                if error.response["Error"]["Code"] in ("404", "NoSuchKey"):
+                    return None
+                raise
+        return ObjectStatus(found["ContentLength"], found["LastModified"].timestamp(), found["ETag"])
+
+    def list_tags(self, after: str = "") -> Iterator[tuple[StoreLocation, str]]:
+        """The objects below, at any depth, with their ETags. after: only those whose name comes after this one."""
+        return ((place, one["e_tag"] or "") for place, one in self._list_below(after))
 
     def walk_below(self) -> Iterator[tuple[StoreLocation, list[str], list[str]]]:
         """Each folder from here on, before those in it, with the names of its folders and files. A name taken from the folders is not entered."""
@@ -430,19 +457,20 @@ class StoreLocation(PosixPath):
             _OPEN[known] = open_store(self.bucket_url, patience=patience)
         return _OPEN[known]
 
-    def _list_below(self) -> Iterator[tuple[StoreLocation, ObjectMeta]]:
+    def _list_below(self, after: str = "") -> Iterator[tuple[StoreLocation, ObjectMeta]]:
         root = self.bucket_url
-        for page in self._list_pages():
+        for page in self._list_pages(after):
             for one in page:
                 place = StoreLocation(f"{root}/{one['path']}")
                 if one["size"] or place.is_file():  # and no mark of Hadoop's for a folder
                     yield place, one
 
-    def _list_pages(self) -> Iterator[Sequence[Any]]:
+    def _list_pages(self, after: str = "") -> Iterator[Sequence[Any]]:
         import obstore
 
         with self._raise_as_disk():
-            yield from obstore.list(self._store, self.object_key or None, chunk_size=_PAGE)
+            offset = f"{self.object_key}/{after}" if after else None
+            yield from obstore.list(self._store, self.object_key or None, offset=offset, chunk_size=_PAGE)
 
     def list_files(self) -> list[tuple[StoreLocation, int]]:
         """The objects right below, with their sizes in bytes."""
@@ -470,15 +498,16 @@ class StoreLocation(PosixPath):
     def _bucket(self) -> str:
         return self.bucket_url.partition("://")[2]
 
-    def _list_by_boto3(self, prefix: str) -> Iterator[Any]:
+    def _list_by_boto3(self, prefix: str, after: str = "") -> Iterator[Any]:
+        asked = {"Bucket": self._bucket, "Prefix": prefix, **({"StartAfter": f"{prefix}{after}"} if after else {})}
         with self._raise_boto3_as_disk():
-            for page in open_s3_client().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix):
+            for page in open_s3_client().get_paginator("list_objects_v2").paginate(**asked):
                 yield from page.get("Contents", ())
 
     @contextmanager
     def _raise_boto3_as_disk(self) -> Iterator[None]:
         """As `_raise_as_disk`, of the client that is used where obstore cannot ask."""
-        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
+        from botocore.exceptions import BotoCoreError, ClientError
 
         try:
             yield

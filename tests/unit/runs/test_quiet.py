@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import settings_at
 
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import quiet
 from sluice.runs.lease import holder
@@ -117,6 +118,30 @@ def test_what_cannot_be_compared_is_never_quiet(settings: Settings, tmp_path: Pa
     mark_quiet(settings)
     (tmp_path / "lake/shop/_sluice/quiet.json").write_text("{")
     assert not is_quiet(settings), "a mark that is cut says nothing"
+
+
+def test_of_a_folder_that_runs_list_in_part_only_that_part_is_compared(settings: Settings, bucket_url: str) -> None:
+    settings = replace(settings, landing=locate(f"{bucket_url}/landing"))
+    shop, records = settings.landing / "shop", PipelineRecords(settings, "shop")
+    for name in ("deep/grows/b.json", "deep/other/b.json", "told/b.json", "top.json"):
+        (shop / name).write_bytes(b"{}")
+    after = {str(shop / "deep" / "grows"): "b.json", str(shop / "told"): None}
+    lake = quiet.digest_lake(records)
+
+    def mark() -> None:
+        inputs = quiet.digest_run_inputs(records, after)
+        quiet.write_quiet_mark(records, QuietMark("r1", NOW, (), inputs, lake, NOW + timedelta(days=1), listed_after=after))
+
+    mark()
+    assert is_quiet(settings)
+    for left_out in ("deep/grows/a.json", "told/c.json"):
+        (shop / left_out).write_bytes(b"{}")
+        assert is_quiet(settings), left_out
+    for name in ("deep/grows/c.json", "deep/other/a.json", "deep/new/a.json", "new/a.json", "another.json", "top.json"):
+        (shop / name).write_bytes(b"[1]")
+        assert not is_quiet(settings), name
+        mark()
+        assert is_quiet(settings)
 
 
 def test_secrets_as_kubernetes_mounts_them_are_compared_by_where_their_links_lead(settings: Settings) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sluice.declare.ingest.file_formats import FILE_FORMATS
+from sluice.declare.ingest.new_objects import find_new_objects_mistake
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def _find_source_mistake(source: Source) -> str | None:
     return (
         _find_value_mistake(source)
         or _find_place_mistake(source)
+        or find_new_objects_mistake(source)
         or _find_subject_option_mistake(source)
         or source.find_dialect_mistake()
         or _find_multi_line_mistake(source)

@@ -84,6 +84,11 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         as 500000000 or "500m"; the default is 1 GiB.
         clean_source: what happens to a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
         <landing>/<pipeline>/_archive/) or "delete".
+        On a store, where listing a million objects takes a thousand requests, a run need not list all of them. names_grow=True: each new
+        object's name comes after those of all that were there before, so that only later names are listed. events: a place that the store
+        sends events of its objects to, an SQS queue ("sqs://visits-events") or a folder ("folder://visits-events"); only what they name is
+        looked at. In full is listed at least once in full_listing_every ("1 day" by default), since that alone finds whatever was missed,
+        and in each replay, refresh and erasure. A landing folder on a disk is always listed in full.
 
     layout: how the files of its bronze table are kept, where that is not as for every table.
     """
@@ -121,7 +126,10 @@ class Source(CsvDialect, _NamedFiles, Declaration):
     max_bytes_per_trigger: int | str | None = None
     clean_source: Literal["keep", "archive", "delete"] = "keep"
     clean_after_days: float = 30.0
-    # No part of its repr, which counts in fingerprints: how files are kept changes no row.
+    # No part of its repr, which counts in fingerprints: how objects are found and how files are kept changes no row.
+    names_grow: bool = field(default=False, repr=False)
+    events: str | None = field(default=None, repr=False)
+    full_listing_every: str | None = field(default=None, repr=False)
     layout: Layout | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:

@@ -15,10 +15,18 @@ from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries import absence, dates
-from sluice.ingest.deliveries.folder_look import look_at_files
+from sluice.ingest.deliveries.folder_look import FolderLook, look_at_files
+from sluice.ingest.deliveries.folder_part import (
+    FolderPart,
+    choose_folder_part,
+    given_back_on_failure,
+    warn_of_names_that_do_not_grow,
+)
+from sluice.ingest.deliveries.full_listings import FullListing, begin_full_listing
 from sluice.ingest.deliveries.known import KnownFiles
 from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, is_openable_file, resolve_landed_path
 from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
+from sluice.ingest.deliveries.object_events import ReceivedEvents
 from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile
 from sluice.ingest.topics.offset_ranges import OffsetRange
 from sluice.locations import Location, is_on_disk
@@ -49,17 +57,33 @@ class Arrival(Protocol):
 
 
 @dataclass(frozen=True)
+class Look:
+    """How a source is looked at. within: only deliveries of dates in this interval. in_full: whatever the source says, nothing is left out.
+
+    takes: what is found is recorded, so that events of it may be taken from their place.
+    """
+
+    within: Interval | None = None
+    in_full: bool = False
+    takes: bool = False
+
+
+@dataclass(frozen=True)
 class SourceChanges:
     """What a look at a source shows.
 
     came: what came, in the order of its numbers. gone: files that do not exist any more. device: the device that the folder is on. warnings:
-    what else must be reported.
+    what else must be reported. full_listing: to be noted once all of that is recorded, as `events` are to be acknowledged then. left_out:
+    what the look has left out, "" if nothing.
     """
 
     came: list[Arrival] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     device: int | None = None
     warnings: list[str] = field(default_factory=list)
+    full_listing: FullListing | None = None
+    events: ReceivedEvents | None = None
+    left_out: str = ""
 
     @property
     def is_new(self) -> bool:
@@ -67,11 +91,11 @@ class SourceChanges:
         return bool(self.came or self.gone)
 
 
-def find_arrived_files(source: Source, landing: Location, known: KnownFiles, within: Interval | None) -> SourceChanges:
+def find_arrived_files(source: Source, landing: Location, known: KnownFiles, look: Look) -> SourceChanges:
     """Returns what came to a landing folder and what is gone from it.
 
-    within: only deliveries of dates in this interval; missing files are then not reported. Raises UsageError if the landing folder is missing
-    or has none of its files. A source that never had a folder is waited for.
+    Where the look is within an interval, missing files are not reported. Raises UsageError if the landing folder is missing or has none of
+    its files. A source that never had a folder is waited for.
     """
     seen = known.files_of_source(source.name)
     folder = landing / source.path
@@ -79,33 +103,56 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, wit
         return SourceChanges()
     if not seen and not is_on_disk(folder):
         require_landing_folder(source, landing, landing)
+    part = None if look.within or look.in_full else choose_folder_part(source, landing, known, look.takes)
+    if part is not None and part.files is not None:
+        return _find_changes_in_part(source, known, part, find_folder_device(folder))
+    full_listing = None if look.within else begin_full_listing(source, folder)
     if not source.include_existing_files and not seen:
-        return SourceChanges(_list_existing_files(source, landing), device=find_folder_device(folder))
+        existing = _list_existing_files(source, landing)
+        return SourceChanges(existing, device=find_folder_device(folder), full_listing=full_listing)
     device = find_folder_device(folder)
     moved = device is not None and device != known.devices.get(source.name, device)
     is_listed = device is not None or next(seen.expected_files(), None) is None
     looked = look_at_files(source.name, list_ready_files(source, landing) if is_listed else (), known)
     absence.refuse_absent_folder(source, landing, seen, looked.alive, moved)
-    judged = (_classify_landed_file(source, file, last, known, moved) for file, last in looked.told)
-    fresh = sorted((file for file in judged if file is not None), key=lambda file: (file.modified, file.file))
-    if within is not None:
-        return SourceChanges(
-            [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in within], device=device
-        )
+    fresh = _judge_files(source, looked, known, moved)
+    if look.within is not None:
+        inside = [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in look.within]
+        return SourceChanges([*inside], device=device)
     # A file that the source no longer asks for, or whose marker is gone, still exists.
     missing = seen.expected_files(looked.listed)
     gone = [file for file in missing if absence.is_path_missing(resolve_landed_path(folder, file))]
     unread = known.unread_files(source.name, looked.listed)
     over = [file for file in unread if file not in gone and _is_no_longer_listed(folder, file)]
-    told = absence.vanished_files_warning(folder, len(gone), seen)
-    return SourceChanges([*fresh], sorted([*gone, *over]), device, [told] if told else [])
+    told = [
+        absence.vanished_files_warning(folder, len(gone), seen),
+        None if full_listing is None else warn_of_names_that_do_not_grow(source, seen, fresh),
+        *(part.warnings if part else ()),
+    ]
+    warnings = [one for one in told if one]
+    return SourceChanges(
+        [*fresh], sorted([*gone, *over]), device, warnings, full_listing=full_listing, events=part.events if part else None
+    )
 
 
-def find_arrived_offsets(source: KafkaSource, landing: Location, known: KnownFiles, within: Interval | None) -> SourceChanges:
+def _find_changes_in_part(source: Source, known: KnownFiles, part: FolderPart, device: int | None) -> SourceChanges:
+    """Returns what came and what is gone, as far as a look at a part of a folder tells."""
+    with given_back_on_failure(part.events):
+        fresh = _judge_files(source, look_at_files(source.name, part.files or (), known), known, moved=False)
+    return SourceChanges([*fresh], sorted(part.gone), device, [*part.warnings], events=part.events, left_out=part.left_out)
+
+
+def _judge_files(source: Source, looked: FolderLook, known: KnownFiles, moved: bool) -> list[LandedFile]:
+    """Returns what must be noted about files, in the order of their numbers."""
+    judged = (_classify_landed_file(source, file, last, known, moved) for file, last in looked.told)
+    return sorted((file for file in judged if file is not None), key=lambda file: (file.modified, file.file))
+
+
+def find_arrived_offsets(source: KafkaSource, landing: Location, known: KnownFiles, look: Look) -> SourceChanges:
     """Returns what came to topics. Errors are those of `find_arrived_offset_ranges`."""
     from sluice.ingest.topics import offsets  # its client is loaded only if topics are read
 
-    return SourceChanges([*offsets.find_arrived_offset_ranges(source, known.deliveries, within)])
+    return SourceChanges([*offsets.find_arrived_offset_ranges(source, known.deliveries, look.within)])
 
 
 @functools.singledispatch
@@ -136,13 +183,11 @@ def _(arrival: OffsetRange) -> Row:
     return arrival.row
 
 
-def find_source_changes(source: Source, landing: Location, known: KnownFiles, within: Interval | None) -> SourceChanges:
+def find_source_changes(source: Source, landing: Location, known: KnownFiles, look: Look) -> SourceChanges:
     """Returns what came to a source and what is gone. Arguments and errors are those of `find_arrived_files`; also UsageError if the disk fails."""
-    find: Callable[[Source, Location, KnownFiles, Interval | None], SourceChanges] = load_kind_function(
-        source.kind, "find_arrivals"
-    )
+    find: Callable[[Source, Location, KnownFiles, Look], SourceChanges] = load_kind_function(source.kind, "find_arrivals")
     try:
-        return find(source, landing, known, within)
+        return find(source, landing, known, look)
     except OSError as error:
         raise UsageError(f"Source '{source.name}': {landing / source.path} cannot be looked at: {error.strerror}.") from None
 

@@ -19,10 +19,13 @@ from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.file_events import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.arrivals import Arrival, Row, SourceChanges, delivery_row, find_source_changes
+from sluice.ingest.deliveries.arrivals import Arrival, Look, Row, SourceChanges, delivery_row, find_source_changes
+from sluice.ingest.deliveries.folder_part import given_back_on_failure
+from sluice.ingest.deliveries.full_listings import note_full_listing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.listing import find_files_being_written
+from sluice.ingest.deliveries.object_events import NoEvents
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.locations import Location
 from sluice.record_tables import create_record_table
@@ -33,7 +36,7 @@ Item = TypeVar("Item", bound=Mapping[str, Any])
 
 def preview_discovery(source: Source, landing: Location, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
     """Returns what a discovery would find: what came, in order, and missing files. Arguments and errors are those of `find_source_changes`."""
-    found = find_source_changes(source, landing, known, within)
+    found = find_source_changes(source, landing, known, Look(within))
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
 
@@ -46,6 +49,7 @@ def discover_deliveries(
     first: int = 1,
     refused: dict[str, SluiceError] | None = None,
     warnings: dict[str, list[str]] | None = None,
+    in_full: bool = False,
 ) -> int:
     """Gives the next delivery number to each new, changed or missing file. Returns how many there are.
 
@@ -53,12 +57,37 @@ def discover_deliveries(
 
     landing: the pipeline's landing folder. deliveries: the table. within: only existing files of dates in this interval. first: the number of
     the first delivery ever. refused: collects the errors of sources that cannot be looked at, while the others go on; without it the error is
-    raised. warnings: collects what else must be reported, by source.
+    raised. warnings: collects what else must be reported, by source. in_full: every folder is listed in full, whatever its source says.
     Each commit holds what one micro-batch of each source takes. Call it under the pipeline's lease: the numbers increase.
     """
     create_record_table(deliveries, ledger.DELIVERIES)
     known = read_known_files(deliveries)
-    found = _find_changes_by_source(sources, landing, known, within, refused)
+    found = _find_changes_by_source(sources, landing, known, Look(within, in_full, takes=within is None), refused)
+    with given_back_on_failure(*(looked.events for looked in found.values())):
+        count = _record_changes(sources, found, known, run, first)
+    for source in (source for source in sources if source.name in found):
+        told = [*found[source.name].warnings, *_settle_look(source, deliveries, found[source.name])]
+        if warnings is not None and told:
+            warnings[source.name] = told
+    return count
+
+
+def _settle_look(source: Source, deliveries: str, looked: SourceChanges) -> list[str]:
+    """Does what waits until all that a look has found is in the ledger. Returns warnings."""
+    if looked.full_listing is not None:
+        note_full_listing(deliveries, source, looked.full_listing)
+    try:
+        if looked.events is not None:
+            looked.events.acknowledge()
+    except NoEvents as error:
+        return [f"{error}: events of source '{source.name}' will come again"]
+    return []
+
+
+def _record_changes(
+    sources: Sequence[Source], found: Mapping[str, SourceChanges], known: KnownFiles, run: str, first: int
+) -> int:
+    """Appends what was found to the ledger. Returns how many rows that are."""
     moving = find_files_being_written([one for looked in found.values() for one in looked.came if isinstance(one, LandedFile)])
     noted: list[Row] = []
     batches: list[list[list[Row]]] = []
@@ -66,28 +95,26 @@ def discover_deliveries(
         looked = found[source.name]
         rows = _describe_arrivals(source, [one for one in looked.came if one not in moving], looked, known)
         rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in looked.gone]
-        if warnings is not None and looked.warnings:
-            warnings[source.name] = looked.warnings
         # In one commit: with half of the existing files noted, the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
         batches.append(group_into_micro_batches(source, taken))
     nothing: list[Row] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
-    return ledger.append_numbered_deliveries(deliveries, commits, max(known.last, first - 1), run)
+    return ledger.append_numbered_deliveries(known.deliveries, commits, max(known.last, first - 1), run)
 
 
 def _find_changes_by_source(
     sources: Sequence[Source],
     landing: Location,
     known: KnownFiles,
-    within: Interval | None,
+    look: Look,
     refused: dict[str, SluiceError] | None,
 ) -> dict[str, SourceChanges]:
     found = {}
     for source in sources:
         try:
-            found[source.name] = find_source_changes(source, landing, known, within)
+            found[source.name] = find_source_changes(source, landing, known, look)
         except SluiceError as error:
             if refused is None:
                 raise

@@ -78,14 +78,16 @@ def find_landing_folder(source: Source, landing: Location) -> Location:
     return folder
 
 
-def list_ready_files(source: Source, landing: Location) -> Iterator[LandedFile]:
+def list_ready_files(source: Source, landing: Location, after: str = "") -> Iterator[LandedFile]:
     """Returns the files of a source that exist and are ready. landing: the pipeline's landing folder. Raises what `find_landing_folder` raises.
 
-    What cannot be looked at is among them, with the problem, and does not hold up the others.
+    What cannot be looked at is among them, with the problem, and does not hold up the others. after: on a store only names after this one.
     """
     folder = find_landing_folder(source, landing)
     yield from (
-        _list_ready_objects(source, folder) if isinstance(folder, StoreLocation) else _list_ready_entries(source, str(folder))
+        _list_ready_objects(source, folder, after)
+        if isinstance(folder, StoreLocation)
+        else _list_ready_entries(source, str(folder))
     )
 
 
@@ -121,33 +123,58 @@ def _list_ready_entries(source: Source, root: str) -> Iterator[LandedFile]:
                 yield _landed_file_with_problem(entry.path, below + name, f"it cannot be looked at: {error.strerror}")
 
 
-def _list_ready_objects(source: Source, folder: StoreLocation) -> Iterator[LandedFile]:
+def _list_ready_objects(source: Source, folder: StoreLocation, after: str) -> Iterator[LandedFile]:
     """Returns the files of a source on a store, in the order of their names. Raises UsageError if they cannot be listed."""
-    wanted, ready = _build_name_filter(source), _build_readiness_check(source)
+    wanted, ready = _build_object_filter(source), _build_readiness_check(source)
     try:
-        for beside in _group_by_folder(folder, source.ready_marker is not None):
+        for beside in _group_by_folder(folder, source.ready_marker is not None, after):
             names = {file.rpartition("/")[2] for file, _ in beside} if source.ready_marker else set()
             for file, found in beside:
-                name, parts = file.rpartition("/")[2], file.split("/")
-                left_out = any(part.startswith((".", "_")) for part in parts) or name.lower().endswith(PARTIAL)
-                if not left_out and wanted(name) and ready(name, names):
-                    problem = None if all(parts) else "its name has an empty part, as in '//', and is no path"
-                    modified, etag = found.st_mtime_ns // 1000, found.tag or None
-                    yield LandedFile(
-                        escape_file_name(file), f"{folder}/{file}", found.st_size, modified, problem=problem, etag=etag
-                    )
+                if wanted(file) and ready(file.rpartition("/")[2], names):
+                    yield _describe_object(folder, file, found)
     except OSError as error:
         raise UsageError(f"The landing folder {folder} cannot be listed: {error.strerror}.") from None
 
 
-def _group_by_folder(folder: StoreLocation, whole: bool) -> Iterator[list[tuple[str, ObjectStatus]]]:
+def find_named_objects(source: Source, folder: StoreLocation, names: Iterable[str]) -> Iterator[tuple[str, LandedFile | None]]:
+    """Returns what a listing would say of objects of these names. None: there is no such object. Other names than the source reads are left out.
+
+    Raises UsageError if the store does not say. Of a source whose files wait for a marker, it tells nothing of that.
+    """
+    wanted = _build_object_filter(source)
+    try:
+        for file, found in folder.find_named_objects(name for name in names if wanted(name)):
+            yield file, None if found is None else _describe_object(folder, file, found)
+    except OSError as error:
+        raise UsageError(f"Objects below {folder} cannot be looked at: {error.strerror}.") from None
+
+
+def _build_object_filter(source: Source) -> Callable[[str], bool]:
+    """Returns a function that tells of an object's name below the source's folder whether the source reads it."""
+    fits = _build_name_filter(source)
+
+    def is_wanted(file: str) -> bool:
+        name = file.rpartition("/")[2]
+        left_out = any(part.startswith((".", "_")) for part in file.split("/")) or name.lower().endswith(PARTIAL)
+        return not left_out and bool(fits(name))
+
+    return is_wanted
+
+
+def _describe_object(folder: StoreLocation, file: str, found: ObjectStatus) -> LandedFile:
+    problem = None if all(file.split("/")) else "its name has an empty part, as in '//', and is no path"
+    path, modified = f"{folder}/{file}", found.st_mtime_ns // 1000
+    return LandedFile(escape_file_name(file), path, found.st_size, modified, problem=problem, etag=found.tag or None)
+
+
+def _group_by_folder(folder: StoreLocation, whole: bool, after: str) -> Iterator[list[tuple[str, ObjectStatus]]]:
     """Returns the objects below: those of a folder together if `whole`, else one by one, however many there are."""
     if not whole:
-        yield from ([one] for one in folder.list_named_objects())
+        yield from ([one] for one in folder.list_named_objects(after))
         return
     # Names come in order: a folder is complete when one comes that is not below it.
     around: dict[str, list[tuple[str, ObjectStatus]]] = {}
-    for name, found in folder.list_named_objects():
+    for name, found in folder.list_named_objects(after):
         for complete in [one for one in around if not name.startswith(one)]:
             yield around.pop(complete)
         around.setdefault(name[: name.rfind("/") + 1], []).append((name, found))

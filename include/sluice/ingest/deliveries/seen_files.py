@@ -161,6 +161,13 @@ class SeenFiles:
         """How many files should be in the folder."""
         return sum(1 for _ in self.expected_files())
 
+    def find_greatest_name(self) -> str | None:
+        """The name that comes last in the order of bytes, in which stores list; None if there is none."""
+        if not len(self):
+            return None
+        found: str | None = pc.max(self._rows["file"].take(pa.array(self._order[self._starts[1:] - 1]))).as_py()
+        return found or None
+
     def files_of_events(
         self, events: Collection[str], deliveries: Collection[int] = (), listed: Marks | None = None
     ) -> Iterator[tuple[str, LastSeenFile]]:

@@ -18,6 +18,8 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint,
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
+from sluice.ingest.deliveries.full_listings import find_ends_of_partial_listings, is_listed_in_part
+from sluice.ingest.deliveries.known import read_known_files
 from sluice.pipeline_stages import VERIFY, list_stage_names
 from sluice.runs import quiet
 from sluice.runs.execution import clones
@@ -48,7 +50,9 @@ def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
         if quiet.find_latest_code_change(records.settings) >= psutil.Process().create_time():
             return None  # this process may have loaded earlier code
         if stage == stages[0]:
-            return QuietMark(workspace.run, datetime.now(UTC), (), quiet.digest_run_inputs(records), "")
+            after = _find_listed_names(workspace)
+            inputs = quiet.digest_run_inputs(records, after)
+            return QuietMark(workspace.run, datetime.now(UTC), (), inputs, "", listed_after=after)
         mark = quiet.read_quiet_mark(records)
         if mark is None or mark.run != workspace.run or list(mark.stages) != stages[: stages.index(stage)]:
             return None
@@ -89,9 +93,23 @@ def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Seque
     if list(done.stages) == list_stage_names(graph.pipeline):
         until = _find_end_of_quiet(workspace, mark.began)
         nothing_left = until > datetime.now(UTC) and not _list_what_waits(workspace)
-        if nothing_left and quiet.digest_run_inputs(records) == mark.inputs:
+        if nothing_left and quiet.digest_run_inputs(records, mark.listed_after) == mark.inputs:
             done = replace(done, until=until, declared=digest_declarations(graph))
     return replace(done, lake=quiet.digest_lake(records))
+
+
+def _find_listed_names(workspace: Workspace) -> dict[str, str | None]:
+    """Returns the folders that runs do not list in full, each with the name after which they do; None where events tell of objects."""
+    partial = [one for one in workspace.graph.sources.values() if is_listed_in_part(one, workspace.landing / one.path)]
+    if not partial:
+        return {}
+    known = read_known_files(workspace.deliveries, workspace.outcomes)
+    found: dict[str, str | None] = {}
+    for source in partial:
+        greatest = known.files_of_source(source.name).find_greatest_name()
+        if source.events is not None or greatest is not None:
+            found[str(workspace.landing / source.path)] = None if source.events is not None else greatest
+    return found
 
 
 def _fingerprint_of_flow(workspace: Workspace, report: FlowReport) -> str | None:
@@ -132,6 +150,7 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     """
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
     ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
+    ends += find_ends_of_partial_listings(workspace.deliveries, workspace.graph.sources.values(), workspace.landing, began)
     decisions = decide_table_vacuums(workspace.settings, workspace.graph, began).values()
     pipeline = workspace.graph.pipeline
     stay = [parse_duration(one) for one in (pipeline.keep_quarantine, pipeline.keep_late) if one is not None]

@@ -166,7 +166,14 @@ def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[
     refused: dict[str, SluiceError] = {}
     regaining.regain_deliveries(workspace, sources)
     discovery.discover_deliveries(
-        sources, workspace.landing, workspace.deliveries, workspace.run, workspace.interval, refused=refused, warnings=warnings
+        sources,
+        workspace.landing,
+        workspace.deliveries,
+        workspace.run,
+        workspace.interval,
+        refused=refused,
+        warnings=warnings,
+        in_full=workspace.mode != "increment",
     )
     create_record_table(workspace.outcomes, ledger.OUTCOMES)
     if refused and len(refused) == len(sources):

@@ -18,6 +18,8 @@ from sluice.errors import SluiceError
 from sluice.flows.progress import positions
 from sluice.flows.progress.positions import StreamPosition
 from sluice.ingest.deliveries import arrivals
+from sluice.ingest.deliveries.arrivals import Look
+from sluice.ingest.deliveries.folder_part import may_have_news
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
@@ -78,8 +80,13 @@ class FlowNews:
     def arrived(self, sources: list[Source]) -> bool:
         """Whether a discovery would note anything of these sources, or could not look at one."""
         known = self._of_ledger()
+        landing = self._workspace.landing
         try:
-            return any(arrivals.find_source_changes(source, self._workspace.landing, known, None).is_new for source in sources)
+            for source in sources:
+                told = may_have_news(source, landing, known)
+                if told or (told is None and arrivals.find_source_changes(source, landing, known, Look()).is_new):
+                    return True
+            return False
         except SluiceError:
             return True  # the discovery will report it
 

@@ -14,6 +14,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.ingest.deliveries import discovery
+from sluice.ingest.deliveries.arrivals import SourceChanges
 from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.lake import log
 from sluice.runs.status import lag
@@ -77,15 +78,15 @@ def plan_bronze_step(
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     again = flow.anew and log.latest_table_version(books.path(flow.table))
-    why = f"from the first delivery on, without those that it has: {flow.anew}" if again else ""
+    anew = f"from the first delivery on, without those that it has: {flow.anew}" if again else ""
     does = INGEST if flow.waits else NOTHING
-    return PlannedStep(
-        flow.table, flow.layer, does, why, flow.deliveries, flow.bytes, flow.rows, files=_list_waiting_files(books, source)
-    )
-
-
-def _list_waiting_files(books: PipelineBooks, source: Source) -> list[dict[str, Any]]:
     found = discovery.preview_discovery(source, books.records.landing, books.known)
+    why = "; ".join(one for one in (anew, found.left_out) if one)
+    files = _list_waiting_files(books, source, found)
+    return PlannedStep(flow.table, flow.layer, does, why, flow.deliveries, flow.bytes, flow.rows, files=files)
+
+
+def _list_waiting_files(books: PipelineBooks, source: Source, found: SourceChanges) -> list[dict[str, Any]]:
     return [
         *(
             {"file": row["file"], "state": "waiting", "delivery": row["delivery"]}

@@ -31,7 +31,7 @@ from sluice.declare.kinds import (
     load_kind_function,
 )
 from sluice.errors import DeclarationError
-from sluice.ingest.deliveries.arrivals import SourceChanges, find_source_changes
+from sluice.ingest.deliveries.arrivals import Look, SourceChanges, find_source_changes
 from sluice.ingest.deliveries.discovery import group_into_micro_batches
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.lake import log, table_frames
@@ -147,7 +147,7 @@ class Mailbox(Source):
     kind: ClassVar[SourceKind] = MAILBOX
 
 
-def find_letters(source: Mailbox, landing: Path, known: KnownFiles, within: object) -> SourceChanges:
+def find_letters(source: Mailbox, landing: Path, known: KnownFiles, look: Look) -> SourceChanges:
     return SourceChanges(gone=[f"{source.name} of yesterday"])
 
 
@@ -162,7 +162,7 @@ def count_letters(files: Sequence[str]) -> int:
 def test_a_kind_of_source_says_itself_what_came_and_how_it_is_taken(tmp_path: Path) -> None:
     post = Mailbox(name="post", comment="Letters.", max_files_per_trigger=1)
     known = read_known_files(str(tmp_path / "deliveries"), str(tmp_path / "outcomes"))
-    assert find_source_changes(post, tmp_path, known, None).gone == ["post of yesterday"]
+    assert find_source_changes(post, tmp_path, known, Look()).gone == ["post of yesterday"]
     rows = [{"file": "a", "size": 1}, {"file": "b", "size": 1}]
     assert group_into_micro_batches(post, rows) == [rows]
     assert group_into_micro_batches(Source(name="files", max_files_per_trigger=1), rows) == [rows[:1], rows[1:]]

@@ -1,0 +1,87 @@
+"""How a source on a store learns of new objects between two full listings, and the kinds of places that events of them come to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from sluice.declare.pipeline import is_interval, parse_duration
+from sluice.errors import nearest_name_hint
+
+if TYPE_CHECKING:
+    from sluice.declare.ingest.source import Source
+
+_EVERY = "1 day"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventPlaceKind:
+    """A kind of place that a store's events come to. To add one, write an entry of `EVENT_PLACES` and the two functions it names.
+
+    written: how the option `events` names such a place. pattern: what it must match as a whole. receive: the function that takes the events
+    that are there, with the place, the source's folder and the pipeline's landing folder, and returns `ReceivedEvents`. count: the one that
+    says about how many are there, with the same arguments.
+    """
+
+    written: str
+    pattern: re.Pattern[str]
+    receive: str
+    count: str
+
+
+EVENT_PLACES: Mapping[str, EventPlaceKind] = {
+    "sqs": EventPlaceKind(
+        written="sqs://QUEUE or sqs://ACCOUNT/QUEUE",
+        pattern=re.compile(r"sqs://(\d{12}/)?[A-Za-z0-9_-]{1,80}(\.fifo)?"),
+        receive="sluice.ingest.deliveries.event_queue:receive_events",
+        count="sluice.ingest.deliveries.event_queue:count_events",
+    ),
+    "folder": EventPlaceKind(
+        written="folder://FOLDER, below <landing>/<pipeline>/",
+        pattern=re.compile(r"folder://(?!\.)[^/\s]+(/(?!\.)[^/\s]+)*"),
+        receive="sluice.ingest.deliveries.event_folder:receive_events",
+        count="sluice.ingest.deliveries.event_folder:count_events",
+    ),
+}
+"""By the scheme with which the option `events` begins."""
+
+
+def find_event_place_kind(events: str) -> EventPlaceKind:
+    """Returns the kind of a place that was checked."""
+    return EVENT_PLACES[events.partition("://")[0]]
+
+
+def find_full_listing_interval(source: Source) -> timedelta | None:
+    """Returns how old a source's last full listing may be where it learns of new objects in another way. None if every listing is full."""
+    if not source.names_grow and source.events is None:
+        return None
+    return parse_duration(source.full_listing_every or _EVERY)
+
+
+def find_new_objects_mistake(source: Source) -> str | None:
+    """Checks the options names_grow, events and full_listing_every."""
+    said = [name for name in ("names_grow", "events") if getattr(source, name)]
+    if len(said) > 1:
+        return "names_grow or events says how new objects are found, not both."
+    if source.full_listing_every is not None and not said:
+        return "full_listing_every needs names_grow or events: without them every listing is a full one."
+    if source.full_listing_every is not None and not is_interval(source.full_listing_every):
+        return f"full_listing_every is an interval such as '{_EVERY}', not '{source.full_listing_every}'."
+    if said and source.ready_marker is not None:
+        return f"{said[0]} would pass over a file that waits for its marker: leave out {said[0]} or ready_marker."
+    return _find_event_place_mistake(source.events, source.path) if source.events is not None else None
+
+
+def _find_event_place_mistake(events: str, path: str) -> str | None:
+    scheme, _, place = events.partition("://")
+    written = "; ".join(kind.written for kind in EVENT_PLACES.values())
+    if scheme not in EVENT_PLACES:
+        return f"events names no kind of place in '{events}': {written}.{nearest_name_hint(scheme, EVENT_PLACES)}"
+    if EVENT_PLACES[scheme].pattern.fullmatch(events) is None:
+        return f"events is written {EVENT_PLACES[scheme].written}, not '{events}'."
+    if f"{place}/".startswith(f"{path}/") or f"{path}/".startswith(f"{place}/"):
+        return f"events lie in '{place}', and the source reads '{path}': neither may be in the other."
+    return None

@@ -1,0 +1,101 @@
+"""Events in a queue of SQS. A message that was received shows to nobody for a while, and is removed once its objects are recorded.
+
+One that is about something else shows again at once. If nobody takes it, the queue's own dead-letter queue is where it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.ingest.deliveries.object_events import MOST_EVENTS, NoEvents, ReceivedEvents, read_object_names
+from sluice.locations import Location
+from sluice.stores.s3_client import open_sqs_client
+from sluice.stores.store_location import StoreLocation
+
+_TOGETHER = 10
+"""The most messages of a request."""
+_HIDDEN = 300
+"""Seconds for which a received message shows to nobody else. If the run is killed, it comes again after that."""
+_WAIT = 1
+"""Seconds to wait for a message. Without waiting, SQS asks some of its servers only, and may say that there is none."""
+
+
+@dataclass(frozen=True)
+class QueuedEvents(ReceivedEvents):
+    """url: of the queue. receipts: of the messages about the source's objects; those of `others` show again already."""
+
+    url: str
+    receipts: tuple[str, ...]
+
+    def acknowledge(self) -> None:
+        """Remove the messages."""
+        with _raise_no_events(self.url):
+            for some in _number_entries(self.receipts):
+                open_sqs_client().delete_message_batch(QueueUrl=self.url, Entries=some)
+
+    def give_back(self) -> None:
+        """Let the messages show again at once."""
+        _show_again(self.url, self.receipts)
+
+
+def receive_events(place: str, folder: StoreLocation, landing: Location) -> QueuedEvents:
+    """Receives the messages that are in a queue, sqs://QUEUE. Raises NoEvents."""
+    ours: list[str] = []
+    others: list[str] = []
+    names: set[str] = set()
+    with _raise_no_events(place):
+        url = _find_queue_url(place)
+        is_all = False
+        while not is_all and len(ours) + len(others) < MOST_EVENTS:
+            told = open_sqs_client().receive_message(
+                QueueUrl=url, MaxNumberOfMessages=_TOGETHER, WaitTimeSeconds=_WAIT, VisibilityTimeout=_HIDDEN
+            )
+            messages = told.get("Messages", ())
+            is_all = not messages
+            for message in messages:
+                found = read_object_names(message["Body"], folder)
+                (others if found is None else ours).append(message["ReceiptHandle"])
+                names.update(found or ())
+    _show_again(url, others)
+    return QueuedEvents(frozenset(names), len(others), is_all, url, tuple(ours))
+
+
+def count_events(place: str, folder: StoreLocation, landing: Location) -> int:
+    """Returns about how many messages show in the queue. Raises NoEvents."""
+    with _raise_no_events(place):
+        name = "ApproximateNumberOfMessages"
+        said = open_sqs_client().get_queue_attributes(QueueUrl=_find_queue_url(place), AttributeNames=[name])
+        return int(said["Attributes"][name])
+
+
+def _find_queue_url(place: str) -> str:
+    account, _, queue = place.removeprefix("sqs://").rpartition("/")
+    of_account = {"QueueOwnerAWSAccountId": account} if account else {}
+    return str(open_sqs_client().get_queue_url(QueueName=queue, **of_account)["QueueUrl"])
+
+
+def _show_again(url: str, receipts: Sequence[str]) -> None:
+    with _raise_no_events(url):
+        for some in _number_entries(receipts):
+            entries = [{**one, "VisibilityTimeout": 0} for one in some]
+            open_sqs_client().change_message_visibility_batch(QueueUrl=url, Entries=entries)
+
+
+def _number_entries(receipts: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
+    entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
+    return (entries[first : first + _TOGETHER] for first in range(0, len(entries), _TOGETHER))
+
+
+@contextmanager
+def _raise_no_events(place: str) -> Iterator[None]:
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
+
+    try:
+        yield
+    except ClientError as error:
+        raise NoEvents(f"{place} answers {error.response['Error']['Code']}") from None
+    except BotoCoreError as error:
+        raise NoEvents(f"{place} gives no answer ({type(error).__name__})") from None

@@ -1,0 +1,142 @@
+"""A look at a part of a source's folder on a store: at names after the greatest known one, or at what events name.
+
+Names of files that are missed are looked at with either, so that each run tries them again. Whatever else is there, only a full listing finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+
+from sluice.declare.ingest.source import Source
+from sluice.file_events import DELIVERED
+from sluice.ingest.deliveries.full_listings import find_next_full_listing
+from sluice.ingest.deliveries.known import KnownFiles
+from sluice.ingest.deliveries.landed_file import LandedFile
+from sluice.ingest.deliveries.listing import find_named_objects, list_ready_files
+from sluice.ingest.deliveries.object_events import NoEvents, ReceivedEvents, count_events, receive_events
+from sluice.ingest.deliveries.seen_files import CONTENT, SeenFiles
+from sluice.locations import Location
+from sluice.stores.store_location import StoreLocation
+
+_STRANGE_BEFORE: dict[str, int] = {}
+"""By place of events how many messages of others this process has left there."""
+
+
+@dataclass(frozen=True)
+class FolderPart:
+    """What is looked at of a folder. files: what is there; None: the folder must be listed in full after all.
+
+    gone: names of known files that are not there any more. events: those that named files. left_out: what the look leaves out.
+    """
+
+    files: Iterable[LandedFile] | None = None
+    gone: Sequence[str] = ()
+    events: ReceivedEvents | None = None
+    warnings: tuple[str, ...] = ()
+    left_out: str = ""
+
+
+def choose_folder_part(source: Source, landing: Location, known: KnownFiles, takes: bool) -> FolderPart | None:
+    """Returns what to look at of a source's folder; None: all of it. takes: whether events may be taken; else they cannot be looked at.
+
+    Raises UsageError if the store does not answer.
+    """
+    folder = landing / source.path
+    due = find_next_full_listing(known.deliveries, source, folder)
+    greatest = known.files_of_source(source.name).find_greatest_name()
+    if due is None or greatest is None or not isinstance(folder, StoreLocation) or (source.events is not None and not takes):
+        return None
+    if source.events is None:
+        return _look_at_names(source, folder, landing, known, greatest, due, None)
+    try:
+        events = receive_events(source, folder, landing)
+    except NoEvents as error:
+        return FolderPart(warnings=(f"{error}: all of {folder} was listed instead",))
+    _STRANGE_BEFORE[source.events] = events.strange
+    if not events.is_all:
+        return FolderPart(events=events)
+    with given_back_on_failure(events):
+        return _look_at_names(source, folder, landing, known, greatest, due, events)
+
+
+def _look_at_names(
+    source: Source,
+    folder: StoreLocation,
+    landing: Location,
+    known: KnownFiles,
+    greatest: str,
+    due: datetime,
+    events: ReceivedEvents | None,
+) -> FolderPart:
+    seen = known.files_of_source(source.name)
+    asked = {greatest, *known.unread_files(source.name), *(events.names if events else ())}
+    there = dict(find_named_objects(source, folder, sorted(asked)))
+    if there.get(greatest, greatest) is None and seen[greatest].event in CONTENT:
+        return FolderPart(events=events)  # perhaps nothing is left of all that was there
+    gone = [name for name, file in there.items() if file is None and _should_be_there(name, seen, known)]
+    later = () if events else list_ready_files(source, landing, after=greatest)
+    strange = events.strange if events else 0
+    told = f"{strange} messages of {source.events} are about something else or cannot be read: nothing was taken of them"
+    return FolderPart(
+        chain((file for file in there.values() if file is not None), later),
+        gone,
+        events,
+        (told,) if strange else (),
+        f"of {folder} only names after those that are known are listed before {due:%Y-%m-%d %H:%M} UTC",
+    )
+
+
+def _should_be_there(name: str, seen: SeenFiles, known: KnownFiles) -> bool:
+    last = seen.get(name)
+    return last is not None and (last.event in CONTENT or known.is_unread(last))
+
+
+@contextmanager
+def given_back_on_failure(*received: ReceivedEvents | None) -> Iterator[None]:
+    """If the block fails, events show again at once, and not only after a while."""
+    try:
+        yield
+    except Exception:
+        for events in received:
+            with suppress(NoEvents):
+                if events is not None:
+                    events.give_back()
+        raise
+
+
+def warn_of_names_that_do_not_grow(source: Source, seen: SeenFiles, fresh: Iterable[LandedFile]) -> str | None:
+    """Returns the warning for what a full listing found that none of later names would have, or None. seen: what was known before."""
+    greatest = seen.find_greatest_name()
+    if not source.names_grow or greatest is None:
+        return None
+    late = sum(file.event == DELIVERED and file.file <= greatest for file in fresh)
+    if not late:
+        return None
+    return (
+        f"{late} objects of source '{source.name}' that a full listing found are overwritten, or their names do not come after those that "
+        "were there before, as names_grow=True says: until a full listing nothing shows of such objects."
+    )
+
+
+def may_have_news(source: Source, landing: Location, known: KnownFiles) -> bool | None:
+    """Whether a discovery may find something, as far as that shows without one. None: only a look at the folder tells.
+
+    For a source that is due to be listed in full it is so, and where more events wait than were left there as those of others.
+    """
+    folder = landing / source.path
+    if not isinstance(folder, StoreLocation) or not (source.names_grow or source.events):
+        return None
+    if find_next_full_listing(known.deliveries, source, folder) is None:
+        return True
+    if source.events is None:
+        return None
+    try:
+        return count_events(source, folder, landing) > _STRANGE_BEFORE.get(source.events, 0) or bool(
+            known.unread_files(source.name)
+        )
+    except NoEvents:
+        return True

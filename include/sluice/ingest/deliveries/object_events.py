@@ -1,0 +1,95 @@
+"""What a store says of its objects in events: of each message the objects that it is about, and what becomes of the messages in the end.
+
+A store's events may come twice, late, in any order, about objects that are gone, or not at all. So they only say which names are worth a look.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote_plus
+
+from sluice.declare.ingest.new_objects import find_event_place_kind
+from sluice.declare.ingest.source import Source
+from sluice.declare.kinds import load_named_function
+from sluice.locations import Location
+from sluice.stores.store_location import StoreLocation
+
+MOST_EVENTS = 10_000
+"""So many messages are taken by one discovery. Where more wait, listing all objects costs less than asking for each."""
+
+
+class NoEvents(Exception):
+    """The place of events gives no answer. The message says what went wrong, and holds nothing of what was sent."""
+
+
+@dataclass(frozen=True)
+class ReceivedEvents(ABC):
+    """Messages that were taken from a place, and stay there until what they name is recorded.
+
+    names: of objects below the source's folder, each once. strange: how many messages are about something else, or cannot be read; they are
+    left there. is_all: whether nothing more waited.
+    """
+
+    names: frozenset[str]
+    strange: int
+    is_all: bool
+
+    @abstractmethod
+    def acknowledge(self) -> None:
+        """Take away the messages whose objects are recorded. Raises NoEvents; they then come again."""
+
+    @abstractmethod
+    def give_back(self) -> None:
+        """Leave all messages there, for whoever asks next. Raises NoEvents."""
+
+
+def receive_events(source: Source, folder: StoreLocation, landing: Location) -> ReceivedEvents:
+    """Takes the events of a source that has a place of them. Raises NoEvents."""
+    place = str(source.events)
+    receive: Callable[[str, StoreLocation, Location], ReceivedEvents] = load_named_function(find_event_place_kind(place).receive)
+    return receive(place, folder, landing)
+
+
+def count_events(source: Source, folder: StoreLocation, landing: Location) -> int:
+    """Returns about how many messages wait for a source. It takes none of them. Raises NoEvents."""
+    place = str(source.events)
+    count: Callable[[str, StoreLocation, Location], int] = load_named_function(find_event_place_kind(place).count)
+    return count(place, folder, landing)
+
+
+def read_object_names(body: str | bytes, folder: StoreLocation) -> list[str] | None:
+    """Returns the names below a folder that a message is about; [] if it is a store's trial message. None: it is about something else.
+
+    S3's own form is known, the same in a message of SNS, and that of EventBridge.
+    """
+    try:
+        found = [_find_object_key(one, folder) for one in _list_events(json.loads(body))]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if any(key is None for key in found):
+        return None
+    prefix = f"{folder.object_key}/"
+    names = [key[len(prefix) :] for key in found if key is not None and key.startswith(prefix) and key != prefix]
+    return names if names or not found else None
+
+
+def _list_events(said: Any) -> Iterator[Mapping[str, Any]]:
+    if said.get("Type") == "Notification" and "Message" in said:
+        said = json.loads(said["Message"])
+    if said.get("Event") == "s3:TestEvent":
+        return
+    yield from said.get("Records", [said])
+
+
+def _find_object_key(event: Mapping[str, Any], folder: StoreLocation) -> str | None:
+    """Returns the key of the object that an event is about; None if that is in another bucket. Raises KeyError for an event of another kind."""
+    of_bridge = event.get("source") == "aws.s3"
+    if not of_bridge and not str(event["eventSource"]).endswith(":s3"):
+        raise KeyError("eventSource")
+    about = event["detail"] if of_bridge else event["s3"]
+    key = str(about["object"]["key"])
+    return (key if of_bridge else unquote_plus(key)) if about["bucket"]["name"] == folder.bucket_url.partition("://")[2] else None
