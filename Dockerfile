@@ -15,10 +15,11 @@ WORKDIR /opt/sluice
 COPY Makefile requirements-build.txt requirements.txt pyproject.toml ./
 COPY include/sluice/doctor.py include/sluice/doctor.py
 COPY spark_jobs/conf spark_jobs/conf
-RUN PIP_NO_CACHE_DIR=1 make setup
+COPY spark_jobs/java spark_jobs/java
+RUN PIP_NO_CACHE_DIR=1 make setup-store
 
 COPY . .
-RUN make setup && .venv/bin/python -m compileall -q include dags
+RUN make setup-store && .venv/bin/python -m compileall -q include dags
 
 # Nobody in it is root. What a run writes beside the data: Spark's local files in .sluice, Airflow's logs in its home.
 RUN useradd --uid 10001 --no-create-home --home-dir /opt/airflow sluice \
@@ -28,7 +29,7 @@ USER sluice
 
 ENV PATH=/opt/sluice/.venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 ENV SPARK_HOME=/opt/sluice/.venv/lib/python3.11/site-packages/pyspark
-ENV SPARK_DIST_CLASSPATH=/opt/sluice/.sluice/jars/*
+ENV SPARK_DIST_CLASSPATH=/opt/sluice/.sluice/jars/*:/opt/sluice/.sluice/log-store/*:/opt/sluice/.sluice/store-jars/*
 ENV PYSPARK_PYTHON=/opt/sluice/.venv/bin/python
 ENV SLUICE_ROOT=/opt/sluice
 ENV TZ=UTC

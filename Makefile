@@ -92,7 +92,7 @@ down: ## Stop what `make up` started
 	@if [ -x $(PY) ]; then $(PY) -m sluice.cli down; else echo "Nothing is set up here, so nothing runs."; fi
 
 .PHONY: compose-check
-compose-check: setup-python ## Check docker-compose.yaml: by the specification, and by docker compose where that is
+compose-check: setup-python ## Check docker-compose.yaml and docker-compose.store.yaml: by the specification, and by docker compose where that is
 	@VENV=$(VENV) .ci/compose-check
 
 .PHONY: sbom
@@ -103,7 +103,7 @@ sbom: machine ## Write .sluice/sbom.cdx.json: what set-up installs, with checksu
 	@$(STATE)/sbom/bin/python .ci/sbom.py $(REQUIREMENTS) $(CONF) $(STATE)/sbom.cdx.json
 
 .PHONY: env
-env: ## Make .env, the secrets of docker-compose.yaml
+env: ## Make .env, the secrets of docker-compose.yaml and docker-compose.store.yaml
 	@$(find_python); "$$python" -I include/orchestration/server/environment_file.py
 
 .PHONY: lint

@@ -29,7 +29,8 @@ class Faults:
     conflicts: answered 409 and not done. refused: answered 503 and not done. lost: done, and the connection is cut before the answer.
     failed_late: done, and answered 503. late: seconds in which a listing does not show a key that is new.
     partitioned: every request's connection is cut. ignores_conditions: PUTs are done whatever their conditions say.
-    hold: waited for before a PUT is passed on, for a test that stops a writer there.
+    hold: waited for before a PUT is passed on, for a test that stops a writer there. observe: is told of each request before: method,
+    path with query, body, and whether a header names an object to copy.
     """
 
     conflicts: float = 0
@@ -41,6 +42,7 @@ class Faults:
     ignores_conditions: bool = False
     keys: re.Pattern[str] = COMMIT
     hold: Callable[[str], None] = lambda path: None
+    observe: Callable[[str, str, bytes, bool], None] = lambda *_: None
     random: random.Random = field(default_factory=lambda: random.Random(19))
 
     def draw_fault(self) -> str:
@@ -137,6 +139,7 @@ class _ProxyHandler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path = unquote(parts.path)
         body = self._read_body()
+        self.proxy.faults.observe(self.command, self.path, body, "x-amz-copy-source" in self.headers)
         if self.proxy.faults.partitioned:
             self._cut()
             return

@@ -1,7 +1,8 @@
-"""What docker-compose.yaml describes, as plain processes on loopback: its commands, settings, order and health checks.
+"""What docker-compose.yaml and docker-compose.store.yaml describe, as plain processes on loopback: their commands, settings, order
+and health checks.
 
 Other than there are addresses, ports and folders, the processes' user, and PostgreSQL's start, which its image does. What the
-image sets is read from the Dockerfile.
+image sets is read from the Dockerfile. The S3 server is moto's, unless versitygw is on PATH: then that is started as the file says.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
+from tests.compose_files import read_compose_services
 from tests.waiting import patient_deadline
 
+from demonstrations import store_process
 from orchestration.server.home import LOOPBACK
 from orchestration.server.supervisor import find_session_members
 
 ROOT = Path(__file__).resolve().parents[2]
-PORTS = ("5432", "7077", "8080", "8081", "8082", "8974")
+PORTS = ("5432", "7070", "7077", "8080", "8081", "8082", "8974")
 """The ports inside of the containers."""
-HOSTS = ("postgres", "apiserver", "scheduler", "spark-master")
+HOSTS = ("postgres", "store", "apiserver", "scheduler", "spark-master")
+FOREIGN = ("postgres", "store")
+"""Services with an image of somebody else."""
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 _COPIED = ("include", "spark_jobs", "environments")
@@ -45,30 +49,32 @@ def postgres_program(name: str) -> str | None:
 class Deployment:
     """Starts the services in order, each when what it depends on is as the file says; stops them and all they started.
 
-    secrets: what .env holds. folder: takes the place of the image's and the volumes' folders.
+    files: of Compose. secrets: what .env holds. folder: takes the place of the image's and the volumes' folders.
     """
 
-    def __init__(self, folder: Path, secrets: Mapping[str, str], dags: Mapping[str, Path]) -> None:
+    def __init__(self, folder: Path, files: tuple[str, ...], secrets: Mapping[str, str], dags: Mapping[str, Path]) -> None:
         self.folder = folder
         self._secrets = secrets
         self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.root = folder / "sluice"
-        for name in ("elsewhere", "data", "airflow", "sluice/dags", "sluice/.sluice", "work"):
+        for name in ("elsewhere", "data", "airflow", "sluice/dags", "sluice/.sluice", "work", "work-local", "store"):
             (folder / name).mkdir(parents=True)
         for name in _COPIED:
             shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        (self.root / ".sluice" / "jars").symlink_to(ROOT / ".sluice" / "jars")
+        for name in ("jars", "log-store", "store-jars"):
+            (self.root / ".sluice" / name).symlink_to(ROOT / ".sluice" / name)
         for name, file in dags.items():
             (self.root / "dags" / name).symlink_to(file)
-        said = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())
-        self.services: dict[str, dict[str, Any]] = self._native(said["services"])
+        self.services: dict[str, dict[str, Any]] = self._native(read_compose_services(files))
+        if "store" in self.services and not shutil.which("versitygw"):
+            self.services["store"] |= self._stand_in_for_store()
 
     def environment(self, service: str) -> dict[str, str]:
         """What the processes of a service are told; of this process's environment only what finds Java and folders."""
         own = {name: os.environ[name] for name in ("HOME", "JAVA_HOME", "LANG") if name in os.environ}
-        image = {} if service == "postgres" else self._native(_image_environment())
-        return own | image | self._of_this_place() | self.services[service].get("environment", {})
+        image = {"PATH": os.environ["PATH"]} if service in FOREIGN else self._native(_image_environment())
+        return own | image | self._of_this_place(service) | self.services[service].get("environment", {})
 
     def start(self, seconds: float = 240) -> None:
         """Start all and wait until all are healthy. Raises AssertionError with the last words of one that is not."""
@@ -110,7 +116,7 @@ class Deployment:
         return [left for process in self._processes.values() for left in find_session_members(process.pid)]
 
     def _start(self, name: str, service: Mapping[str, Any]) -> None:
-        command = self._postgres() if name == "postgres" else [str(part) for part in service["command"]]
+        command = self._postgres() if name == "postgres" else [*service.get("entrypoint", ()), *map(str, service["command"])]
         with (self.folder / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
                 command,
@@ -154,7 +160,17 @@ class Deployment:
         )
         return [*server, "-c", f"listen_addresses={LOOPBACK}", "-c", f"port={self.ports['5432']}"]
 
-    def _of_this_place(self) -> dict[str, str]:
+    def _stand_in_for_store(self) -> dict[str, Any]:
+        """How moto's S3 server is started, and asked for its health, in place of the file's."""
+        port = self.ports["7070"]
+        ask = f"import urllib.request as r; r.urlopen('http://{LOOPBACK}:{port}/moto-api/', timeout=5)"
+        return {
+            "entrypoint": [sys.executable, "-W", "ignore"],
+            "command": [store_process.__file__, port],
+            "healthcheck": {"test": ["CMD", sys.executable, "-c", ask]},
+        }
+
+    def _of_this_place(self, service: str) -> dict[str, str]:
         """Addresses and folders that the containers' network and volumes give there."""
         data = self.folder / "data"
         places = {
@@ -162,6 +178,8 @@ class Deployment:
         }
         return {
             **places,
+            # A container has its own /tmp.
+            **({"SPARK_LOCAL_DIRS": str(self.folder / "work-local")} if service == "spark-worker" else {}),
             "SLUICE_SPARK_MASTER": f"spark://{LOOPBACK}:{self.ports['7077']}",
             "SPARK_LOCAL_IP": LOOPBACK,
             "NO_PROXY": LOOPBACK,
@@ -184,6 +202,10 @@ class Deployment:
             ("/opt/sluice", str(self.root)),
             ("/opt/airflow", str(self.folder / "airflow")),
             ("/tmp/spark-work", str(self.folder / "work")),
+            ("/store/", f"{self.folder}/store/"),
+            ("/data/", f"{self.folder}/data/"),
+            ("--port :", f"--port {LOOPBACK}:"),
+            ("$$", "$"),
         ):
             text = text.replace(there, here)
         hosts, ports = "|".join(HOSTS), "|".join(PORTS)

@@ -1,4 +1,8 @@
-"""The topology of docker-compose.yaml as processes: PostgreSQL, Airflow with LocalExecutor, Spark's master and worker."""
+"""The topology of docker-compose.yaml as processes: PostgreSQL, Airflow with LocalExecutor, Spark's master and worker.
+
+`make test-system` runs it as docker-compose.store.yaml has it, on an S3 server and with one task for all layers. With the data on a
+volume, and a task for each layer, it is one of the slow tests: that drivers, executors and Airflow find each other is shown before.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,14 @@ import subprocess
 import tempfile
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
+from tests.compose_files import ON_STORE, ON_VOLUME
+from tests.store_actions import EVERYDAY, OF_OWNER, actions_in_log
 from tests.system.deployment import ROOT, Deployment, postgres_program
 from tests.system.running import ended
 from tests.waiting import until
@@ -24,17 +31,54 @@ from orchestration.rest.versions import make_airflow_client
 from orchestration.server import environment_file
 from orchestration.server.home import LOGIN, local_airflow_address
 from orchestration.spark_submit.job_code import write_job_code_zip
+from sluice.delta_log import open_delta_table
 from sluice.errors import SluiceError
+from sluice.locations import is_on_disk
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
-STAGES = ("bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify")
+
+@dataclass(frozen=True)
+class Topology:
+    """files: of Compose. dag: the file of the DAG gym. layers: the tasks that bring its layers up to date. declared: what the
+    deployment's gym says, by what this checkout's says."""
+
+    files: tuple[str, ...]
+    dag: Path
+    layers: tuple[str, ...]
+    declared: tuple[str, str] = ("", "")
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The tasks that are Spark jobs."""
+        return (*self.layers, "propagate_deletions", "optimize", "vacuum", "verify")
+
+
+SMALL = """
+spark.sql.shuffle.partitions                              2
+spark.sql.sources.parallelPartitionDiscovery.parallelism  2
+"""
+"""Added to the deployment's profile: a worker of two cores has no use for tasks of eight partitions, whose state is on the store, too."""
+OWNER = '    owner="sluice",\n'
+TOGETHER = Topology(
+    ON_STORE, ROOT / "tests" / "system" / "dags" / "gym_together.py", ("layers",), (OWNER, f'{OWNER}    stages="together",\n')
+)
+APART = Topology(ON_VOLUME, ROOT / "dags" / "gym.py", ("bronze", "silver", "gold"))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(TOGETHER, id="on-store"), pytest.param(APART, id="on-volume", marks=pytest.mark.slow)],
+)
+def topology(request: pytest.FixtureRequest) -> Topology:
+    chosen: Topology = request.param
+    return chosen
 
 
 @pytest.fixture(scope="module")
-def deployed() -> Iterator[Deployment]:
+def deployed(topology: Topology) -> Iterator[Deployment]:
     if airflow_line() != 3:
         pytest.skip("docker-compose.yaml is of Airflow 3")
     if postgres_program("initdb") is None:
@@ -48,7 +92,13 @@ def deployed() -> Iterator[Deployment]:
     file = folder / ".env"
     environment_file.write_environment_file(file)
     secrets = dict(line.split("=", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
-    deployment = Deployment(folder, secrets, {"gym.py": ROOT / "dags" / "gym.py"})
+    deployment = Deployment(folder, topology.files, secrets, {"gym.py": topology.dag})
+    pipeline = deployment.root / "include" / "pipelines" / "gym" / "pipeline.py"
+    text, (said, instead) = pipeline.read_text(), topology.declared
+    assert said in text
+    pipeline.write_text(text.replace(said, instead) if said else text)
+    with (deployment.root / "spark_jobs" / "conf" / "standalone.conf").open("a") as profile:
+        profile.write(SMALL)
     try:
         deployment.start()
         yield deployment
@@ -96,7 +146,11 @@ def test_init_has_made_pools_and_connection(deployed: Deployment, airflow: Clien
         wrong.request("GET", "/dags")
 
 
-def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(deployed: Deployment, tmp_path: Path) -> None:
+def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(
+    topology: Topology, deployed: Deployment, tmp_path: Path
+) -> None:
+    if topology is TOGETHER:
+        pytest.skip("of a cluster beside a store tests/system/test_cluster.py shows it")
     environment = deployed.environment("scheduler")
     settings = _settings(deployed)
     command = ["spark-submit", "--master", settings.spark_master, "--properties-file", str(settings.spark_properties)]
@@ -115,7 +169,7 @@ def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(deployed: 
         assert pipeline == "gym"
 
 
-def test_the_gym_dag_runs_through_it_by_its_schedule(deployed: Deployment, airflow: Client) -> None:
+def test_the_gym_dag_runs_through_it_by_its_schedule(topology: Topology, deployed: Deployment, airflow: Client) -> None:
     before = len(master(deployed)["completedapps"])
     sluice(deployed, "land", "gym", "--days", "1", "--scale", "0.1")
     until(lambda: airflow.has_dag("gym"), what="the DAG gym")
@@ -125,26 +179,52 @@ def test_the_gym_dag_runs_through_it_by_its_schedule(deployed: Deployment, airfl
     tasks = airflow.tasks("gym", run["dag_run_id"])
     assert state == "success", {name: task["state"] for name, task in tasks.items()}
     assert run["run_type"] == "scheduled"
-    assert {name: tasks[name]["state"] for name in STAGES} == dict.fromkeys(STAGES, "success")
+    assert {name: tasks[name]["state"] for name in topology.stages} == dict.fromkeys(topology.stages, "success")
 
-    settings = _settings(deployed)
-    table = DeltaTable(PipelineRecords(settings, "gym").table_path("gold", "device_day")).to_pyarrow_table()
-    assert table.num_rows > 0
+    with told_as("scheduler", deployed) as settings:
+        table = open_delta_table(PipelineRecords(settings, "gym").table_path("gold", "device_day"))
+        assert table.to_pyarrow_table().num_rows > 0
     assert "gym" in sluice(deployed, "status", "gym")
+    page = urllib.request.Request(f"{airflow.address}/sluice/gym/history", headers={"Authorization": airflow._authorization()})
+    with urllib.request.urlopen(page, timeout=60) as answer:
+        assert "<h2>device_day</h2>" in answer.read().decode(), "the API server reads the lake, too"
 
     finished = master(deployed)["completedapps"]
-    assert len(finished) == before + len(STAGES)
+    assert len(finished) == before + len(topology.stages)
     assert {app["state"] for app in finished} == {"FINISHED"}
-    said = "\n".join(airflow.log("gym", run["dag_run_id"], "bronze", 1))
+    said = "\n".join(airflow.log("gym", run["dag_run_id"], topology.layers[0], 1))
     assert f"--py-files {write_job_code_zip(settings)}" in said
 
 
-def _settings(deployed: Deployment) -> Settings:
+def test_what_is_on_a_store_is_on_no_disk(deployed: Deployment, airflow: Client) -> None:
+    with told_as("scheduler", deployed) as settings:
+        if is_on_disk(settings.lake_folder):
+            pytest.skip("this topology has its data on a volume")
+        for place in (settings.lake_folder, settings.restricted, settings.landing):
+            assert next(iter(place.rglob("*")), None), f"something of the run before is at {place}"
+    data, store = deployed.folder / "data", deployed.folder / "store"
+    assert {path.name for path in data.iterdir()} == {"secrets", "truth", "vault", "released"}
+    of_tables = [path for path in deployed.folder.rglob("*") if path.suffix == ".parquet" or path.name == "_delta_log"]
+    assert [path for path in of_tables if not path.is_relative_to(store)] == []
+    assert list((deployed.folder / "work").glob("app-*/*")), "executors had a disk of their own"
+    # versitygw logs other lines, of which none is one of these.
+    asked = actions_in_log((deployed.folder / "store.log").read_text())
+    assert asked - OF_OWNER <= EVERYDAY, "of the store nobody asked what deploy/aws/lake-policy.json does not allow"
+
+
+@contextmanager
+def told_as(service: str, deployed: Deployment) -> Iterator[Settings]:
+    """This process is told what a service is told of data and of its store."""
     with pytest.MonkeyPatch.context() as patch:
         # A Spark session that another test of this process started has left its own settings here.
         for name in [name for name in os.environ if name.startswith("SLUICE_")]:
             patch.delenv(name)
-        for name, value in deployed.environment("scheduler").items():
-            if name.startswith("SLUICE_"):
+        for name, value in deployed.environment(service).items():
+            if name.startswith(("SLUICE_", "AWS_")):
                 patch.setenv(name, value)
-        return Settings.current()
+        yield Settings.current()
+
+
+def _settings(deployed: Deployment) -> Settings:
+    with told_as("scheduler", deployed) as settings:
+        return settings

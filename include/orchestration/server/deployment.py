@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestration.server.home import SPARK_CONNECTION, airflow_command, airflow_pool_name
@@ -34,12 +34,7 @@ _GUESSABLE = re.compile(r"^(.)\1*$|change.?me|password|secret|example|your[-_ ]"
 
 def make_deployment_ready(settings: Settings) -> None:
     """Make the deployment of this process's AIRFLOW__ variables ready. Raises UsageError for a weak secret, SluiceError."""
-    for name, least in SECRETS.items():
-        value = os.environ.get(name, "")
-        if len(value) < least or _GUESSABLE.search(value):
-            raise UsageError(
-                f"{name} is missing, short or guessable; at least {least} random characters are needed. Run: make env"
-            )
+    refuse_weak_secrets(SECRETS)
     make_environment_folders(settings)
     _run_deployment_command("airflow db migrate", airflow_command("db", "migrate"))
     _run_deployment_command("users", [sys.executable, "-m", "orchestration.server.deployment_users"])
@@ -52,6 +47,16 @@ def make_deployment_ready(settings: Settings) -> None:
         _run_deployment_command("airflow pools import", airflow_command("pools", "import", str(pools)))
         imported = airflow_command("connections", "import", "--overwrite", str(connections))
         _run_deployment_command("airflow connections import", imported)
+
+
+def refuse_weak_secrets(needed: Mapping[str, int]) -> None:
+    """Raises UsageError for a variable that is missing, short or guessable. needed: how many characters each must have at least."""
+    for name, least in needed.items():
+        value = os.environ.get(name, "")
+        if len(value) < least or _GUESSABLE.search(value):
+            raise UsageError(
+                f"{name} is missing, short or guessable; at least {least} random characters are needed. Run: make env"
+            )
 
 
 def make_environment_folders(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Makes `.env`, the secrets that docker-compose.yaml asks for. Standard library only: it runs where nothing is installed.
+"""Makes `.env`, the secrets of docker-compose.yaml and docker-compose.store.yaml. Standard library only: nothing need be installed.
 
 `make env`, or: python3 include/orchestration/server/environment_file.py [PATH]
 """
@@ -13,6 +13,10 @@ from pathlib import Path
 
 HEADER = """# The secrets of docker-compose.yaml, made by `make env`. Keep this file to yourself, and keep it: the database's password is set
 # at its first start, and what Airflow has encrypted can be read with AIRFLOW_FERNET_KEY alone.
+#
+# Without the first #: lake, restricted tables and landing folders on an S3 server of the deployment, in place of a volume.
+# COMPOSE_FILE=docker-compose.yaml:docker-compose.store.yaml
+#
 """
 
 
@@ -24,6 +28,8 @@ def generate_deployment_secrets() -> dict[str, str]:
         "AIRFLOW_JWT_SECRET": secrets.token_urlsafe(64),
         "AIRFLOW_SECRET_KEY": secrets.token_urlsafe(48),
         "AIRFLOW_FERNET_KEY": base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "STORE_SECRET_KEY": secrets.token_urlsafe(30),
+        "STORE_READER_KEY": secrets.token_urlsafe(30),
     }
 
 

@@ -1,31 +1,43 @@
-"""docker-compose.yaml, the image, .env and what makes a deployment ready."""
+"""docker-compose.yaml, alone and with docker-compose.store.yaml; the image, .env and what makes a deployment ready."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from tests.compose_files import ON_STORE, ON_VOLUME, read_compose_services
 
-from orchestration.server import deployment, environment_file
-from sluice.errors import UsageError
+from demonstrations.store_server import S3Server
+from orchestration.server import deployment, environment_file, store_buckets
+from sluice.errors import SluiceError, UsageError
+from sluice.locations import locate
 from sluice.settings import Settings
+from sluice.stores.s3_client import open_s3_client
 
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPT = ROOT / "include" / "orchestration" / "server" / "environment_file.py"
 AIRFLOW = {"apiserver", "scheduler", "dag-processor", "triggerer"}
+ONCE = {"airflow-init", "store-init"}
+ON_A_STORE = ("lake", "restricted", "landing")
+
+
+@pytest.fixture(scope="module", params=[ON_VOLUME, ON_STORE], ids=["on-volume", "on-store"])
+def services(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
+    return read_compose_services(request.param)
 
 
 @pytest.fixture(scope="module")
-def services() -> dict[str, dict[str, Any]]:
-    said: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yaml").read_text())["services"]
-    return said
+def on_store() -> dict[str, dict[str, Any]]:
+    return read_compose_services(ON_STORE)
 
 
 def made(path: Path) -> dict[str, str]:
@@ -33,24 +45,25 @@ def made(path: Path) -> dict[str, str]:
 
 
 def test_the_services_are_those_of_a_deployment(services: dict[str, Any]) -> None:
-    assert set(services) == {"postgres", "airflow-init", "spark-master", "spark-worker", *AIRFLOW}
+    assert set(services) - {"store", "store-init"} == {"postgres", "airflow-init", "spark-master", "spark-worker", *AIRFLOW}
+    assert ("store" in services) == ("store-init" in services)
 
 
 def test_images_are_pinned_by_version(services: dict[str, Any]) -> None:
-    told = (ROOT / "docker-compose.yaml").read_text() + (ROOT / "Dockerfile").read_text()
-    images = {service["image"] for service in services.values()} | set(re.findall(r"^ARG PYTHON_IMAGE=(\S+)", told, re.MULTILINE))
+    images = {service["image"] for service in services.values()}
+    images |= set(re.findall(r"^ARG PYTHON_IMAGE=(\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     for image in images:
-        tag = image.removesuffix("}").rpartition(":")[2]
-        assert re.match(r"\d+\.\d+", tag), image
+        tag = image.removesuffix("}").partition("@")[0].rpartition(":")[2]
+        assert re.match(r"v?\d+\.\d+", tag), image
 
 
 def test_every_service_that_stays_is_asked_for_its_health(services: dict[str, Any]) -> None:
     for name, service in services.items():
-        assert ("healthcheck" in service) == (name != "airflow-init"), name
+        assert ("healthcheck" in service) == (name not in ONCE), name
 
 
 def test_airflow_starts_after_what_makes_it_ready(services: dict[str, Any]) -> None:
-    assert services["airflow-init"]["depends_on"] == {"postgres": {"condition": "service_healthy"}}
+    assert services["airflow-init"]["depends_on"]["postgres"] == {"condition": "service_healthy"}
     for name in AIRFLOW:
         assert services[name]["depends_on"]["airflow-init"]["condition"] == "service_completed_successfully"
     assert services["scheduler"]["depends_on"]["spark-master"]["condition"] == "service_healthy"
@@ -65,7 +78,7 @@ def test_ports_are_open_to_this_machine_only_and_none_of_spark_is(services: dict
 def test_spark_knows_nothing_of_airflow(services: dict[str, Any]) -> None:
     for name in ("spark-master", "spark-worker"):
         told = services[name]["environment"]
-        assert [key for key in told if key.startswith(("AIRFLOW", "POSTGRES"))] == []
+        assert [key for key in told if key.startswith(("AIRFLOW", "POSTGRES", "STORE"))] == []
         assert "/opt/airflow" not in mounts(services[name])
 
 
@@ -87,13 +100,79 @@ def mounts(service: dict[str, Any]) -> dict[str, str]:
 
 def test_services_mount_what_they_need_and_no_more(services: dict[str, Any]) -> None:
     places = {name: mounts(service) for name, service in services.items()}
-    assert places["apiserver"] == {"/opt/airflow": "write", "/data/lake": "read"}
+    on_volume = {} if "store" in services else {"/data/lake": "read"}
+    assert places["apiserver"] == {"/opt/airflow": "write", **on_volume}
     for name in ("dag-processor", "triggerer"):
         assert places[name] == {"/opt/airflow": "write"}
     assert places["spark-master"] == {}
     assert "/data/vault" not in places["spark-worker"] and places["spark-worker"]["/data/secrets"] == "read"
     assert {name for name, found in places.items() if "/data/vault" in found} == {"scheduler"}
     assert {name for name, found in places.items() if "/data" in found} == {"airflow-init"}
+
+
+def test_what_is_on_the_store_is_mounted_nowhere_and_each_service_of_airflow_is_told(on_store: dict[str, Any]) -> None:
+    asked = {f"/data/{name}" for name in ON_A_STORE}
+    assert {name: found for name, service in on_store.items() if (found := asked & set(mounts(service)))} == {}
+    for name in (*AIRFLOW, *ONCE):
+        told = on_store[name]["environment"]
+        elsewhere = {"restricted": "/data/restricted"} if name == "apiserver" else {}
+        expected = {place: f"s3://{place}/sluice" for place in ON_A_STORE} | elsewhere
+        assert {place: told[f"SLUICE_{place.upper()}"] for place in ON_A_STORE} == expected
+    asked = {f"/data/{name}" for name in ("released", "truth", "secrets", "vault")}
+    assert set(mounts(on_store["scheduler"])) == {"/opt/airflow", *asked}
+
+
+def test_only_who_reads_or_writes_the_store_has_its_key_and_who_reads_has_a_reader_s(on_store: dict[str, Any]) -> None:
+    users = {
+        name: told["AWS_ACCESS_KEY_ID"] for name, one in on_store.items() if "AWS_ACCESS_KEY_ID" in (told := one["environment"])
+    }
+    assert users == {"scheduler": "sluice", "spark-worker": "sluice", "store-init": "sluice", "apiserver": "sluice-reader"}
+    of_writer = {name for name, one in on_store.items() if "STORE_SECRET_KEY" in str(one)}
+    assert of_writer == {"store", "scheduler", "spark-worker", "store-init"}
+    assert {name for name, one in on_store.items() if "STORE_READER_KEY" in str(one)} == {"store", "apiserver"}
+
+
+def test_nothing_reads_the_store_before_its_buckets_are_there(on_store: dict[str, Any]) -> None:
+    assert on_store["store-init"]["depends_on"] == {"store": {"condition": "service_healthy"}}
+    assert on_store["airflow-init"]["depends_on"]["store-init"] == {"condition": "service_completed_successfully"}
+
+
+@pytest.fixture
+def beside_store(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, settings: Settings) -> Settings:
+    for name, value in {
+        **s3_server.variables(),
+        "AWS_SECRET_ACCESS_KEY": environment_file.generate_deployment_secrets()["STORE_SECRET_KEY"],
+    }.items():
+        monkeypatch.setenv(name, value)
+    name = f"of-{uuid.uuid4().hex[:8]}"
+    return replace(settings, lake=f"s3://{name}-lake/sluice", restricted=locate(f"s3://{name}-restricted/sluice"))
+
+
+def test_the_buckets_are_made_once_and_the_reader_may_read_the_lake_alone(beside_store: Settings) -> None:
+    lake, restricted = (str(place).split("/")[2] for place in (beside_store.lake, beside_store.restricted))
+    assert store_buckets.make_buckets(beside_store, "sluice-reader") == [lake, restricted], "the landing folder is on a disk"
+    (beside_store.lake_folder / "kept").write_bytes(b"1")
+    assert store_buckets.make_buckets(beside_store, "sluice-reader") == []
+    assert (beside_store.lake_folder / "kept").read_bytes() == b"1"
+    client = open_s3_client()
+    statements = json.loads(client.get_bucket_policy(Bucket=lake)["Policy"])["Statement"]
+    assert {(*one["Principal"]["AWS"], *one["Action"], *one["Resource"]) for one in statements} == {
+        ("sluice-reader", "s3:ListBucket", f"arn:aws:s3:::{lake}"),
+        ("sluice-reader", "s3:GetObject", f"arn:aws:s3:::{lake}/*"),
+    }
+    with pytest.raises(client.exceptions.ClientError, match="NoSuchBucketPolicy"):
+        client.get_bucket_policy(Bucket=restricted)
+
+
+def test_a_store_with_a_weak_key_or_that_does_not_answer_is_refused(
+    beside_store: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(SluiceError, match=r"The store makes no buckets \(EndpointConnectionError\)"):
+        store_buckets.make_buckets(beside_store, "sluice-reader")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "changeme" * 10)
+    with pytest.raises(UsageError, match=r"^AWS_SECRET_ACCESS_KEY is missing, short or guessable"):
+        store_buckets.make_buckets(beside_store, "sluice-reader")
 
 
 def test_the_init_makes_every_place_that_is_mounted(services: dict[str, Any], settings: Settings) -> None:
@@ -115,11 +194,17 @@ def test_a_container_s_commands_mean_the_deployment_s_airflow(services: dict[str
 
 
 def test_every_secret_is_asked_for_made_and_has_no_default(tmp_path: Path) -> None:
-    asked = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yaml").read_text()))
+    told = "".join((ROOT / name).read_text() for name in ON_STORE)
+    asked = set(re.findall(r"\$\{(\w+):\?", told))
     environment_file.write_environment_file(tmp_path / ".env")
     assert asked == set(made(tmp_path / ".env"))
-    told = (ROOT / "docker-compose.yaml").read_text()
     assert [name for name in asked if re.search(rf"\$\{{{name}(:-|\}}|-)", told)] == []
+
+
+def test_one_line_of_the_secrets_switches_the_store_on(tmp_path: Path) -> None:
+    environment_file.write_environment_file(tmp_path / ".env")
+    lines = (tmp_path / ".env").read_text().splitlines()
+    assert [line for line in lines if "COMPOSE_FILE" in line] == [f"# COMPOSE_FILE={':'.join(ON_STORE)}"]
 
 
 def test_secrets_are_made_for_their_owner_alone_and_never_twice(tmp_path: Path) -> None:
@@ -170,13 +255,15 @@ def test_a_deployment_with_a_weak_secret_is_refused_before_anything_is_done(
 def test_the_check_of_the_compose_file_passes() -> None:
     told = subprocess.run([ROOT / ".ci" / "compose-check"], env=_not_ci(), capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stdout + told.stderr
-    assert re.search("Not checked by docker compose: |takes it, and nothing starts without its secrets$", told.stdout.strip())
+    assert re.search("Not checked by docker compose: |takes both, and nothing starts without its secrets$", told.stdout.strip())
 
 
-def test_the_check_of_the_compose_file_finds_a_misspelt_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", ON_STORE)
+def test_the_check_of_the_compose_files_finds_a_misspelt_key(tmp_path: Path, wrong: str) -> None:
     (tmp_path / "include").symlink_to(ROOT / "include")
-    text = (ROOT / "docker-compose.yaml").read_text()
-    (tmp_path / "docker-compose.yaml").write_text(text.replace("depends_on:", "depend_on:"))
+    for name in ON_STORE:
+        text = (ROOT / name).read_text()
+        (tmp_path / name).write_text(text.replace("depends_on:", "depend_on:") if name == wrong else text)
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "compose-check", tmp_path / ".ci" / "compose-check")
     told = subprocess.run([tmp_path / ".ci" / "compose-check"], env=_not_ci(), capture_output=True, text=True, check=False)

@@ -1,0 +1,59 @@
+"""Makes the buckets of the S3 server that docker-compose.store.yaml starts: `python -m orchestration.server.store_buckets READER`.
+
+Once at each start, before anything that reads the store. Doing it again changes nothing. A bucket on another store is made by its owner.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from urllib.parse import urlsplit
+
+from orchestration.server.deployment import refuse_weak_secrets
+from sluice.errors import SluiceError
+from sluice.settings import Settings
+from sluice.stores.s3_client import open_s3_client
+
+SECRETS = {"AWS_SECRET_ACCESS_KEY": 32}
+"""How many characters each must have at least."""
+
+
+def make_buckets(settings: Settings, reader: str) -> list[str]:
+    """Makes the missing buckets of the places that are on a store, and returns their names.
+
+    reader: the user of the store who may read the lake, and nothing else. Raises UsageError for a weak secret, and SluiceError.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
+
+    refuse_weak_secrets(SECRETS)
+    lake, *others = (urlsplit(str(place)).netloc for place in (settings.lake, settings.restricted, settings.landing))
+    buckets = sorted({lake, *others} - {""})  # a path of a disk has none
+    client = open_s3_client()
+    try:
+        there = {str(one["Name"]) for one in client.list_buckets()["Buckets"]}
+        missing = [bucket for bucket in buckets if bucket not in there]
+        for bucket in missing:
+            client.create_bucket(Bucket=bucket)
+        client.put_bucket_policy(Bucket=lake, Policy=json.dumps(allow_reading(lake, reader)))
+    except (BotoCoreError, ClientError) as error:
+        raise SluiceError(
+            f"The store makes no buckets ({type(error).__name__}). Are AWS_ENDPOINT_URL and the keys those of its owner?"
+        ) from None
+    return missing
+
+
+def allow_reading(bucket: str, reader: str) -> dict[str, object]:
+    """The policy of a bucket in which one user may list and read, beside its owner, and nobody else."""
+    user, name = {"AWS": [reader]}, f"arn:aws:s3:::{bucket}"
+    may_list = {"Effect": "Allow", "Principal": user, "Action": ["s3:ListBucket"], "Resource": [name]}
+    may_read = {"Effect": "Allow", "Principal": user, "Action": ["s3:GetObject"], "Resource": [f"{name}/*"]}
+    return {"Version": "2012-10-17", "Statement": [may_list, may_read]}
+
+
+if __name__ == "__main__":
+    try:
+        made = make_buckets(Settings.current(), sys.argv[1])
+        print(f"buckets made: {', '.join(made) or 'none, all are there'}", flush=True)
+    except SluiceError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
