@@ -207,6 +207,26 @@ def test_json_lines_fit_when_the_schema_is_no_hindrance(shop: Shop, spark: Spark
     assert adds_up(lake)
 
 
+def test_many_records_are_taken_again_some_at_a_time_and_too_many_ids_are_refused(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = shop(JSON)
+    lake.land("orders/1.jsonl", "[2]\nx\n[2]\n")
+    lake.land("orders/2.jsonl", "y\n[2]\n[2]\n")
+    lake.run()
+    mended = spark.read.format("delta").load(lake.workspace().quarantine("orders")).replace("[2]", '{"id": 2}')
+    mended.write.format("delta").mode("overwrite").save(lake.workspace().quarantine("orders"))
+    monkeypatch.setattr(readmission, "MOST_RECORDS", 2)
+    monkeypatch.setattr(readmission, "MOST_ENTRIES", 1)
+    replay(lake, "orders")
+    assert lake.rows("orders", "_delivery", "_row") == [(1, 0), (1, 2), (2, 1), (2, 2)]
+    assert aside(lake) == [(1, 1, "x"), (2, 0, "y")] and adds_up(lake), "a delivery that is taken in two parts is counted once"
+    with pytest.raises(UsageError, match=r"More than 1 rows of quarantine at once\. Name deliveries"):
+        discard(lake, "orders", "orders/1", "orders/2")
+    discard(lake, "orders", "orders/1")
+    assert aside(lake) == [(2, 0, "y")]
+
+
 def test_rows_of_silver_are_folded_again_when_its_rule_is_milder(shop: Shop) -> None:
     strict = shop(CSV, order)
     strict.land("orders/1.csv", "id,name\n1,\n2,b\n")

@@ -175,7 +175,7 @@ WRITE_BY_THEMSELVES = {
     "sluice.locations": "it moves a file of rows that wait for their commit; a run that broke off is begun anew, and so are they",
     "sluice.stores.store_location": "it is the file interface of a store, where one PUT is durable; durable_files writes through it",
     "sluice.erasure.personal_places.planting": "a canary holds files as those of others are written, and is seen whole or planted anew",
-    "sluice.flows.quarantine.readmission": "its folder is removed at the end of the block, and at the beginning of the next",
+    "sluice.flows.quarantine.staged_records": "its folder is removed at the end of the block, and at the beginning of the next",
     "sluice.testing.running": "keys in a folder that is gone with the test",
     "sluice.cli.setup.new_pipeline": "a package of source files, which is removed as a whole where one cannot be written",
     "sluice.ingest.landing.cleaning": "a rename of a landed file for each delivery; the run's end flushes the file system",

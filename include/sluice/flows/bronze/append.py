@@ -115,6 +115,8 @@ def ingest_delivery_batch(
     work: CountedWork,
 ) -> None:
     """Takes one batch of deliveries to their outcomes. A fresh checkpoint's first batch holds all of them and is cut by the source's limits."""
+    if checkpoint.rebased and _has_outcomes(workspace):
+        rows = _leave_out_settled_deliveries(workspace, rows)
     # Sorted here, because Spark would start a job only to decide how to split so few rows.
     came = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["delivery"]))
     known = ledger.read_settled_deliveries(workspace.outcomes, [row["delivery"] for row in came])
@@ -130,6 +132,13 @@ def ingest_delivery_batch(
         deliveries = [intake.delivery_from_row(row, folder) for row in part]
         ingest_together_or_singly(workspace, source, examine_unread_deliveries(source, deliveries), report, transaction)
         work.advance(len(part))
+
+
+def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> DataFrame:
+    """A stream that starts anew brings all deliveries that there ever were: only those without an outcome come to the driver."""
+    lost = sorted(ledger.find_deliveries_in_state(workspace.outcomes, ledger.LOST))
+    settled = table_frames.read_table(workspace.session, workspace.outcomes).where(~F.col("delivery").isin(lost))
+    return rows.join(settled.select("delivery"), "delivery", "left_anti")
 
 
 def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:

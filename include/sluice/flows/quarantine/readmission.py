@@ -3,17 +3,11 @@
 Records of a source that fit now go to bronze under the delivery and row that they had, and a new outcome tells silver. A file that was
 refused whole is taken again as a whole. For a silver table, the keys of the rows are folded again. Each entry leaves quarantine once: what
 is to leave is first written to a journal, and the next run finishes what a killed one began.
-
-Records and files are staged as files again, below the lake, only while the reader that refused them reads them.
 """
 
 from __future__ import annotations
 
-import os
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -22,26 +16,35 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
-from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake, widening
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.quarantine import settlement
 from sluice.flows.quarantine.settlement import LeavingEntries
+from sluice.flows.quarantine.staged_records import (
+    QuarantinedRecord,
+    StagedFiles,
+    open_staging_folder,
+    quarantine_entry_of_record,
+    stage_file,
+    stage_records,
+)
 from sluice.flows.silver import refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import read_current_deliveries
-from sluice.ingest.formats import csv_rows
-from sluice.ingest.ledger import INGESTED
-from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries, is_delivery_unchanged
+from sluice.ingest.reading.examination import Delivery, examine_deliveries, is_delivery_unchanged
 from sluice.lake import commits, log, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.locations import Location, is_on_disk, locate, remove_folder
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
+
+MOST_RECORDS = 20_000
+"""So many records of a quarantine are taken again together: their texts are in the driver's memory."""
+MOST_ENTRIES = 1_000_000
+"""The most entries of a quarantine whose ids are in the driver's memory."""
 
 
 def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None, report: FlowReport) -> None:
@@ -56,7 +59,7 @@ def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequenc
 def refold_quarantined_rows(workspace: Workspace, table: Table[Any], found: DataFrame, report: FlowReport) -> None:
     """Folds again the keys of a table's rows in quarantine."""
     # Read into memory: a frame over quarantine would be empty as soon as the fold has emptied it.
-    origin = sorted({(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()})
+    origin = sorted(set(_collect_entries(found)))
     rows = tables.make_inline_frame(workspace.session, origin, "_delivery BIGINT, _row BIGINT")
     refold.refold_rows(workspace, table, rows, report)
 
@@ -87,7 +90,7 @@ def discard_quarantined_entries(
         )
     found = _find_quarantined_entries(workspace, name, entries)
     append.create_bronze_tables(workspace, declared)
-    gone = [(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()]
+    gone = _collect_entries(found)
     settlement.settle_readmission(workspace, LeavingEntries(workspace.run, name, discarded=gone, reason=reason))
     report.batches += 1
     report.deliveries += len({delivery for delivery, _ in gone})
@@ -98,10 +101,11 @@ def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence
     path = workspace.quarantine(name)
     if log.is_delta_table(path):
         found = quarantine.read_quarantine_rows(workspace.session, path, entries)
-        present = {(row._delivery, row._row) for row in found.select(*PROVENANCE).collect()}
-        deliveries = {delivery for delivery, _ in present}
+        deliveries = {row._delivery for row in found.select("_delivery").distinct().collect()}
+        asked = [row for _, row in entries or () if row is not None]
+        present = set(_collect_entries(found.where(F.col("_row").isin(asked)))) if asked else set()
         missing = [one for one in entries or () if one not in present and (one[1] is not None or one[0] not in deliveries)]
-        if present and not missing:
+        if deliveries and not missing:
             return found
         wanted = missing[0] if missing else None
     else:
@@ -114,6 +118,16 @@ def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence
         if wanted
         else f"Nothing of '{name}' is in quarantine{expired}."
     )
+
+
+def _collect_entries(found: DataFrame) -> list[Entry]:
+    """Returns the ids of entries. Raises UsageError for more than the driver's memory is meant for."""
+    rows = found.select(*PROVENANCE).limit(MOST_ENTRIES + 1).collect()
+    if len(rows) > MOST_ENTRIES:
+        raise UsageError(
+            f"More than {MOST_ENTRIES:,} rows of quarantine at once. Name deliveries, as in TABLE/DELIVERY, some at a time."
+        )
+    return [(row._delivery, row._row) for row in rows]
 
 
 def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
@@ -144,9 +158,17 @@ def _read_quarantined_bytes(found: DataFrame, delivery: Delivery) -> bytes | Non
 
 
 def _replay_records(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
-    rows = found.where(F.col("record").isNotNull()).orderBy(*PROVENANCE).collect()
-    if not rows:
-        return
+    """Takes records again, so many together that their texts fit into the driver's memory. Those that still do not fit stay behind."""
+    waiting = found.where(F.col("record").isNotNull()).orderBy(*PROVENANCE)
+    rows = waiting.limit(MOST_RECORDS).collect()
+    while rows:
+        _replay_some_records(workspace, source, rows, report)
+        last = rows[-1]
+        later = (F.col("_delivery") > last._delivery) | ((F.col("_delivery") == last._delivery) & (F.col("_row") > last._row))
+        rows = waiting.where(later).limit(MOST_RECORDS).collect() if len(rows) == MOST_RECORDS else []
+
+
+def _replay_some_records(workspace: Workspace, source: Source, rows: Sequence[Row], report: FlowReport) -> None:
     headers = {
         number: row["header"] for number, row in settlement.read_last_outcomes(workspace, {r._delivery for r in rows}).items()
     }
@@ -178,6 +200,7 @@ def _admit_fitting_records(
         moved=[quarantine_entry_of_record(staged.places[place]) for place in moved],
         suppressed=[quarantine_entry_of_record(staged.places[place]) for place in sorted(left_out)],
         rescued=settlement.count_by_delivery(staged.places[place].delivery for place in moved if good[place]),
+        after=settlement.find_last_outcome_entry(workspace),
     )
     if not leaving.entries:
         return
@@ -215,89 +238,3 @@ def _append_readmitted_records(
     rows = joined.select(*(F.col(f"`{own.get(name, name)}`").alias(name) for name in columns))
     widening.widen_bronze_columns(workspace, source, rows.schema)
     commits.append_rows(rows, workspace.path(source.name), None)
-
-
-@dataclass(frozen=True)
-class QuarantinedRecord:
-    """A record in quarantine. file: the one that it came in, as in the ledger. text, header: the record and its CSV file's header as delivered."""
-
-    delivery: int
-    row: int
-    file: str
-    text: str
-    header: str | None = None
-
-
-@dataclass
-class StagedFiles:
-    """Files of records. places: the record by the number of its file and its number in the file."""
-
-    examined: list[ExaminedDelivery] = field(default_factory=list)
-    places: dict[tuple[int, int], QuarantinedRecord] = field(default_factory=dict)
-
-
-@contextmanager
-def open_staging_folder(workspace: Workspace) -> Iterator[Location]:
-    """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data in a second place.
-
-    Files are read from a disk: for a lake on a store the folder lies below the session's local files.
-    """
-    path = workspace.staging
-    if not is_on_disk(path):
-        path = locate(str(workspace.session.sparkContext._temp_dir)) / path.name
-    remove_folder(path)
-    path.mkdir(parents=True, mode=0o700)
-    try:
-        yield path
-    finally:
-        remove_folder(path)
-
-
-def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: Location) -> StagedFiles:
-    """Writes records to files. The JSON lines of a delivery become one file; in other formats each record is a file of its own.
-
-    So no record can swallow the next one. A record that cannot be written in the source's encoding is left out.
-    """
-    staged, dialect = StagedFiles(), source.row_dialect
-    for file, together in _group_records_into_files(source, records):
-        number = len(staged.examined)
-        head = csv_rows.format_csv_file_start(dialect, together[0].header) if dialect else ""
-        try:
-            content = (head + "".join(f"{record.text}\n" for record in together)).encode(source.encoding)
-        except UnicodeEncodeError:
-            continue
-        path = place / str(number)
-        path.write_bytes(content)
-        delivery = Delivery(number, source.name, file, DELIVERED, path, None, None, None)
-        header = csv_rows.parse_csv_header(dialect, head) if dialect else ()
-        staged.examined.append(ExaminedDelivery(delivery, INGESTED, header=header, text_bytes=len(content)))
-        staged.places |= {(number, row): record for row, record in enumerate(together)}
-    return staged
-
-
-def stage_file(delivery: Delivery, content: bytes, place: Location) -> Delivery:
-    """Stages a delivery whose file is gone or changed, with its bytes from quarantine."""
-    path = place / str(delivery.number) / locate(delivery.file).name
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    at = delivery.modified_at
-    if at is not None:
-        os.utime(path, ns=(0, int(at.timestamp()) * 10**9 + at.microsecond * 1000))
-    return Delivery(delivery.number, delivery.source, delivery.file, delivery.event, path, len(content), at, delivery.sha256)
-
-
-def quarantine_entry_of_record(record: QuarantinedRecord) -> Entry:
-    """Returns the entry that names the record in quarantine."""
-    return record.delivery, record.row
-
-
-def _group_records_into_files(
-    source: Source, records: Sequence[QuarantinedRecord]
-) -> Iterator[tuple[str, list[QuarantinedRecord]]]:
-    if source.format != "json" or source.multi_line:
-        yield from ((record.file, [record]) for record in records)
-        return
-    by_delivery: defaultdict[int, list[QuarantinedRecord]] = defaultdict(list)
-    for record in records:
-        by_delivery[record.delivery].append(record)
-    yield from ((together[0].file, together) for together in by_delivery.values())

@@ -15,10 +15,12 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.entries import ENTRY
 from sluice.ingest import ledger
 from sluice.ingest.landing import rewriting
 from sluice.lake import table_frames, tables
@@ -51,11 +53,9 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
     path = write_readmission_journal(workspace, leaving)
     note_readmitted_deliveries(workspace, leaving)
     quarantine.remove_quarantine_entries(workspace.session, workspace.quarantine(leaving.source), leaving.entries)
-    done = {
-        row["delivery"]
-        for row in ledger.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "run"])
-        if row["run"] == leaving.run
-    }
+    there = ledger.read_delivery_ledger_columns(workspace.outcomes, ["delivery", "run", ENTRY])
+    since = pc.and_(pc.equal(there["run"], leaving.run), pc.greater(pc.fill_null(there[ENTRY], 0), leaving.after))
+    done = set(there["delivery"].filter(since).to_pylist())
     known = read_last_outcomes(workspace, {delivery for delivery, _ in leaving.entries})
     rows = [_next_outcome(row, leaving) for number, row in known.items() if number not in done]
     ledger.append_delivery_ledger_rows(workspace.outcomes, rows, ledger.OUTCOMES, workspace.run)
@@ -76,6 +76,11 @@ def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[E
     wanted = tables.make_inline_frame(workspace.session, list(entries), "_delivery BIGINT, _row BIGINT")
     near = bronze.where(F.col("_delivery").isin(numbers)).select(*PROVENANCE)
     return {(row._delivery, row._row) for row in near.join(F.broadcast(wanted), list(PROVENANCE), "left_semi").collect()}
+
+
+def find_last_outcome_entry(workspace: Workspace) -> int:
+    """Returns the greatest entry of the outcomes, 0 if they have none."""
+    return int(pc.max(ledger.read_delivery_ledger_columns(workspace.outcomes, [ENTRY])[ENTRY]).as_py() or 0)
 
 
 def read_last_outcomes(workspace: Workspace, deliveries: set[int]) -> dict[int, Row]:
@@ -113,10 +118,10 @@ def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
 
 @dataclass(frozen=True)
 class LeavingEntries:
-    """What leaves a source's quarantine in one run.
+    """What leaves a source's quarantine at once. A run may take one part after the other.
 
     moved: records that go to bronze. suppressed: records of erased people. discarded: records that somebody discarded. rescued: by delivery,
-    how many moved records have something in _rescued_data. reason: why records were discarded.
+    how many moved records have something in _rescued_data. reason: why records were discarded. after: the last entry of the outcomes before.
     """
 
     run: str
@@ -126,6 +131,7 @@ class LeavingEntries:
     discarded: list[Entry] = field(default_factory=list)
     rescued: dict[int, int] = field(default_factory=dict)
     reason: str | None = None
+    after: int = -1
 
     @property
     def entries(self) -> list[Entry]:

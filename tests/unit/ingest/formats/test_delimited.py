@@ -14,7 +14,7 @@ import pytest
 
 from sluice.declare import Source
 from sluice.declare.ingest.file_formats import CsvDialect
-from sluice.flows.quarantine import readmission
+from sluice.flows.quarantine import staged_records
 from sluice.ingest import formats
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
@@ -238,14 +238,14 @@ def test_with_each_option_a_file_is_read_rewritten_and_made_of_a_record_again(op
     assert read(text, schema, source) == rows
     kept = "".join(csv_rows.filter_csv_rows(source, text, frozenset({0, 1}), {}))
     assert kept == f"{start}{lines[2]}\n" and read(kept, schema, source) == rows[2:]
-    record = readmission.QuarantinedRecord(1, 2, "a.csv", lines[1], header if source.header else None)
-    (staged,) = readmission.stage_records(source, [record], tmp_path).examined
+    record = staged_records.QuarantinedRecord(1, 2, "a.csv", lines[1], header if source.header else None)
+    (staged,) = staged_records.stage_records(source, [record], tmp_path).examined
     assert list(staged.header) == (columns if source.header else [])
     assert read((tmp_path / "0").read_bytes(), schema, source) == rows[1:2]
 
 
 def test_a_record_whose_header_is_not_known_is_no_row_of_the_table(read: Read, tmp_path: Path) -> None:
-    readmission.stage_records(SOURCE, [readmission.QuarantinedRecord(1, 2, "a.csv", "7,x")], tmp_path)
+    staged_records.stage_records(SOURCE, [staged_records.QuarantinedRecord(1, 2, "a.csv", "7,x")], tmp_path)
     (row,) = read((tmp_path / "0").read_bytes())
     assert row[:2] == (None, None) and row[-2:] == (RAGGED, "7,x")
 
