@@ -202,3 +202,29 @@ def test_an_erasure_takes_her_out_of_the_objects_and_their_rest_is_no_new_delive
     lake.run()
     assert lake.versions() == before, "what was rewritten is no new delivery"
     assert lake.rows("thing", "id", "who") == [(2, OTHER)]
+
+
+def test_a_source_with_events_takes_what_they_name_and_the_run_says_what_it_could_not_read(shop: Shop) -> None:
+    lake = shop(
+        Source(name="a", schema="id BIGINT", events="folder://told"), Source(name="g", schema="id BIGINT", names_grow=True)
+    )
+    put(lake, "a/1.json", lines({"id": 1}))
+    put(lake, "g/2026-01-02.json", lines({"id": 1}))
+    lake.run()
+    put(lake, "a/2.json", lines({"id": 2}))
+    put(lake, "a/3.json", lines({"id": 3}))
+    put(lake, "g/2026-01-01.json", lines({"id": 0}))
+    put(lake, "g/2026-01-03.json", lines({"id": 2}))
+    folder = lake.settings.landing / "shop"
+    about = {"bucket": {"name": folder.parts[1]}, "object": {"key": "/".join((*folder.parts[2:], "a/2.json"))}}
+    put(lake, "told/1.json", json.dumps({"Records": [{"eventSource": "aws:s3", "s3": about}]}).encode())
+    put(lake, "told/2.json", b"{")
+    told = "1 message of folder://told about something else, or that cannot be read: nothing was taken of that"
+    assert told in lake.run()["a"].notes
+    assert lake.rows("a", "id") == [(1,), (2,)] and lake.rows("g", "id") == [(1,), (2,)]
+    before = lake.versions()
+    lake.run()
+    assert lake.versions() == before and (folder / "told" / "_strange" / "2.json").is_file()
+    remove_folder(locate(lake.records.bookkeeping("full_listings")))
+    lake.run()
+    assert lake.rows("a", "id") == [(1,), (2,), (3,)] and lake.rows("g", "id") == [(0,), (1,), (2,)]

@@ -80,7 +80,8 @@ def _look_at_names(
     gone = [name for name, file in there.items() if file is None and _should_be_there(name, seen, known)]
     later = () if events else list_ready_files(source, landing, after=greatest)
     strange = events.strange if events else 0
-    told = f"{strange} messages of {source.events} are about something else or cannot be read: nothing was taken of them"
+    count = f"{strange} {'message' if strange == 1 else 'messages'} of {source.events}"
+    told = f"{count} about something else, or that cannot be read: nothing was taken of that"
     return FolderPart(
         chain((file for file in there.values() if file is not None), later),
         gone,

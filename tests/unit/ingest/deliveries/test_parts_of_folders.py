@@ -319,7 +319,7 @@ def test_events_of_others_and_damaged_ones_are_counted_and_left(folder: Folder, 
     folder.put("2.json")
     assert folder.discover(TOLD) == [(DELIVERED, "2.json")]
     assert folder.warnings["a"] == [
-        "8 messages of sqs://visits are about something else or cannot be read: nothing was taken of them"
+        "8 messages of sqs://visits about something else, or that cannot be read: nothing was taken of that"
     ]
     assert queue.waiting == 8
     other = Source(name="b", path="b", events="sqs://visits")
