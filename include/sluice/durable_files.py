@@ -34,18 +34,22 @@ _NO_SUCH_CALL = (errno.EINVAL, errno.ENOTSUP)
 """The errors of file systems that cannot flush a folder, since they keep names in another way."""
 
 
-def write_file_durably(path: Location, content: bytes, mode: int = _BY_UMASK, overwrite: bool = True) -> Location:
+def write_file_durably(
+    path: Location, content: bytes, mode: int = _BY_UMASK, overwrite: bool = True, guarded: bool = True
+) -> Location:
     """Give the file this content. Its folder must be there. Returns the path.
 
     mode: of the file; without it the umask decides. overwrite: if False and the file exists, it stays and FileExistsError is raised.
     Raises OSError; the file is then as it was, unless the flush of the folder failed. On a store, LeaseLost if this process may not write there
-    any more.
+    any more; guarded: False for a file that nobody else ever writes, which needs no lease.
     """
     if isinstance(path, StoreLocation):
-        if overwrite:
+        if not overwrite:
+            path.write_new_bytes(content)
+        elif guarded:
             path.write_bytes(content)
         else:
-            path.write_new_bytes(content)
+            path.write_unguarded_bytes(content)
         return path
     _remove_unfinished_writes(path, before=time.time() - _LONGEST_WRITE)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")

@@ -28,8 +28,9 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     conf: properties that override the file; they only take effect at the first start.
     """
     began = time.time()
-    for variable, value in settings.spark_environment().items():
-        os.environ[variable] = value
+    # Under spark-submit the JVM is there, with what it needs; where a cluster started it, that is nothing of this machine's.
+    has_jvm = "PYSPARK_GATEWAY_PORT" in os.environ
+    os.environ.update(settings.driver_environment() if has_jvm else settings.spark_environment())
     # PySpark returns instants in the time zone of the process, which must be that of the session.
     os.environ["TZ"] = "UTC"
     time.tzset()

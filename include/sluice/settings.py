@@ -44,6 +44,9 @@ QUARANTINE = "quarantine"
 LINEAGE_EVENTS = "openlineage"
 """The folder of a pipeline's `_sluice` in which OpenLineage events lie that go to no server."""
 
+FOLLOWED_JOBS = "followed_jobs"
+"""The folder of a pipeline's `_sluice` in which drivers that a cluster started say that they live, and how they ended."""
+
 
 def is_valid_name(text: str) -> bool:
     """Whether a pipeline, source or table may have this name: lower-case snake case, safe in paths and in SQL."""
@@ -222,19 +225,9 @@ class Settings:
         given = self.secrets_given / name if self.secrets_given else None
         return given if given and given.is_file() else self.secrets / name
 
-    def spark_environment(self) -> dict[str, str]:
-        """What a process that starts Spark needs, so that no job resolves a dependency and all share one configuration."""
-        spec = importlib.util.find_spec("pyspark")
-        spark_home = str(Path(spec.origin).parent) if spec and spec.origin else ""
-        properties = str(self.spark_properties)
-        environment = {
-            "SPARK_HOME": spark_home,
-            # For a process that starts a JVM by itself; spark-submit is given the file as an argument. Not SPARK_CONF_DIR: that puts
-            # a folder on the class path, and the JVM then refuses the class archive.
-            "PYSPARK_SUBMIT_ARGS": shlex.join(["--master", self.spark_master, "--properties-file", properties, "pyspark-shell"]),
-            "SPARK_DIST_CLASSPATH": self.spark_class_path(),
-            # A new folder each time, so that the leftovers of a killed session can be told from the files of a live one.
-            "SPARK_LOCAL_DIRS": str(self.spark_local / f"{OF_SESSION}{uuid.uuid4().hex[:12]}"),
+    def driver_environment(self) -> dict[str, str]:
+        """What the Python of a driver needs, wherever it runs: these settings, and which Python the executors have."""
+        return {
             "PYSPARK_PYTHON": (self.executor_python if self.on_cluster else "") or sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "TZ": "UTC",
@@ -252,6 +245,22 @@ class Settings:
             "SLUICE_RELEASED": str(self.released),
             "SLUICE_ERASURE_APPROVAL": "yes" if self.erasure_approval else "no",
             **({"SLUICE_RETAIN": self.retain} if self.retain else {}),
+        }
+
+    def spark_environment(self) -> dict[str, str]:
+        """What a process that starts Spark needs, so that no job resolves a dependency and all share one configuration."""
+        spec = importlib.util.find_spec("pyspark")
+        spark_home = str(Path(spec.origin).parent) if spec and spec.origin else ""
+        properties = str(self.spark_properties)
+        environment = {
+            "SPARK_HOME": spark_home,
+            # For a process that starts a JVM by itself; spark-submit is given the file as an argument. Not SPARK_CONF_DIR: that puts
+            # a folder on the class path, and the JVM then refuses the class archive.
+            "PYSPARK_SUBMIT_ARGS": shlex.join(["--master", self.spark_master, "--properties-file", properties, "pyspark-shell"]),
+            "SPARK_DIST_CLASSPATH": self.spark_class_path(),
+            # A new folder each time, so that the leftovers of a killed session can be told from the files of a live one.
+            "SPARK_LOCAL_DIRS": str(self.spark_local / f"{OF_SESSION}{uuid.uuid4().hex[:12]}"),
+            **self.driver_environment(),
         }
         if not self.on_cluster:  # whose executors must reach the driver
             environment["SPARK_LOCAL_IP"] = "127.0.0.1"

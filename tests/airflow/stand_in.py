@@ -3,6 +3,7 @@
 STAND_IN_EXIT: the exit code. STAND_IN_SECONDS: how long it works, looking for a stop request as jobs do.
 STAND_IN_STUBBORN: "asked" ignores the stop request, "terminated" ignores SIGTERM as well.
 STAND_IN_ORDERS: a JSON file with variables for this, which a test may change while Airflow runs.
+In cluster mode it starts its job as a process of its own, the driver, whose variables are those that the properties give it, and ends.
 STAND_IN_ROWS: how many rows gold/device_day then has; a new number is a new version. Without it no table is written.
 """
 
@@ -34,6 +35,9 @@ def main():
         "input": "nothing" if os.path.samestat(os.fstat(0), Path(os.devnull).stat()) else "something",
     })
     told = dict(itertools.pairwise(arguments))
+    if told.get("--deploy-mode") == "cluster":
+        submit_driver(arguments)
+        return
     stage = next((Path(word).stem for word in arguments if word.endswith(".py")), "")
     print("WARNING: Using incubator modules: jdk.incubator.vector", flush=True)
     print(f"the {stage} job starts", flush=True)
@@ -51,6 +55,45 @@ def main():
     if "--report" in told:
         Path(told["--report"]).write_text(json.dumps(report))
     print(json.dumps(report), flush=True)
+
+
+def submit_driver(arguments):
+    if os.environ.get("STAND_IN_REFUSES"):
+        print('Exception in thread "main" org.apache.spark.SparkException: no such queue', flush=True)
+        print("\tat org.apache.spark.deploy.SparkSubmit.main(SparkSubmit.scala)", flush=True)
+        sys.exit(1)
+    prefix = "spark.yarn.appMasterEnv."
+    pairs = (word.removeprefix(prefix).split("=", 1) for word in arguments if word.startswith(prefix))
+    own = {name: value for name, value in os.environ.items() if name.startswith("STAND_IN")}
+    subprocess.Popen(
+        [sys.executable, __file__, "driver", *arguments],
+        env={**own, **dict(pairs)},
+        cwd="/",
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    print("Submitted application application_17_0001", flush=True)
+
+
+def drive(arguments):
+    from sluice.runs.followed_job import JobEnd, tell_follower
+
+    told = dict(itertools.pairwise(arguments))
+    note({"driver": os.getpid(), "variables": {name: value for name, value in os.environ.items() if "STAND_IN" not in name}})
+    if os.environ.get("STAND_IN_SILENT"):
+        return
+    with tell_follower(told["--followed-at"], beat_seconds=0.1) as tell_end:
+        code = int(os.environ.get("STAND_IN_EXIT", "0"))
+        try:
+            work(float(os.environ.get("STAND_IN_SECONDS", "0.3")), told, "")
+        except SystemExit:
+            code = 1
+        if code:
+            tell_end(JobEnd(code, "sluice: There is no table 'hart_rate'. Did you mean 'heart_rate'?"))
+        else:
+            tell_end(JobEnd(0, report={"run": told["--run-id"], "stage": "silver", "flows": []}))
 
 
 def given():
@@ -95,4 +138,4 @@ def note(entry):
         records.write(json.dumps(entry) + "\n")
 
 
-main()
+drive(sys.argv[2:]) if sys.argv[1:2] == ["driver"] else main()

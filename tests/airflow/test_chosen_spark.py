@@ -55,7 +55,7 @@ def test_a_job_is_told_master_profile_and_python_of_the_connection(
         ("k8s://https://there", {}, 'Add "profile": "kubernetes"'),
         ("spark://there:7077", {"profile": "standalon"}, "no Spark profile 'standalon'.*Did you mean 'standalone'"),
         ("spark://there:7077", {"profile": "standalone", "deploy-mode": "cluster"}, "no Python application in cluster mode"),
-        ("yarn", {"profile": "yarn", "deploy-mode": "cluster"}, "it would run elsewhere"),
+        ("yarn", {"profile": "yarn", "deploy-mode": "clustr"}, "is 'client' or 'cluster', not 'clustr'. Did you mean 'cluster'"),
     ],
 )
 def test_what_would_not_work_is_refused(checkout: Checkout, address: str, extra: dict[str, str], says: str) -> None:

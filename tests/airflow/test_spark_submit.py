@@ -58,7 +58,7 @@ def arguments(given: dict[str, Any]) -> dict[str, str]:
     from orchestration.dag_run import RunRequest
     from orchestration.spark_submit.operator import spark_job_arguments
 
-    words = spark_job_arguments("gym", RunRequest.of(given), given, Path("report.json"))
+    words = spark_job_arguments("gym", RunRequest.of(given), given, ("--report", "report.json"))
     assert all(isinstance(word, str) for word in words)
     return dict(zip(words[::2], words[1::2], strict=True))
 

@@ -8,7 +8,6 @@ The form of the DAG `erasure`: ids of requests, and nothing that could be an ide
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import (
@@ -107,7 +106,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
     def _build_request(self, context: Context) -> RunRequest:
         return RunRequest(ERASE)
 
-    def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
+    def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
         approved = ["--approved"] if self.which == UNAPPROVED else []
         return [
             "--pipeline",
@@ -115,7 +114,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
             "--requests",
             ",".join(self._requests),
             *approved,
-            *run_identity_arguments(context, report),
+            *run_identity_arguments(context, answer),
         ]
 
 

@@ -1,4 +1,4 @@
-"""Which Spark a job goes to: the Airflow connection says it, and with it the profile. Imports no Airflow.
+"""Which Spark a job goes to: the Airflow connection says it, and with it the profile and where the driver runs. Imports no Airflow.
 
 The connection's host and port are the master, and its deploy-mode is that of the provider. Two more fields of its extra are Sluice's own:
 `profile`, a file of spark_jobs/conf, and `executor-python`, the path of Python where executors run. What it does not say, the
@@ -11,17 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from sluice.errors import UsageError
+from orchestration.spark_submit.cluster_managers import ClusterManager, find_cluster_manager
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.settings import Settings
 
 PROFILE, EXECUTOR_PYTHON, DEPLOY_MODE = "profile", "executor-python", "deploy-mode"
-_CLUSTERS = {"spark://": "standalone", "yarn": "yarn", "k8s://": "kubernetes"}
-"""By how a master's address begins, the profile that is made for it."""
-_NO_PYTHON_DRIVER = "Spark runs no Python application in cluster mode on a standalone cluster."
-_DRIVER_ELSEWHERE = (
-    "The driver runs beside the task, which gives it its settings and secrets, reads its report and its exit code, and stops it; "
-    "in cluster mode it would run elsewhere."
-)
+_CLIENT, _CLUSTER = "client", "cluster"
 
 
 def choose_spark(settings: Settings, connection: str, master: str, extra: Mapping[str, Any]) -> Settings:
@@ -40,12 +35,29 @@ def choose_spark(settings: Settings, connection: str, master: str, extra: Mappin
     if not chosen.on_cluster:
         return chosen
     if chosen.spark_profile == "local":
-        fitting = next((name for begins, name in _CLUSTERS.items() if master.startswith(begins)), "standalone")
         raise UsageError(
             f"Connection '{connection}' names the cluster {master}, and the Spark profile 'local' is for one machine. "
-            f'Add "{PROFILE}": "{fitting}" to its extra fields.'
+            f'Add "{PROFILE}": "{find_cluster_manager(master).profile}" to its extra fields.'
         )
-    if extra.get(DEPLOY_MODE, "client") != "client":
-        why = _NO_PYTHON_DRIVER if master.startswith("spark://") else _DRIVER_ELSEWHERE
-        raise UsageError(f'Connection \'{connection}\': {why} Set "{DEPLOY_MODE}": "client" in its extra fields.')
+    choose_driver_manager(chosen, connection, extra)
     return chosen
+
+
+def choose_driver_manager(settings: Settings, connection: str, extra: Mapping[str, Any]) -> ClusterManager | None:
+    """The manager that is to start the driver on its cluster; None where the driver runs beside the task, in client mode.
+
+    settings: with the connection's master. Raises UsageError for a deploy mode that does not exist, or that Spark refuses.
+    """
+    mode = extra.get(DEPLOY_MODE) or _CLIENT
+    if mode not in (_CLIENT, _CLUSTER):
+        hint = nearest_name_hint(str(mode), (_CLIENT, _CLUSTER))
+        raise UsageError(f"Connection '{connection}': \"{DEPLOY_MODE}\" is 'client' or 'cluster', not '{mode}'.{hint}")
+    if mode == _CLIENT or not settings.on_cluster:
+        return None
+    manager = find_cluster_manager(settings.spark_master)
+    if not manager.driver_variable:
+        raise UsageError(
+            f"Connection '{connection}': Spark runs no Python application in cluster mode on a standalone cluster. "
+            f'Set "{DEPLOY_MODE}": "client" in its extra fields.'
+        )
+    return manager

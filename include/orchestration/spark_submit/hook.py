@@ -14,23 +14,26 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
 
 from orchestration import stopping
-from orchestration.spark_submit.chosen_spark import choose_spark
+from orchestration.spark_submit.chosen_spark import choose_driver_manager, choose_spark
+from orchestration.spark_submit.cluster_managers import ClusterManager
 from sluice.errors import UsageError
 from sluice.settings import Settings
 
 _OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
 """How variables begin that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
 
+_FRAME = re.compile(r"\s*at [\w.$/]+\(")
 _NOISE = re.compile(r"WARNING: Using incubator modules|Picked up \w*JAVA\w*OPTIONS|\{\"run\":|\s*$")
 
 
 class SluiceSparkSubmitHook(SparkSubmitHook):
-    """Submits in client mode, in a process group of its own, and stops what it started in steps.
+    """Submits in a process group of its own, and stops what it started in steps.
 
     stop_request: the file whose presence asks the job to stop before its next batch.
     ask_seconds, terminate_seconds: how long to wait after asking, and then after SIGTERM, before SIGKILL.
     given: where the job finds what `given_secrets` gives it. settings: with the Spark that the connection chooses, as
-    `choose_spark_by_connection` returns them; those of this process unless given.
+    `choose_spark_by_connection` returns them; those of this process unless given. on_cluster: the manager that starts the driver, in cluster
+    mode: then what is submitted goes on after the submit, and `cluster_driver` follows and stops it.
     Raises AirflowFailException where the connection is missing: the provider would go on with YARN.
     """
 
@@ -43,10 +46,11 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         terminate_seconds: float = 10,
         given: Mapping[str, str] | None = None,
         settings: Settings | None = None,
+        on_cluster: ClusterManager | None = None,
         **options: Any,
     ) -> None:
-        _require_connection(conn_id)
-        super().__init__(conn_id=conn_id, **options)
+        extra = _require_connection(conn_id).extra_dejson
+        super().__init__(conn_id=conn_id, **(on_cluster.tracking_options(extra) if on_cluster else {}), **options)
         self._settings = settings or Settings.current()
         self._stop_request = stop_request
         self._patience = (ask_seconds, terminate_seconds)
@@ -103,7 +107,8 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
     def _worth_reading(self, lines: Iterator[Any]) -> Iterator[Any]:
         for line in lines:
             if not _NOISE.match(line):
-                self.last_line = line.strip()
+                if not _FRAME.match(line):
+                    self.last_line = line.strip()
                 yield line
 
 
@@ -119,6 +124,14 @@ def choose_spark_by_connection(settings: Settings, conn_id: str) -> Settings:
         return choose_spark(settings, conn_id, master, connection.extra_dejson)
     except UsageError as error:
         raise AirflowFailException(str(error)) from None
+
+
+def choose_driver_manager_by_connection(settings: Settings, conn_id: str) -> ClusterManager | None:
+    """The manager that is to start the driver, as the connection says; None where the driver runs beside the task.
+
+    settings: as `choose_spark_by_connection` returns them.
+    """
+    return choose_driver_manager(settings, conn_id, _require_connection(conn_id).extra_dejson)
 
 
 def _require_connection(conn_id: str) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from inspect import unwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +21,35 @@ from airflow.providers.common.compat.sdk import (
     AirflowFailException,
     AirflowSkipException,
 )
+from airflow.providers.common.compat.sdk import (
+    conf as airflow_conf,
+)
 
 from orchestration import alerts
 from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
 from orchestration.spark_submit import given_secrets
-from orchestration.spark_submit.hook import SluiceSparkSubmitHook, choose_spark_by_connection, job_environment
+from orchestration.spark_submit.cluster_driver import (
+    POLL_SECONDS,
+    DriverFollower,
+    SubmittedDriver,
+    driver_submit_options,
+    read_driver_name,
+)
+from orchestration.spark_submit.cluster_managers import ClusterManager
+from orchestration.spark_submit.driver_trigger import STOP_SECONDS, DriverTrigger
+from orchestration.spark_submit.hook import (
+    SluiceSparkSubmitHook,
+    choose_driver_manager_by_connection,
+    choose_spark_by_connection,
+    job_environment,
+)
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.ui import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import quiet
+from sluice.runs.followed_job import JobEnd, JobLost, find_living_job, locate_followed_job, remove_old_followed_jobs
 from sluice.runs.lease import holder
 from sluice.runs.waiting_bytes import choose_session_conf
 from sluice.settings import Settings
@@ -38,13 +59,16 @@ if TYPE_CHECKING:
 
 LEASE_WAIT_SECONDS = 300
 """How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
+KILLED_SECONDS = 3.0
+"""How long a killed task waits for a driver on a cluster that it asked to stop: Airflow gives it 5."""
 
 
 class SluiceSparkSubmitOperator(SparkSubmitOperator):
     """One stage of a pipeline. Returns the job's report, which Airflow keeps as the task's XCom.
 
     options: those of any operator. What Spark is to be told goes into conf, as {"spark.driver.memory": "4g"}.
-    alert_when: how many rows may fail a rule, by "table.rule", before an alert is sent.
+    alert_when: how many rows may fail a rule, by "table.rule", before an alert is sent. deferrable: whether a task whose driver a cluster
+    starts (cluster mode) leaves its worker while that works; as `[operators] default_deferrable` of Airflow says, unless it is given.
     Raises AirflowFailException (no retry) for exit code 2, for a form that contradicts itself and where tables differ from their recompute,
     AirflowException (retry) for any other exit code but 0, AirflowSkipException where a backfill leaves upkeep to another run.
     """
@@ -59,6 +83,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         alert_when: Mapping[str, float] | None = None,
         conf: dict[str, str] | None = None,
         conn_id: str = "spark_default",
+        deferrable: bool | None = None,
         **options: Any,
     ) -> None:
         application = Settings.current().root / "spark_jobs" / f"{stage}.py"
@@ -72,47 +97,137 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         self.pipeline = pipeline
         self.stage = stage
         self.alert_when = dict(alert_when or {})
+        by_default = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
+        self.deferrable = by_default if deferrable is None else deferrable
+        self._followed: DriverFollower | None = None
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
-        """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back."""
+        """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back.
+
+        In cluster mode a deferrable task leaves its worker instead of waiting, and `finish_deferred` goes on.
+        """
         asked = self._build_request(context)
         run, settings = run_identity(context), choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
         self._leave_to_kept_running(records, asked, certain=True)
-        stop_request = records.stop_request(run)
-        code = job_code_to_ship(settings)
-        stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
+        manager = choose_driver_manager_by_connection(settings, self._conn_id)
+        if manager is not None:
+            return self._run_on_cluster(asked, context, records, manager)
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.secrets_given_to_job(records) as given:
             report = Path(folder) / "report.json"
-            self.application_args = arguments = self._arguments(asked, context, report)
+            self.application_args = self._arguments(asked, context, ("--report", str(report)))
             # Secrets of Airflow's are in no file that could be compared.
-            if asked.takes_what_is_new and not given and self._is_done_without_spark(records, arguments):
-                return self._kept(report, run)
-            self._hook = hook = SluiceSparkSubmitHook(
-                stop_request=stop_request,
-                conn_id=self._conn_id,
-                # What the DAG says wins.
-                conf={**choose_session_conf(records, run), **(self.conf or {})},
-                properties_file=str(settings.spark_properties),
-                py_files=str(code) if code else None,
-                name=self.name,
-                application_args=self.application_args,
-                given=given,
-                settings=settings,
-            )
+            if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
+                return self._alert_and_return(_read_report(report), run)
+            self._hook = hook = self._make_hook(records, run, given=given)
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns of an `execute` that calls the other's
-            except AirflowException as error:
-                if hook.exit_code == LeaseHeld.exit_code:
-                    self._leave_to_kept_running(records, asked)
-                raise self._failure(hook, error) from None
+            except AirflowException:
+                if not hook.exit_code:
+                    raise
+                end = JobEnd(hook.exit_code, hook.last_line or "it wrote nothing")
+                raise self._failure(records, asked, end) from None
             finally:
                 hook.stop_submit()  # only after an interrupt is anything left to stop
-            return self._kept(report, run)
+            return self._alert_and_return(_read_report(report), run)
+
+    def _run_on_cluster(self, asked: RunRequest, context: Context, records: PipelineRecords, manager: ClusterManager) -> Any:
+        """Have the cluster start the driver, unless that of an earlier attempt is still at work, and follow it; or defer, and follow it then."""
+        run, task = run_identity(context), f"{run_identity(context)}-{re.sub('[^A-Za-z0-9]', '_', self.task_id)}"
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+            report = Path(folder) / "report.json"
+            arguments = self._arguments(asked, context, ("--report", str(report)))
+            if asked.takes_what_is_new and self._is_done_without_spark(records, arguments):
+                return self._alert_and_return(_read_report(report), run)
+        remove_old_followed_jobs(records)
+        if living := find_living_job(records, f"{task}-"):
+            self.log.info("The driver of an earlier attempt is at work. This one follows it.")
+            driver = SubmittedDriver(self._conn_id, self.pipeline, run, living.stem, "", time.time())
+            self._hook = self._make_hook(records, run, manager)
+        else:
+            driver = self._submit_to_cluster(asked, context, records, manager, f"{task}-{context['ti'].try_number}")
+        if self.deferrable:
+            self.defer(
+                trigger=DriverTrigger(**asdict(driver), until=_end_of(self.execution_timeout)),
+                method_name=self.finish_deferred.__name__,
+            )
+        assert isinstance(self._hook, SluiceSparkSubmitHook)
+        self._followed = DriverFollower(driver, self._hook, manager, records.settings)
+        try:
+            while (end := self._followed.look()) is None:
+                time.sleep(POLL_SECONDS)
+        except JobLost as error:
+            raise AirflowException(f"{self.name}: {error}") from None
+        return self._finish_on_cluster(records, asked, self._followed, end)
+
+    def _submit_to_cluster(
+        self, asked: RunRequest, context: Context, records: PipelineRecords, manager: ClusterManager, attempt: str
+    ) -> SubmittedDriver:
+        run = run_identity(context)
+        place = locate_followed_job(records, attempt)
+        place.unlink(missing_ok=True)  # of this attempt, before a user cleared it
+        self.application_args = self._arguments(asked, context, ("--followed-at", str(place)))
+        options = driver_submit_options(records.settings, manager, self.application)
+        application = options.pop("application")
+        self._hook = hook = self._make_hook(records, run, manager, **options)
+        try:
+            hook.submit(application)
+        except (AirflowException, RuntimeError):
+            reason = hook.last_line or "it wrote nothing"
+            raise AirflowException(f"{self.name}: the cluster did not take the driver: {reason}") from None
+        finally:
+            hook.stop_submit()
+        return SubmittedDriver(self._conn_id, self.pipeline, run, attempt, read_driver_name(hook, manager), time.time())
+
+    def finish_deferred(self, context: Context, event: dict[str, Any]) -> Any:
+        """Go on after a trigger has seen the end of the driver, or has given it up. Returns and raises what `execute` does."""
+        asked, run = self._build_request(context), run_identity(context)
+        settings = choose_spark_by_connection(Settings.current(), self._conn_id)
+        records = PipelineRecords(settings, self.pipeline)
+        manager = choose_driver_manager_by_connection(settings, self._conn_id)
+        if manager is None or "lost" in event:
+            raise AirflowException(f"{self.name}: {event.get('lost') or 'its connection is no more one of cluster mode'}")
+        driver = SubmittedDriver(**event["driver"])
+        followed = DriverFollower(driver, self._make_hook(records, run, manager), manager, settings)
+        if "too_long" in event:
+            followed.stop(STOP_SECONDS)
+            raise AirflowException(f"{self.name}: it took longer than its execution_timeout, so it was stopped.")
+        end = followed.look()
+        if end is None:
+            raise AirflowException(f"{self.name}: the file in which the driver said how it ended is gone.")
+        return self._finish_on_cluster(records, asked, followed, end)
+
+    def _finish_on_cluster(self, records: PipelineRecords, asked: RunRequest, followed: DriverFollower, end: JobEnd) -> Any:
+        followed.forget()
+        if end.exit_code:
+            raise self._failure(records, asked, end)
+        return self._alert_and_return(end.report, followed.run)
+
+    def _make_hook(
+        self, records: PipelineRecords, run: str, on_cluster: ClusterManager | None = None, **options: Any
+    ) -> SluiceSparkSubmitHook:
+        code = job_code_to_ship(records.settings)
+        stop_request = records.stop_request(run)
+        stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
+        return SluiceSparkSubmitHook(
+            stop_request=stop_request,
+            conn_id=self._conn_id,
+            # What the DAG says wins.
+            conf={**choose_session_conf(records, run), **options.pop("conf", {}), **(self.conf or {})},
+            properties_file=str(records.settings.spark_properties),
+            py_files=str(code) if code else None,
+            name=self.name,
+            application_args=self.application_args,
+            settings=records.settings,
+            on_cluster=on_cluster,
+            **options,
+        )
 
     def on_kill(self) -> None:
         """Stop the job, politely at first."""
-        if self._hook is not None:
+        if self._followed is not None:
+            self._followed.stop(KILLED_SECONDS)
+        elif self._hook is not None:
             self._hook.on_kill()
 
     def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str]) -> bool:
@@ -151,21 +266,19 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             raise AirflowSkipException(told)
         raise AirflowFailException(f"Mode '{asked.mode}' is none of that: {told}")
 
-    def _failure(self, hook: SluiceSparkSubmitHook, error: AirflowException) -> AirflowException:
-        code = hook.exit_code
-        if not code:
-            return error
-        reason = hook.last_line or "it wrote nothing"
-        if code == UsageError.exit_code:
-            return AirflowFailException(f"{self.name}: wrong use or declaration: {reason}")
-        if code == LeaseHeld.exit_code:
-            return AirflowException(f"{self.name}: another job writes this pipeline: {reason}")
-        if not describe_stage(self.stage).retried and code == SluiceError.exit_code:
-            return AirflowFailException(f"{self.name}: {reason}")
-        return AirflowException(f"{self.name}: exit code {code}: {reason}")
+    def _failure(self, records: PipelineRecords, asked: RunRequest, end: JobEnd) -> AirflowException:
+        """What an exit code but 0 means to Airflow. Raises what `_leave_to_kept_running` does, if that is why."""
+        if end.exit_code == UsageError.exit_code:
+            return AirflowFailException(f"{self.name}: wrong use or declaration: {end.reason}")
+        if end.exit_code == LeaseHeld.exit_code:
+            self._leave_to_kept_running(records, asked)
+            return AirflowException(f"{self.name}: another job writes this pipeline: {end.reason}")
+        if not describe_stage(self.stage).retried and end.exit_code == SluiceError.exit_code:
+            return AirflowFailException(f"{self.name}: {end.reason}")
+        return AirflowException(f"{self.name}: exit code {end.exit_code}: {end.reason}")
 
-    def _arguments(self, asked: RunRequest, context: Context, report: Path) -> list[str]:
-        return spark_job_arguments(self.pipeline, asked, context, report)
+    def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
+        return spark_job_arguments(self.pipeline, asked, context, answer)
 
     def _build_request(self, context: Context) -> RunRequest:
         try:
@@ -177,17 +290,27 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             raise AirflowSkipException(postponed)
         return asked
 
-    def _kept(self, path: Path, run: str) -> dict[str, Any] | None:
-        if not path.exists():
+    def _alert_and_return(self, report: dict[str, Any] | None, run: str) -> dict[str, Any] | None:
+        if report is None:
             self.log.info("No report came back; a driver on another host writes it there.")
             return None
-        report: dict[str, Any] = json.loads(path.read_text())
         alerts.alert_exceeded_rules(self.pipeline, run, report, self.alert_when)
         return report
 
 
-def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, report: Path) -> list[str]:
-    """The job's arguments, each a text. The interval is half-open, as two instants."""
+def _read_report(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    report: dict[str, Any] = json.loads(path.read_text())
+    return report
+
+
+def _end_of(timeout: timedelta | None) -> float | None:
+    return time.time() + timeout.total_seconds() if timeout else None
+
+
+def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
+    """The job's arguments, each a text. The interval is half-open, as two instants. answer: see `run_identity_arguments`."""
     days = asked.interval
     optional = {
         "--from": days.start.isoformat() if days else "",
@@ -199,14 +322,14 @@ def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, repo
     return [
         *("--pipeline", pipeline, "--mode", asked.mode),
         *(part for name, value in optional.items() if value for part in (name, value)),
-        *run_identity_arguments(context, report),
+        *run_identity_arguments(context, answer),
     ]
 
 
-def run_identity_arguments(context: Context, report: Path) -> list[str]:
-    """The arguments that say to any job which run it is of, how long it may wait and where its report goes."""
+def run_identity_arguments(context: Context, answer: tuple[str, str]) -> list[str]:
+    """The arguments that say to any job which run it is of and how long it may wait.
+
+    answer: the argument that says where its report goes, or where it is followed from, and that place.
+    """
     run = run_identity(context)
-    return [
-        *("--run-id", run, "--airflow-run", f"{run}-{context['ti'].try_number}"),
-        *("--wait", str(LEASE_WAIT_SECONDS), "--report", str(report)),
-    ]
+    return ["--run-id", run, "--airflow-run", f"{run}-{context['ti'].try_number}", "--wait", str(LEASE_WAIT_SECONDS), *answer]

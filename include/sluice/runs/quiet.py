@@ -24,12 +24,12 @@ from sluice.locations import Location, identify_file, is_on_disk, list_object_ta
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
-from sluice.settings import LEASE_FILES, LINEAGE_EVENTS, Settings
+from sluice.settings import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, Settings
 
 _MARK = "quiet.json"
 _LOG = "_delta_log"
 _REQUESTS = "erasure_requests"
-_WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS})
+_WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS, FOLLOWED_JOBS})
 """What lies in a pipeline's `_sluice` and may change without a reason to run: who holds the lease, and records and events of runs."""
 _COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
 _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")

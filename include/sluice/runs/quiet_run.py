@@ -93,7 +93,7 @@ def run_quiet_script() -> None:
         reports = None
     if reports is None:
         sys.exit(SPARK_IS_NEEDED)
-    script.write_task_report(arguments.report, task, reports)
+    script.write_task_report(arguments.report, summary.join_stage_reports(task, reports))
     for report in reports:
         print(summary.format_run_summary(report), flush=True)
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_stages import list_stages_of_task
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 from sluice.runs import summary
+from sluice.runs.followed_job import JobEnd, tell_follower
 from sluice.runs.job import JobRequest, describe_error_without_values, run_stages_in_turn
 from sluice.settings import Settings
 
@@ -43,27 +44,40 @@ def run_job_script(
 
     work: yields the report of each stage when it is done.
     """
-    reports: list[dict[str, Any]] = []
     try:
         arguments = parser.parse_args()
+    except UsageError as error:
+        print(f"sluice {name}: {error}", file=sys.stderr, flush=True)
+        sys.exit(error.exit_code)
+    with tell_follower(arguments.followed_at) as tell_end:
+        end = _do_job(name, lambda: work(arguments))
+        if end.reason:
+            sys.stdout.flush()
+            print(escape_keeping_lines(f"sluice {name}: {end.reason}"), file=sys.stderr, flush=True)
+        elif end.report is not None:
+            print(write_task_report(arguments.report, end.report), flush=True)
+        tell_end(end)
+    sys.exit(end.exit_code)
+
+
+def _do_job(name: str, work: Callable[[], Iterable[dict[str, Any]]]) -> JobEnd:
+    """Does the work of a job, and prints the summary of each stage. Returns how it ended, whatever ended it."""
+    reports: list[dict[str, Any]] = []
+    try:
         with library_texts_withheld():
-            for report in work(arguments):
+            for report in work():
                 print(summary.format_run_summary(report), flush=True)
                 reports.append(report)
     except KeyboardInterrupt:
-        print(f"sluice {name}: interrupted", file=sys.stderr, flush=True)
-        sys.exit(130)
+        return JobEnd(130, "interrupted")
     except Exception as error:
-        sys.stdout.flush()
-        print(escape_keeping_lines(f"sluice {name}: {describe_error_without_values(error)}"), file=sys.stderr, flush=True)
-        sys.exit(error.exit_code if isinstance(error, SluiceError) else 1)
-    print(write_task_report(arguments.report, name, reports), flush=True)
-    sys.exit(0)
+        return JobEnd(error.exit_code if isinstance(error, SluiceError) else 1, describe_error_without_values(error))
+    return JobEnd(0, report=summary.join_stage_reports(name, reports))
 
 
-def write_task_report(place: str, task: str, reports: Sequence[dict[str, Any]]) -> str:
-    """Joins the reports of a task's stages into one JSON object, and writes it where the job's caller wants it, if anywhere."""
-    text = json.dumps(summary.join_stage_reports(task, reports))
+def write_task_report(place: str, report: dict[str, Any]) -> str:
+    """Writes the report of a task as JSON where the job's caller wants it, if anywhere. Returns the text."""
+    text = json.dumps(report)
     if place:
         Path(place).parent.mkdir(parents=True, exist_ok=True)
         write_text_durably(Path(place), text)
@@ -78,6 +92,7 @@ def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
     made.add_argument("--airflow-run", default="", type=_check_run_identifier)
     made.add_argument("--wait", default=0.0, type=float)
     made.add_argument("--report", default="")
+    made.add_argument("--followed-at", default="")
     return made
 
 

@@ -18,13 +18,13 @@ from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, is_on_disk, locate
 from sluice.record_tables import RECORD_TABLES
-from sluice.settings import LEASE_FILES, LINEAGE_EVENTS, Settings
+from sluice.settings import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, Settings
 
 OWN_TABLES = (*RECORD_TABLES, "suppression")
 """Those of Sluice's own records below a pipeline's `_sluice` that are tables."""
 _RECORDS = frozenset({
-    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erasure_requests", "idle",
-    "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions", "rewriting", "schemas", "set_aside",
+    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erasure_requests", FOLLOWED_JOBS,
+    "idle", "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions", "rewriting", "schemas", "set_aside",
     "shallow_clones", "staging", "stop_requests",
 })  # fmt: skip
 """The names of all of Sluice's own records."""

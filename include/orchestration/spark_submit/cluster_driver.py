@@ -1,0 +1,154 @@
+"""A job whose driver a cluster starts: what spark-submit is told for it, how it is followed through the lake, and how it is stopped.
+
+The task that submitted it follows it, or a trigger after the task was deferred: both by `DriverFollower`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+from orchestration.spark_submit.cluster_managers import ClusterManager
+from orchestration.spark_submit.job_code import is_code_shipped, write_driver_files_zip
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs.followed_job import BEAT_SECONDS, JobEnd, JobLost, JobWatch, locate_followed_job
+from sluice.settings import Settings
+
+POLL_SECONDS = 5.0
+"""How often a follower looks at the file of a driver."""
+START_SECONDS = 1800.0
+"""How long a cluster may take to start a driver, before its task gives up: it may have no room for it for a while."""
+_MANAGER_EVERY = 30.0
+"""How often the cluster's manager is asked, too: it knows of a driver that failed before it could say anything."""
+_UNPACKED = "checkout"
+"""The name, in a driver's working folder, of what is unpacked from the zip of `write_driver_files_zip`."""
+
+
+@dataclass(frozen=True)
+class SubmittedDriver:
+    """What it takes to find a driver again, in whatever process. attempt: of `locate_followed_job`. name: its manager's for it; "" if unknown.
+
+    submitted_at: in seconds since 1970. Everything in it is an id or a time.
+    """
+
+    conn_id: str
+    pipeline: str
+    run: str
+    attempt: str
+    name: str
+    submitted_at: float
+
+
+def driver_submit_options(settings: Settings, manager: ClusterManager, script: str) -> dict[str, Any]:
+    """What the provider's hook is told beside what it is told in client mode: `conf`, `archives`, `files`; and `application`.
+
+    script: the job script's path in this checkout.
+    """
+    python = settings.executor_python or settings.driver_environment()["PYSPARK_PYTHON"]
+    variables = settings.driver_environment() | {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    options: dict[str, Any] = {"application": script}
+    if is_code_shipped(settings):
+        options["archives"] = f"{write_driver_files_zip(settings)}#{_UNPACKED}"
+        # In the working folder, which is the first on the class path: messages that may quote rows are withheld there, too.
+        options["files"] = str(settings.spark_conf / "log4j2.properties")
+        variables["SLUICE_ROOT"] = _UNPACKED
+    else:
+        options["application"] = f"local://{script}"
+    options["conf"] = {
+        **manager.driver_conf,
+        **{f"{manager.driver_variable}{name}": value for name, value in variables.items()},
+        "spark.pyspark.python": python,
+        "spark.pyspark.driver.python": python,
+    }
+    return options
+
+
+class DriverFollower:
+    """Follows one driver, from whatever process. hook: with the connection that submitted it.
+
+    Its manager is asked only where the hook can do that (`ClusterManager.tracking_options`).
+    """
+
+    def __init__(
+        self,
+        driver: SubmittedDriver,
+        hook: SparkSubmitHook,
+        manager: ClusterManager,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._records = PipelineRecords(settings, driver.pipeline)
+        self.run = driver.run
+        self._driver, self._clock = driver, clock
+        patience = START_SECONDS - max(0.0, time.time() - driver.submitted_at)
+        self._watch = JobWatch(locate_followed_job(self._records, driver.attempt), max(patience, 3 * BEAT_SECONDS), clock)
+        self._provider = _ask_by_provider(hook, manager, driver.name) if driver.name and _is_tracked(hook, manager) else None
+        self._asked_at = clock()
+        self._ended_as = ""
+
+    def look(self) -> JobEnd | None:
+        """How the driver ended; None while it works, or may yet start. Raises JobLost."""
+        end = self._watch.look()
+        if end is None and self._provider is not None and self._clock() - self._asked_at >= _MANAGER_EVERY:
+            self._asked_at = self._clock()
+            before, self._ended_as = self._ended_as, self._find_end_at_manager()
+            if before and self._ended_as:  # twice in a row: a driver says how it ended just before its manager learns it
+                raise JobLost(
+                    f"The cluster says that {self._driver.name} is {self._ended_as}, and the driver did not say how it ended: it was killed, "
+                    "or failed before it began. Its own log is with the cluster."
+                )
+        return end
+
+    def stop(self, ask_seconds: float) -> None:
+        """Ask the job to stop before its next batch, wait for that, and then have its manager kill it. Returns when that is asked for."""
+        request = self._records.stop_request(self._driver.run)
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.touch()
+        try:
+            deadline = self._clock() + ask_seconds
+            while self._clock() < deadline:
+                if self._watch.look() is not None:
+                    return
+                time.sleep(0.5)
+        except JobLost:
+            pass
+        finally:
+            request.unlink(missing_ok=True)
+        if self._provider is not None:
+            self._provider.on_kill()
+
+    def forget(self) -> None:
+        """Remove the driver's file, once its end is known."""
+        locate_followed_job(self._records, self._driver.attempt).unlink(missing_ok=True)
+
+    def _find_end_at_manager(self) -> str:
+        assert self._provider is not None
+        try:
+            status = self._provider.get_job_status(self._driver.name, {})
+        except Exception:  # a manager that does not answer says nothing of the driver
+            return self._ended_as
+        return "" if self._provider.is_job_active(status) else status
+
+
+def read_driver_name(hook: SparkSubmitHook, manager: ClusterManager) -> str:
+    """The manager's name for the driver that the hook has submitted, as the provider writes it; "" if it did not see one."""
+    name = getattr(hook, manager.driver_field, None) or ""
+    namespace = hook._connection.get("namespace")
+    return f"{namespace}:{name}" if name and namespace else name
+
+
+def _is_tracked(hook: SparkSubmitHook, manager: ClusterManager) -> bool:
+    return bool(manager.tracked_by and getattr(hook, f"_{manager.tracked_by}"))
+
+
+def _ask_by_provider(hook: SparkSubmitHook, manager: ClusterManager, name: str) -> SparkSubmitOperator:
+    """The provider's own way to ask each manager, and to have it kill a driver. It belongs to no DAG."""
+    setattr(hook, manager.driver_field, name.rpartition(":")[2])
+    asking = SparkSubmitOperator(task_id="asking", conn_id=hook._conn_id)
+    asking._hook = hook
+    return asking

@@ -1,0 +1,73 @@
+"""What follows a driver on a cluster while its task is deferred: it holds no slot of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from orchestration.spark_submit.cluster_driver import POLL_SECONDS, DriverFollower, SubmittedDriver
+from orchestration.spark_submit.hook import (
+    SluiceSparkSubmitHook,
+    choose_driver_manager_by_connection,
+    choose_spark_by_connection,
+)
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs.followed_job import JobLost
+from sluice.settings import Settings
+
+STOP_SECONDS = 20.0
+"""How long a driver gets that is asked to stop: Airflow gives a trigger 30 s."""
+
+
+class DriverTrigger(BaseTrigger):
+    """Ends when a submitted driver has ended, is lost, or takes too long. Its event says which, and `finish_deferred` does the rest.
+
+    The arguments are the fields of `SubmittedDriver`; and until: when it takes too long, in seconds since 1970, None for never. A triggerer
+    that is started anew makes it again from them.
+    """
+
+    def __init__(self, *, until: float | None, **driver: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._driver = SubmittedDriver(**driver)
+        self._until = until
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """The class and its arguments, as Airflow keeps them."""
+        return f"{type(self).__module__}.{type(self).__qualname__}", {**asdict(self._driver), "until": self._until}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Look at the driver's file until it says how it ended."""
+        yield TriggerEvent({"driver": asdict(self._driver), **await self._wait_for_end()})  # type: ignore[no-untyped-call]
+
+    async def _wait_for_end(self) -> dict[str, Any]:
+        try:
+            followed = await asyncio.to_thread(self._follow)
+            while await asyncio.to_thread(followed.look) is None:
+                if self._until is not None and time.time() > self._until:
+                    return {"too_long": True}
+                await asyncio.sleep(POLL_SECONDS)
+        except JobLost as error:
+            return {"lost": str(error)}
+        return {}
+
+    async def on_kill(self) -> None:
+        """Stop the driver of a deferred task that somebody marked or cleared. Airflow 3 calls it; Airflow 2 has nothing of the kind."""
+        followed = await asyncio.to_thread(self._follow)
+        await asyncio.to_thread(followed.stop, STOP_SECONDS)
+
+    def _follow(self) -> DriverFollower:
+        conn_id = self._driver.conn_id
+        settings = choose_spark_by_connection(Settings.current(), conn_id)
+        manager = choose_driver_manager_by_connection(settings, conn_id)
+        if manager is None:
+            raise JobLost(f"The connection '{conn_id}' is no more one of cluster mode.")
+        records = PipelineRecords(settings, self._driver.pipeline)
+        hook = SluiceSparkSubmitHook(
+            stop_request=records.stop_request(self._driver.run), conn_id=conn_id, settings=settings, on_cluster=manager
+        )
+        return DriverFollower(self._driver, hook, manager, settings)

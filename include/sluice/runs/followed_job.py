@@ -1,0 +1,161 @@
+"""What a job tells of itself through the lake, where its driver runs on another host than the task that follows it.
+
+Each attempt of a task has one small JSON file below `_sluice/followed_jobs`. The driver writes it anew every few seconds while it
+works, and at its end with its exit code, its last line and its report. The follower judges by its own clock alone: a driver whose
+file has not changed for a while is lost, whatever hosts say the time is.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sluice.durable_files import write_file_durably
+from sluice.errors import SluiceError
+from sluice.locations import Location, find_last_write, locate
+from sluice.pipeline_records import PipelineRecords
+from sluice.settings import FOLLOWED_JOBS
+
+BEAT_SECONDS = 10.0
+"""How often a driver says that it lives. On a store each time is one PUT."""
+LOST_AFTER_SECONDS = 90.0
+"""How long a driver may say nothing: as long as a lease on a store is held for it, and a little more."""
+_KEPT_SECONDS = 7 * 86_400
+"""How long the file of a job stays that nobody follows any more."""
+
+
+@dataclass(frozen=True)
+class JobEnd:
+    """How a job ended. exit_code: see `sluice.errors`. reason: its last line; "" where all is well. report: as the job script prints it."""
+
+    exit_code: int
+    reason: str = ""
+    report: dict[str, Any] | None = None
+
+
+class JobLost(SluiceError):
+    """A followed job says nothing more, or never said anything."""
+
+
+def locate_followed_job(records: PipelineRecords, attempt: str) -> Location:
+    """The file of an attempt of a task. attempt: an id that no other attempt has."""
+    return locate(records.bookkeeping(FOLLOWED_JOBS)) / f"{attempt}.json"
+
+
+@contextmanager
+def tell_follower(place: str, beat_seconds: float = BEAT_SECONDS) -> Iterator[Callable[[JobEnd], None]]:
+    """Says at `place` that this job lives, until the end of the block. Yields what says how it ended. place: "" if nobody follows.
+
+    A beat that cannot be written is left out: the next one may succeed, and a follower that sees none for long gives up.
+    Raises OSError if the end cannot be written.
+    """
+    if not place:
+        yield lambda _: None
+        return
+    file, ended = locate(place), threading.Event()
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+    def beat() -> None:
+        number = 0
+        while True:
+            number += 1
+            with suppress(Exception):  # a store may answer with anything while it does not work
+                _write_job_state(file, {"beat": number})
+            if ended.wait(beat_seconds):
+                return
+
+    thread = threading.Thread(target=beat, name="sluice-follower", daemon=True)
+
+    def end(found: JobEnd) -> None:
+        ended.set()
+        thread.join()
+        _write_job_state(file, asdict(found))
+
+    thread.start()
+    try:
+        yield end
+    finally:
+        ended.set()
+
+
+class JobWatch:
+    """Looks at a followed job from time to time. Each process that follows it has one of its own.
+
+    start_seconds: how long its first sign may take, from now; a cluster may have no room for its driver.
+    """
+
+    def __init__(self, place: Location, start_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._place, self._clock = place, clock
+        self._seen = ""
+        self._patience = start_seconds
+        self._since = clock()
+
+    def look(self) -> JobEnd | None:
+        """How it ended; None while it lives, or may yet start. Raises JobLost.
+
+        A place that does not answer says nothing of the job: that is one more look without a change.
+        """
+        try:
+            text = self._place.read_text(encoding="utf-8")
+        except OSError:
+            text = ""
+        if text and text != self._seen:
+            self._seen, self._patience, self._since = text, LOST_AFTER_SECONDS, self._clock()
+            said = json.loads(text)
+            if "exit_code" in said:
+                return JobEnd(**said)
+        if self._clock() - self._since > self._patience:
+            raise JobLost(
+                f"The driver has said nothing for {self._patience:.0f} s: it was killed, or its host is cut off from the lake. "
+                "The next attempt goes on from what is committed."
+                if self._seen
+                else f"No driver has said anything within {self._patience:.0f} s. It had no room on the cluster, failed before it began, "
+                f"or does not reach the lake, where {self._place} would be."
+            )
+        return None
+
+
+def find_living_job(
+    records: PipelineRecords, prefix: str, sleep: Callable[[float], None] = time.sleep, beat_seconds: float = BEAT_SECONDS
+) -> Location | None:
+    """The file of a job that an earlier attempt submitted and that is still at work; None without one. prefix: how their ids begin.
+
+    Waits for up to three beats, and only where a file is there of a job of which no end is known.
+    """
+    folder = locate(records.bookkeeping(FOLLOWED_JOBS))
+    open_ones = {file: text for file in folder.glob(f"{prefix}*.json") if "exit_code" not in (text := _read_if_there(file))}
+    for _ in range(3 if open_ones else 0):
+        sleep(beat_seconds)
+        for file, text in open_ones.items():
+            now = _read_if_there(file)
+            if now not in ("", text):
+                return file
+    return None
+
+
+def remove_old_followed_jobs(records: PipelineRecords) -> None:
+    """Remove the files of jobs that ended long ago, or were lost, and whose tasks did not come back for them."""
+    oldest = time.time() - _KEPT_SECONDS
+    for file in locate(records.bookkeeping(FOLLOWED_JOBS)).glob("*.json"):
+        try:
+            if find_last_write(file) < oldest:
+                file.unlink(missing_ok=True)
+        except OSError:
+            continue
+
+
+def _write_job_state(file: Location, state: dict[str, Any]) -> None:
+    # Whether it holds the lease or has lost it: how it ended is told in any case.
+    write_file_durably(file, json.dumps(state).encode(), guarded=False)
+
+
+def _read_if_there(file: Location) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError:
+        return ""

@@ -1,0 +1,252 @@
+"""A task whose driver a cluster starts: it follows the driver through the lake, or leaves its worker to a trigger that does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from tests.airflow.test_chosen_spark import connect
+from tests.airflow.test_spark_submit import context, told
+
+from sluice.locations import locate
+from sluice.pipeline_records import PipelineRecords
+
+if TYPE_CHECKING:
+    from tests.checkout import Checkout
+
+pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The stand-in's notes; the connection is one of cluster mode, and what waits for seconds waits less."""
+    from orchestration.spark_submit import cluster_driver, driver_trigger, operator
+    from sluice.runs import followed_job
+
+    connect(monkeypatch, host="yarn", extra={"profile": "yarn", "deploy-mode": "cluster"})
+    for module in (driver_trigger, operator):
+        monkeypatch.setattr(module, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(followed_job.find_living_job, "__defaults__", (time.sleep, 0.3))
+    monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 2.0)
+    monkeypatch.setattr(cluster_driver, "BEAT_SECONDS", 0.5)
+    checkout.records.unlink(missing_ok=True)
+    yield checkout.records
+    for driver in drivers(checkout.records):
+        if psutil.pid_exists(driver):
+            psutil.Process(driver).kill()
+    checkout.records.unlink(missing_ok=True)
+
+
+def drivers(records: Path) -> list[int]:
+    return [entry["driver"] for entry in told(records) if "driver" in entry]
+
+
+def wait_for_driver(records: Path, number: int = 1) -> int:
+    deadline = time.monotonic() + 30
+    while len(drivers(records)) < number:
+        assert time.monotonic() < deadline, "no driver was started"
+        time.sleep(0.05)
+    return drivers(records)[-1]
+
+
+def operator(**options: Any) -> Any:
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
+
+    return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver", **options)
+
+
+def files(checkout: Checkout) -> list[str]:
+    folder = locate(PipelineRecords(checkout.settings, "gym").bookkeeping("followed_jobs"))
+    return sorted(file.name for file in folder.glob("*"))
+
+
+def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Path) -> None:
+    report = operator().execute(context())
+    assert report["stage"] == "silver"
+    assert files(checkout) == [], "nothing of it is left"
+    argv = told(records)[0]["argv"]
+    assert argv[argv.index("--deploy-mode") + 1] == "cluster"
+    assert argv[argv.index("--archives") + 1].endswith("#checkout")
+    assert "spark.yarn.submit.waitAppCompletion=false" in argv
+    assert "--report" not in argv and "--followed-at" in argv
+
+
+def test_the_driver_gets_the_settings_and_no_secret(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "known to nobody")
+    operator().execute(context())
+    variables = next(entry["variables"] for entry in told(records) if "variables" in entry)
+    assert variables["SLUICE_LAKE"] == checkout.settings.lake
+    assert variables["SLUICE_ROOT"] == "checkout", "what was unpacked beside it"
+    assert not [name for name in variables if not name.startswith(("SLUICE_", "PYSPARK_", "TZ", "LC_"))]
+    assert not [word for entry in told(records) for word in entry.get("argv", ()) if "known to nobody" in word]
+
+
+@pytest.mark.parametrize("code", [1, 2, 3])
+def test_exit_codes_come_back_too(records: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+    monkeypatch.setenv("STAND_IN_EXIT", str(code))
+    with pytest.raises(AirflowException, match="There is no table 'hart_rate'") as failure:
+        operator().execute(context())
+    assert isinstance(failure.value, AirflowFailException) == (code == 2), "only exit code 2 rules out a retry"
+
+
+def test_a_killed_driver_is_lost(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+
+    def kill() -> None:
+        pid = wait_for_driver(records)
+        time.sleep(1)
+        psutil.Process(pid).kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(AirflowException, match="said nothing for 2 s: it was killed") as failure:
+        operator().execute(context())
+    thread.join()
+    assert not isinstance(failure.value, AirflowFailException), "the next attempt may succeed"
+
+
+def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_SECONDS", "4")
+    first = operator()
+    thread = threading.Thread(target=lambda: _until_killed(first))
+    thread.start()
+    wait_for_driver(records)
+    again = {**context(), "ti": type("Ti", (), {"try_number": 3})()}
+    report = operator().execute(again)
+    assert report["stage"] == "silver" and len(drivers(records)) == 1, "nothing was submitted again"
+    thread.join()
+
+
+def _until_killed(task: Any) -> None:
+    """As an attempt whose worker is gone: it submits, and then looks no more."""
+    from orchestration.spark_submit import operator as module
+
+    whole = module.DriverFollower
+    module.DriverFollower = _NeverLooks  # type: ignore[assignment,misc]
+    try:
+        with pytest.raises(SystemExit):
+            task.execute(context())
+    finally:
+        module.DriverFollower = whole  # type: ignore[misc]
+
+
+class _NeverLooks:
+    def __init__(self, *_: object) -> None:
+        raise SystemExit
+
+
+@pytest.mark.crash
+def test_a_task_that_is_killed_stops_its_driver(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    task = operator()
+
+    def kill() -> None:
+        wait_for_driver(records)
+        time.sleep(0.5)
+        task.on_kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(AirflowException, match="exit code 1"):
+        task.execute(context())
+    thread.join()
+    assert {"stopped": "on request"} in told(records)
+
+
+def deferred(task: Any, given: dict[str, Any]) -> Any:
+    from airflow.providers.common.compat.sdk import TaskDeferred
+
+    with pytest.raises(TaskDeferred) as left:
+        task.execute(given)
+    return left.value
+
+
+def trigger_again(trigger: Any) -> Any:
+    """As a triggerer makes it, from what Airflow kept."""
+    from importlib import import_module
+
+    path, arguments = trigger.serialize()
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(module), name)(**json.loads(json.dumps(arguments)))
+
+
+async def first_event(trigger: Any) -> dict[str, Any]:
+    async for event in trigger.run():
+        payload: dict[str, Any] = event.payload
+        return payload
+    raise AssertionError("no event")
+
+
+def test_a_deferrable_task_leaves_its_worker_and_comes_back(checkout: Checkout, records: Path) -> None:
+    left = deferred(operator(deferrable=True), context())
+    event = asyncio.run(first_event(trigger_again(left.trigger)))
+    report = getattr(operator(), left.method_name)(context(), event)
+    assert report["stage"] == "silver" and files(checkout) == []
+
+
+def test_what_a_trigger_sees_fails_the_task(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+    monkeypatch.setenv("STAND_IN_EXIT", "2")
+    left = deferred(operator(deferrable=True), context())
+    event = asyncio.run(first_event(trigger_again(left.trigger)))
+    with pytest.raises(AirflowFailException, match=r"wrong use or declaration: .*hart_rate"):
+        operator().finish_deferred(context(), event)
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    left = deferred(operator(deferrable=True), context())
+    pid = wait_for_driver(records, 2)
+    time.sleep(0.5)
+    psutil.Process(pid).kill()
+    event = asyncio.run(first_event(trigger_again(left.trigger)))
+    with pytest.raises(AirflowException, match="said nothing for 2 s"):
+        operator().finish_deferred(context(), event)
+
+
+def test_a_deferred_task_that_takes_too_long_is_stopped(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from datetime import timedelta
+
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    left = deferred(operator(deferrable=True, execution_timeout=timedelta(seconds=1)), context())
+    event = asyncio.run(first_event(trigger_again(left.trigger)))
+    with pytest.raises(AirflowException, match="longer than its execution_timeout"):
+        operator().finish_deferred(context(), event)
+    assert {"stopped": "on request"} in told(records)
+
+
+@pytest.mark.crash
+def test_a_deferred_task_that_somebody_marks_has_its_driver_stopped(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    left = deferred(operator(deferrable=True), context())
+    wait_for_driver(records)
+    asyncio.run(trigger_again(left.trigger).on_kill())
+    assert {"stopped": "on request"} in told(records)
+
+
+def test_deferral_is_as_airflow_says_by_default(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not operator().deferrable
+    monkeypatch.setenv("AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE", "True")
+    assert operator().deferrable
+    assert not operator(deferrable=False).deferrable
+
+
+def test_a_driver_that_was_not_submitted_is_said(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    monkeypatch.setenv("STAND_IN_REFUSES", "yes")
+    with pytest.raises(AirflowException, match=r"the cluster did not take the driver: .*SparkException: no such queue$"):
+        operator().execute(context())
