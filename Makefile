@@ -33,6 +33,7 @@ PROJECT := $(VENV)/.project-$(call key,pyproject.toml)
 JARS := $(STATE)/jars/.verified-$(call key,$(CONF)/delta-jars.xml $(CONF)/delta-jars.sha256)
 ARCHIVE := $(VENV)/.archive-$(call key,$(REQUIREMENTS) $(CONF)/delta-jars.sha256 $(CONF)/class_archive.py)
 STORE_JARS := $(STATE)/store-jars/.verified-$(call key,$(CONF)/s3-jars.xml $(CONF)/s3-jars.sha256)
+YARN_JARS := $(STATE)/yarn-jars/.verified-$(call key,tests/system/yarn-jars.xml tests/system/yarn-jars.sha256)
 LOG_STORE := $(STATE)/log-store/.compiled-$(call key,$(CONF)/log-store-compiler.sha256 $(CONF)/delta-jars.sha256 $(wildcard spark_jobs/java/sluice/*.java))
 HOME_READY := $(VENV)/.airflow-$(call key,$(REQUIREMENTS) $(wildcard include/orchestration/server/home.py include/orchestration/server/preparation.py))
 
@@ -72,7 +73,7 @@ test-store: setup-store $(HOME_READY) ## The tests marked on_store, with their l
 	@$(PY) -m pytest $(ON_STORE) -m "on_store and not slow and not system" $(ARGS)
 
 .PHONY: test-all
-test-all: setup-store $(HOME_READY) ## The tests and the long ones too
+test-all: setup-store $(YARN_JARS) $(HOME_READY) ## The tests and the long ones too
 	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)
 
 .PHONY: test-system
@@ -80,7 +81,7 @@ test-system: setup-store $(HOME_READY) ## The tests that start Airflow, servers 
 	@$(PY) -m pytest -m "system and not slow" $(ARGS)
 
 .PHONY: test-slow
-test-slow: setup-store $(HOME_READY) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
+test-slow: setup-store $(YARN_JARS) $(HOME_READY) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
 	@$(PY) -m pytest -m slow --slow-turn "$${TURN:-HEAD}" $(ARGS)
 
 .PHONY: up
@@ -198,33 +199,38 @@ $(PROJECT): $(INSTALLED)
 	@rm -f $(VENV)/.project-*; touch $@
 
 # PySpark's own Ivy fetches the jars of a list into a folder aside, which is moved into place when every checksum is right.
-# fetch_jars: the list in $(CONF), without .xml; the folder in $(STATE).
+# fetch_jars: the list, without .xml; the folder in $(STATE).
 define fetch_jars
 	@rm -rf $(STATE)/$(2) $(STATE)/$(2).part $(STATE)/ivy; mkdir -p $(STATE)
 	@ivy=$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars/ivy-2*.jar); \
 	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	"$$java" -jar "$$ivy" -error $${SLUICE_IVY_SETTINGS:+-settings "$$SLUICE_IVY_SETTINGS"} -cache $(STATE)/ivy \
-	  -ivy $(CONF)/$(1).xml -retrieve "$(STATE)/$(2).part/[artifact]-[revision].[ext]" >$(STATE)/ivy.log 2>&1 || \
+	  -ivy $(1).xml -retrieve "$(STATE)/$(2).part/[artifact]-[revision].[ext]" >$(STATE)/ivy.log 2>&1 || \
 	{ grep -m1 -iE 'server access error|not found|exception' $(STATE)/ivy.log >&2 || true; \
 	  echo "FAIL  jars: Ivy could not fetch them (all it said: $(STATE)/ivy.log). Behind a mirror, name it in an ivysettings.xml and that in SLUICE_IVY_SETTINGS." >&2; exit 2; }
-	@$(PY) -I include/sluice/doctor.py --quiet --jars $(STATE)/$(2).part $(CONF)/$(1).sha256
+	@$(PY) -I include/sluice/doctor.py --quiet --jars $(STATE)/$(2).part $(1).sha256
 	@mv $(STATE)/$(2).part $(STATE)/$(2); rm -rf $(STATE)/ivy
 endef
 
 $(JARS): | $(INSTALLED)
 	@echo "== Fetching the five Delta jars"
-	$(call fetch_jars,delta-jars,jars)
+	$(call fetch_jars,$(CONF)/delta-jars,jars)
+	@touch $@
+
+$(YARN_JARS): | $(INSTALLED)
+	@echo "== Fetching YARN, which a slow test runs (66 MB)"
+	$(call fetch_jars,tests/system/yarn-jars,yarn-jars)
 	@touch $@
 
 $(STORE_JARS): | $(INSTALLED)
 	@echo "== Fetching what Spark needs for S3"
-	$(call fetch_jars,s3-jars,store-jars)
+	$(call fetch_jars,$(CONF)/s3-jars,store-jars)
 	@touch $@
 
 # A Java runtime has no javac, so a compiler is fetched as well, and removed again.
 $(LOG_STORE): | $(INSTALLED) $(JARS)
 	@echo "== Compiling what commits to a store"
-	$(call fetch_jars,log-store-compiler,log-store-compiler)
+	$(call fetch_jars,$(CONF)/log-store-compiler,log-store-compiler)
 	@rm -rf $(STATE)/log-store $(STATE)/log-store.part; mkdir -p $(STATE)/log-store.part
 	@spark=$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars); \
 	classes=$$(echo $(STATE)/jars/delta-storage-*.jar $$spark/hadoop-client-api-*.jar $$spark/spark-sql_*.jar $$spark/spark-common-utils*.jar $$spark/scala-library-*.jar | tr ' ' :); \

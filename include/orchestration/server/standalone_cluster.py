@@ -55,7 +55,7 @@ class StandaloneCluster:
     ) -> None:
         self._settings, self._folder = settings, folder
         self._workers, self._cores, self._memory, self._before = workers, cores, memory, tuple(before)
-        self._port, self._page = _find_free_ports(2)
+        self._port, self._page = find_free_ports(2)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     @property
@@ -76,7 +76,7 @@ class StandaloneCluster:
 
     def __enter__(self) -> StandaloneCluster:
         try:
-            self._make_image()
+            make_executor_image(self._settings, self._folder)
             deploy = "org.apache.spark.deploy"
             address = ("--host", LOOPBACK, "--port", str(self._port), "--webui-port", str(self._page))
             self._start("master", (f"{deploy}.master.Master", *address))
@@ -130,17 +130,6 @@ class StandaloneCluster:
             process.wait()
         self.processes.clear()
 
-    def _make_image(self) -> None:
-        """What an image would hold: Delta's jars and those of stores, and a Python with the packages that this one has."""
-        for folder in (self._settings.state / name for name in _JARS):
-            if folder.is_dir():
-                shutil.copytree(folder, self._folder / "jars", dirs_exist_ok=True)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self._folder / "python")], check=True)
-        packages = next((self._folder / "python" / "lib").glob("python3*/site-packages"))
-        here = Path(self._settings.spark_environment()["SPARK_HOME"]).parent
-        # Of a folder that is named so, Python reads no .pth file: not the one by which this checkout is installed.
-        (packages / "packages.pth").write_text(f"{here}\n", encoding="utf-8")
-
     def _start(self, name: str, arguments: Sequence[str], before: Sequence[str] = ()) -> None:
         place = self._folder / name
         for folder in ("cwd", "local", "tmp"):
@@ -184,16 +173,29 @@ class StandaloneCluster:
             time.sleep(0.3)
 
 
-def _is_executor(process: psutil.Process) -> bool:
-    try:
-        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
-    except psutil.Error:
-        return False
+def make_executor_image(settings: Settings, folder: Path) -> None:
+    """Put into a folder what an image would hold: `jars`, Delta's and those of stores; and `python`, with the packages that this one has."""
+    for jars in (settings.state / name for name in _JARS):
+        if jars.is_dir():
+            shutil.copytree(jars, folder / "jars", dirs_exist_ok=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "python")], check=True)
+    packages = next((folder / "python" / "lib").glob("python3*/site-packages"))
+    here = Path(settings.spark_environment()["SPARK_HOME"]).parent
+    # Of a folder that is named so, Python reads no .pth file: not the one by which this checkout is installed.
+    (packages / "packages.pth").write_text(f"{here}\n", encoding="utf-8")
 
 
-def _find_free_ports(number: int) -> list[int]:
+def find_free_ports(number: int) -> list[int]:
+    """So many ports of the loopback that nobody listens on."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(number)]
         for probe in probes:
             probe.bind((LOOPBACK, 0))
         return [int(probe.getsockname()[1]) for probe in probes]
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    except psutil.Error:
+        return False

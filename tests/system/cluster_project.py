@@ -1,0 +1,118 @@
+"""A copy of the code and a day's deliveries, whose job runs on one machine and on clusters: all must give the same tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.airflow.test_spark_submit import context
+
+from sluice.delta_log import open_delta_table
+from sluice.locations import locate
+from sluice.pipeline_records import PipelineRecords
+from sluice.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+AT_ONCE = {"HERE = 32_000_000": "HERE = 0", "IN_PLAN = 1_000_000": "IN_PLAN = 0"}
+"""Made so small, all files are read by executors, and all records wait for them on the shared disk."""
+OF_THE_RUN = {"_ingested_at", "quarantined_at"}
+"""Columns that tell when a run was."""
+
+
+LOCAL = {"conn_type": "spark", "host": "local[2]", "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"}}
+
+
+@dataclass(frozen=True)
+class Project:
+    """A copy of the code, deliveries and secrets; and lakes, one for each Spark that the same job runs on."""
+
+    root: Path
+    folder: Path
+
+    def place(self, lake: str, name: str) -> str:
+        """Where a lake's tables, its restricted ones and what was released are. A lake may be a URL."""
+        if "://" in lake and name != "released":
+            return f"{lake}/{name}"
+        return str(self.folder / lake.rpartition("/")[2] / name)
+
+    @contextmanager
+    def over(self, lake: str, connection: dict[str, Any], landing: str = "") -> Iterator[Settings]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SLUICE_ROOT", str(self.root))
+            patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+            patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+            for place in ("landing", "secrets", "truth", "vault"):
+                patch.setenv(f"SLUICE_{place.upper()}", str(self.folder / place))
+            for place in ("lake", "restricted", "released"):
+                patch.setenv(f"SLUICE_{place.upper()}", self.place(lake, place))
+            if landing:
+                patch.setenv("SLUICE_LANDING", landing)
+            for name in ("SLUICE_SPARK_MASTER", "SLUICE_SPARK_PROFILE", "PYTHONPATH"):
+                patch.delenv(name, raising=False)
+            if connection is LOCAL:  # to which no code is shipped
+                patch.setenv("PYTHONPATH", str(self.root / "include"))
+            yield Settings.current()
+
+    def run(self, lake: str, connection: dict[str, Any], landing: str = "", attempt: int = 1, **options: Any) -> dict[str, Any]:
+        """Run all layers as a task of Airflow does; the job's report. options: of the operator."""
+        from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
+
+        with self.over(lake, connection, landing):
+            operator = SluiceSparkSubmitOperator(task_id="layers", pipeline="gym", stage="layers", **options)
+            report: dict[str, Any] = operator.execute({**context(), "ti": SimpleNamespace(try_number=attempt)})
+        return report
+
+    def tables(self, lake: str) -> dict[str, list[str]]:
+        """The rows of all tables, as sorted texts, by path."""
+        found = {}
+        for root in ("lake", "restricted"):
+            place = locate(self.place(lake, root))
+            for log in sorted(place.glob("*/*/*/_delta_log")):
+                if "_sluice" in log.parts:
+                    continue
+                table = open_delta_table(str(log.parent)).to_pyarrow_table()
+                kept = table.select([name for name in table.column_names if name not in OF_THE_RUN])
+                found[f"{root}/{log.parent.relative_to(place)}"] = sorted(map(repr, kept.to_pylist()))
+        return found
+
+    def staged(self, lake: str) -> list[Path]:
+        with self.over(lake, LOCAL) as settings:
+            return list(Path(PipelineRecords(settings, "gym").bookkeeping("staging")).glob("*"))
+
+
+def make_project(folder: Path) -> Project:
+    """A project whose deliveries have landed; of the pipeline gym, with all its layers in one task."""
+    root = folder / "code"
+    for name in ("include", "spark_jobs", "environments", "dags"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    (root / ".sluice").mkdir()
+    for name in ("jars", "log-store", "store-jars"):
+        (root / ".sluice" / name).symlink_to(ROOT / ".sluice" / name)
+    records = root / "include" / "sluice" / "ingest" / "reading" / "records.py"
+    text = records.read_text()
+    for said, instead in AT_ONCE.items():
+        assert said in text
+        text = text.replace(said, instead)
+    records.write_text(text)
+    pipeline = root / "include" / "pipelines" / "gym" / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace('    owner="sluice",\n', '    owner="sluice",\n    stages="together",\n'))
+    made = Project(root, folder)
+    with made.over("land", LOCAL):
+        subprocess.run([ROOT / ".venv" / "bin" / "sluice", "land", "gym", "--days", "1", "--scale", "0.1"], check=True)
+    return made
+
+
+def land_on_store(project: Project, landing: Any) -> Path:
+    """Copy what has landed to a place on a store, oldest first. Returns where the files were, in a folder that is now called otherwise."""
+    landed = project.folder / "landing"
+    for file in sorted((path for path in landed.rglob("*") if path.is_file()), key=lambda path: path.stat().st_mtime):
+        landing.joinpath(file.relative_to(landed)).write_bytes(file.read_bytes())
+    return landed.rename(landed.with_name("landing-away"))
