@@ -29,8 +29,8 @@ BOUNDS = {
     "sluice.cli.tables.read:query_as_role": SHOWN,
     "sluice.cli.tables.read:query_delta_table": SHOWN,
     "sluice.cli.tables.read:sql": SHOWN,
-    "sluice.delta_log:read_columns": "its callers read records; those of others are in this list",
-    "sluice.delta_log:read_rows": "its callers are in this list",
+    "sluice.delta_log:TableSnapshot.read_columns": "its callers read records; those of others are in this list",
+    "sluice.delta_log:TableSnapshot.read_rows": "its callers are in this list",
     "sluice.entries:_read_last_entry": ONE,
     "sluice.erasure.asking:_read_requester_deliveries": PEOPLE,
     "sluice.erasure.lifetimes:_find_old_late_runs": RECORDS,
@@ -40,9 +40,9 @@ BOUNDS = {
     "sluice.erasure.steps.landing:_find_other_subject_fields": SOUGHT,
     "sluice.erasure.steps.landing:_find_suppressed_records": SOUGHT,
     "sluice.erasure.steps.rows:note_rows": BATCH,
-    "sluice.erasure.subjects.link_rows:_found": PEOPLE,
+    "sluice.erasure.subjects.link_rows:LinkRows._found": PEOPLE,
     "sluice.erasure.subjects.link_rows:find_pseudonym_originals": PEOPLE,
-    "sluice.erasure.subjects.link_rows:spellings": PEOPLE,
+    "sluice.erasure.subjects.link_rows:LinkRows.spellings": PEOPLE,
     "sluice.flows.bronze.accounting:_count_rows_by_delivery": BATCH,
     "sluice.flows.bronze.append:ingest_delivery_batch": "deliveries without an outcome: max_files_per_trigger of each source",
     "sluice.flows.bronze.intake:_blank_erased_other_cells": BATCH,
@@ -77,7 +77,7 @@ BOUNDS = {
     "sluice.runs.repair.lost_commits:find_unlisted_requests": PEOPLE,
     "sluice.runs.status.reconciliation:_find_differing_deliveries": BATCH,
     "sluice.testing.running:_collect_rows": TESTED,
-    "sluice.testing.running:read_given_rows": TESTED,
+    "sluice.testing.running:TrialRun.read_given_rows": TESTED,
     "sluice.upkeep:_purge_deleted_rows": ONE,
     "sluice.upkeep:_rewrite_all_files": ONE,
     "sluice.verification.targets:_collect_sequences": "the numbers of snapshots, and of changes that empty a table",
@@ -86,9 +86,13 @@ BOUNDS = {
 
 
 def find_collecting_functions(tree: ast.AST, function: str = "") -> Iterator[str]:
-    """The functions that collect rows; "" for code outside of any. Those of a class are called by their own name."""
+    """The functions that collect rows, those of a class as Class.method; "" for code outside of any."""
     for node in ast.iter_child_nodes(tree):
-        inside = node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else function
+        inside = function
+        if isinstance(node, ast.ClassDef):
+            inside = f"{node.name}."
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            inside = f"{function}{node.name}" if function.endswith(".") else node.name
         if isinstance(node, ast.Call):
             called = node.func
             if (isinstance(called, ast.Attribute) and called.attr in COLLECTING) or (
@@ -111,4 +115,5 @@ def test_whatever_brings_rows_to_the_driver_has_a_bound() -> None:
 @pytest.mark.parametrize("line", ["frame.collect()", "frame.limit(2).toArrow()", "read_snapshot_rows(path)", "table.to_pandas()"])
 def test_what_is_looked_for_is_found(line: str) -> None:
     assert list(find_collecting_functions(ast.parse(f"def one():\n    def two():\n        {line}"))) == ["two"]
+    assert list(find_collecting_functions(ast.parse(f"class One:\n    def two(self):\n        {line}"))) == ["One.two"]
     assert not list(find_collecting_functions(ast.parse("def one():\n    collect(frame)\n    read_rows")))
