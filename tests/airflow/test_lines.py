@@ -17,7 +17,7 @@ import pytest
 from orchestration import line
 from orchestration.rest.versions import ClientOfAirflow2, ClientOfAirflow3, make_airflow_client
 from orchestration.server import supervisor
-from orchestration.server.home import local_airflow_environment, local_airflow_home, local_airflow_password
+from orchestration.server.home import DEFERRABLE_BY_DEFAULT, local_airflow_environment, local_airflow_home, local_airflow_password
 from orchestration.server.preparation import prepare_local_airflow
 from sluice.errors import SluiceError
 from sluice.settings import Settings
@@ -84,6 +84,8 @@ def test_each_line_has_its_home_and_its_parts(monkeypatch: pytest.MonkeyPatch, t
     assert local_airflow_home(settings) == tmp_path / ".sluice" / folder
     parts = supervisor.airflow_part_commands(18100)
     assert set(parts) == ({"scheduler", "webserver"} if version < "3" else {"scheduler", "dag-processor", "api-server"})
+    monkeypatch.setenv(DEFERRABLE_BY_DEFAULT, "True")
+    assert set(supervisor.airflow_part_commands(18100)) - set(parts) == {"triggerer"}, "where tasks are deferred"
     server = parts["webserver" if version < "3" else "api-server"]
     assert server[server.index("--port") + 1] == "18100" and "127.0.0.1" in server
     kind = type(make_airflow_client("http://127.0.0.1:1", "admin", "x"))

@@ -19,14 +19,18 @@ DEFAULT_PORT = 8080
 API_BACKENDS = ("airflow.api.auth.backend.session", "airflow.providers.fab.auth_manager.api.auth.backend.basic_auth")
 """Who is asked, on Airflow 2, whether a request may pass: the session of the UI, or a password sent along."""
 
+DEFERRABLE_BY_DEFAULT = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
+"""The variable by which Airflow says that tasks leave their worker while something else works. Only then is there a triggerer."""
 PASSED_ON = (
     "AIRFLOW__API_AUTH__JWT_EXPIRATION_TIME",
+    DEFERRABLE_BY_DEFAULT,
     "AIRFLOW__SECRETS__BACKEND",
     "AIRFLOW__SECRETS__BACKEND_KWARGS",
     "AIRFLOW__WORKERS__SECRETS_BACKEND",
     "AIRFLOW__WORKERS__SECRETS_BACKEND_KWARGS",
 )
-"""What a user may set for the local Airflow: how many seconds a token of its REST API lives, and which secret back end it asks."""
+"""What a user may set for the local Airflow: how many seconds a token of its REST API lives, whether tasks are deferred, and which secret
+back end it asks."""
 
 SPARK_CONNECTION = {
     "conn_type": "spark",

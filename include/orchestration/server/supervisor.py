@@ -20,7 +20,7 @@ from typing import IO
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from orchestration.line import airflow_line
-from orchestration.server.home import LOOPBACK, airflow_command
+from orchestration.server.home import DEFERRABLE_BY_DEFAULT, LOOPBACK, airflow_command
 from sluice.durable_files import write_json_durably
 
 FINISH_SECONDS = 5
@@ -91,10 +91,14 @@ def airflow_part_commands(port: int) -> dict[str, list[str]]:
     """The parts by name, and what Airflow is told to start each."""
     # Its log server would listen on all interfaces; the server of the UI reads the log files by itself.
     scheduler = ["scheduler", "--skip-serve-logs"]
+    deferrable = os.environ.get(DEFERRABLE_BY_DEFAULT, "").lower() in ("true", "t", "1")
+    triggerer = {"triggerer": ["triggerer", "--skip-serve-logs"]} if deferrable else {}
     if airflow_line() == 2:  # its scheduler parses the DAGs as well
-        return {"scheduler": scheduler, "webserver": ["webserver", "--hostname", LOOPBACK, "--port", str(port), "--workers", "1"]}
+        server = ["webserver", "--hostname", LOOPBACK, "--port", str(port), "--workers", "1"]
+        return {"scheduler": scheduler, **triggerer, "webserver": server}
     return {
         "scheduler": scheduler,
+        **triggerer,
         "dag-processor": ["dag-processor"],
         "api-server": ["api-server", "--host", LOOPBACK, "--port", str(port), "--workers", "1"],
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,27 +55,58 @@ def test_a_misspelt_field_would_be_found(spark: SparkSession) -> None:
     assert unknown_fields(read, document, "") == [".spec.containers[0].volumeMount"]
 
 
-def test_names_and_places_are_those_of_profile_and_image() -> None:
-    by_kind = {one["kind"]: one for _, one in DOCUMENTS}
+@pytest.mark.parametrize("role", ["driver", "executor"])
+def test_names_and_places_are_those_of_profile_and_image(role: str) -> None:
+    by_kind = {one["kind"]: one for _, one in DOCUMENTS if one["kind"] != "Pod"}
     names = {(one["kind"], one["metadata"].get("name")) for _, one in DOCUMENTS}
-    said, template = profile(), by_kind["Pod"]
+    (template,) = (one for file, one in DOCUMENTS if file == f"{role}-pod.yaml")
+    said = profile()
     assert ("Namespace", said["spark.kubernetes.namespace"]) in names
     namespaces = {one["metadata"]["namespace"] for _, one in DOCUMENTS if one["kind"] not in {"Namespace", "Pod"}}
     assert namespaces == {said["spark.kubernetes.namespace"]}
-    assert Path(said["spark.kubernetes.executor.podTemplateFile"]) == Path("/opt/sluice/deploy/kubernetes/executor-pod.yaml")
+    assert Path(said[f"spark.kubernetes.{role}.podTemplateFile"]) == Path(f"/opt/sluice/deploy/kubernetes/{role}-pod.yaml")
     (container,) = template["spec"]["containers"]
-    assert container["name"] == said["spark.kubernetes.executor.podTemplateContainerName"]
+    assert container["name"] == said[f"spark.kubernetes.{role}.podTemplateContainerName"]
     assert container["image"] == said["spark.kubernetes.container.image"]
     assert ("ServiceAccount", template["spec"]["serviceAccountName"]) in names
-    assert template["spec"]["automountServiceAccountToken"] is False
     (script,) = container["command"]
     assert (ROOT / Path(script).relative_to("/opt/sluice")).stat().st_mode & 0o111
     claims = {volume.get("persistentVolumeClaim", {}).get("claimName") for volume in template["spec"]["volumes"]}
     assert by_kind["PersistentVolumeClaim"]["metadata"]["name"] in claims
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-    assert not mounted & {"/data", "/data/vault", "/data/secrets", "/data/truth"}
     user = f"useradd --uid {template['spec']['securityContext']['runAsUser']} "
     assert user in (ROOT / "Dockerfile").read_text()
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    if role == "executor":  # of the vault and the secrets it sees nothing, and of the API it asks nothing
+        assert not mounted & {"/data", "/data/vault", "/data/secrets", "/data/truth"}
+        assert template["spec"]["automountServiceAccountToken"] is False
+    else:
+        assert "/data" in mounted
+        assert said["spark.kubernetes.authenticate.driver.serviceAccountName"] == template["spec"]["serviceAccountName"]
+
+
+def test_a_driver_starts_with_what_spark_tells_it(spark: SparkSession, tmp_path: Path) -> None:
+    """As Spark starts a Python driver in its pod: with a file of properties, the class that runs Python, the script and its arguments."""
+    home = str(spark._jvm.java.lang.System.getenv("SPARK_HOME"))  # type: ignore[union-attr]
+    job, properties = tmp_path / "job.py", tmp_path / "spark.properties"
+    job.write_text("import os, sys\nprint('told', sys.argv[1:], os.environ['SLUICE_LAKE'])\n")
+    properties.write_text(f"spark.master local[1]\nspark.pyspark.driver.python {sys.executable}\n")
+    variables = {
+        "PATH": "/usr/bin:/bin",
+        "SPARK_HOME": home,
+        "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1",
+        "SLUICE_LAKE": "/data/lake",
+    }
+    told = ["driver", "--properties-file", str(properties), "--class", "org.apache.spark.deploy.PythonRunner"]
+    done = subprocess.run(
+        [FOLDER / "driver.sh", *told, f"local://{job}", "--pipeline", "gym"],
+        env=variables,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert "told ['--pipeline', 'gym'] /data/lake" in done.stdout, done.stderr[-2000:]
 
 
 def test_an_executor_starts_with_what_spark_tells_it(spark: SparkSession, tmp_path: Path) -> None:
