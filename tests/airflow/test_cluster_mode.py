@@ -118,14 +118,15 @@ def test_a_killed_driver_is_lost(records: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_SECONDS", "4")
-    first = operator()
-    thread = threading.Thread(target=lambda: _until_killed(first))
-    thread.start()
+    _until_killed(operator())
     wait_for_driver(records)
+    deadline = time.monotonic() + 30
+    while not files(checkout):  # until the driver says that it is at work
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     again = {**context(), "ti": type("Ti", (), {"try_number": 3})()}
     report = operator().execute(again)
     assert report["stage"] == "silver" and len(drivers(records)) == 1, "nothing was submitted again"
-    thread.join()
 
 
 def _until_killed(task: Any) -> None:
