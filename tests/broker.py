@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import logging
 import os
 import shutil
@@ -12,7 +11,6 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +25,10 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
+from tests.fetched_jars import JAVA, fetch_jars, jars_folder
 
-from sluice.doctor import check_jars
-
-HERE = Path(__file__).resolve().parent
-JARS = HERE.parent / ".sluice" / "kafka-jars"
-JAVA = str(Path(os.environ["JAVA_HOME"]) / "bin" / "java") if os.environ.get("JAVA_HOME") else "java"
+_LIST = "kafka-jars"
+JARS = jars_folder(_LIST)
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx384m")
 
 # A client that outlives its broker says so, on standard error unless told otherwise.
@@ -155,7 +151,7 @@ class Broker:
 
 def running(folder: Path) -> Iterator[Broker]:
     """A broker for a fixture. Where its jars cannot be fetched the tests are skipped, which says why; in CI they fail."""
-    why = fetch()
+    why = fetch_jars(_LIST)
     if why:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(why)
     broker = Broker(folder)
@@ -164,42 +160,6 @@ def running(folder: Path) -> Iterator[Broker]:
     finally:
         broker.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def fetch() -> str | None:
-    """Have the jars in .sluice/kafka-jars, fetched with the Ivy that PySpark ships, as `make setup` fetches Delta's. Returns why not."""
-    JARS.parent.mkdir(exist_ok=True)
-    checksums = HERE / "kafka-jars.sha256"
-    with (JARS.parent / "kafka-jars.lock").open("w") as lock:  # two test processes fetch once
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if JARS.is_dir() and check_jars(JARS, checksums).ok:
-            return None
-        part = JARS.with_name("kafka-jars.part")
-        shutil.rmtree(JARS, ignore_errors=True)
-        shutil.rmtree(part, ignore_errors=True)
-        log = JARS.with_name("kafka-ivy.log")
-        try:
-            with log.open("wb") as out:
-                subprocess.run(_ivy(part), stdout=out, stderr=subprocess.STDOUT, check=True, timeout=300)
-        except (OSError, subprocess.SubprocessError) as error:
-            return f"a broker's jars could not be fetched from Maven Central ({type(error).__name__}; what Ivy said: {log})"
-        finally:
-            shutil.rmtree(JARS.with_name("kafka-ivy"), ignore_errors=True)
-        found = check_jars(part, checksums)
-        if not found.ok:
-            return f"a broker's jars are not as they should be: {found.found}"
-        part.rename(JARS)
-    return None
-
-
-def _ivy(into: Path) -> list[str]:
-    spark = find_spec("pyspark")
-    assert spark and spark.origin
-    (ivy,) = (Path(spark.origin).parent / "jars").glob("ivy-2*.jar")
-    mirror = os.environ.get("SLUICE_IVY_SETTINGS")
-    settings = ["-settings", mirror] if mirror else []
-    retrieve = ["-ivy", str(HERE / "kafka-jars.xml"), "-retrieve", f"{into}/[artifact]-[revision].[ext]"]
-    return [JAVA, "-jar", str(ivy), "-error", *settings, "-cache", str(JARS.with_name("kafka-ivy")), *retrieve]
 
 
 def _free_ports() -> tuple[int, int]:

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, UsageError
 from sluice.locations import Location, identify_file, is_on_disk, list_file_sizes, locate, open_to_read
 from sluice.stores.opening import delta_rs_storage_options
 
@@ -33,6 +33,8 @@ _HEADER = b"crc\x00"
 _ADDED = ("num_added_files", "num_target_files_added", "numFilesAdded")
 _REMOVED = ("num_removed_files", "num_target_files_removed", "numFilesRemoved")
 """The names of delta-rs for the counts of files in a commit: of appends and deletions, of merges, of OPTIMIZE."""
+_CATALOG_MANAGED = "catalog-managed table"
+"""What delta-rs calls a table whose commits belong to a catalog when it refuses to open it."""
 TRANSACTIONS = "sluiceTransactions"
 """What a commit through delta-rs says of its transaction ids: how many there are. They come last in it."""
 
@@ -52,6 +54,10 @@ class LogDamage:
 
 class DamagedLog(SluiceError):
     """A table's log is damaged: reading the table, or writing to it, would lose what the damaged file held."""
+
+
+class CatalogOwnsCommits(UsageError):
+    """Each commit to a table must go through a catalog: by its path it may be neither read nor written."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +170,16 @@ def open_table_to_change(path: str) -> DeltaTable:
 
 
 def open_delta_table(path: str, version: int | None = None) -> DeltaTable:
-    """A table by delta-rs, without a look at its log. Raises TableNotFoundError if there is no table."""
-    return DeltaTable(path, version=version, storage_options=delta_rs_storage_options(path) or None)
+    """A table by delta-rs, without a look at its log. Raises TableNotFoundError if there is no table, and CatalogOwnsCommits."""
+    try:
+        return DeltaTable(path, version=version, storage_options=delta_rs_storage_options(path) or None)
+    except DeltaError as error:
+        if _CATALOG_MANAGED not in str(error):
+            raise
+        raise CatalogOwnsCommits(
+            f"The commits of the table {path} belong to a catalog (its log has the feature catalogManaged): they must go through that "
+            "catalog, and Sluice commits to a table's own log. Give Sluice another place."
+        ) from None
 
 
 def _measure_log(path: str) -> int:

@@ -33,7 +33,8 @@ class Stage:
     in_clone: whether a clone runs it; "views": if all that it brings up to date are views. once_in_backfill: a backfill of many runs
     does it in the last of them alone. retried: whether Airflow tries again when it failed; False where it wrote nothing, and would
     fail again. always_recorded: what a process that is kept running does of it goes into the run ledger even where nothing changed.
-    moves_erasures: it may bring requests to erase people on, so that its report says where they stand.
+    moves_erasures: it may bring requests to erase people on, so that its report says where they stand. registers_names: when it is done,
+    tables get their names in the catalog, where there is one.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Stage:
     retried: bool = True
     always_recorded: bool = False
     moves_erasures: bool = False
+    registers_names: bool = False
 
 
 def _layer_stage(name: str, title: str, documentation: str) -> Stage:
@@ -89,6 +91,7 @@ DELETIONS = Stage(
     function="sluice.runs.erasing:run_deletion_stage",
     always_recorded=True,
     moves_erasures=True,
+    registers_names=True,
 )
 OPTIMIZE = Stage(
     name="optimize",

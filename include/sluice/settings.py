@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from sluice.catalog_address import NO_CATALOG, CatalogAddress, parse_catalog_address
 from sluice.durable_files import write_text_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate
@@ -31,6 +32,8 @@ LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.dr
 LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
 """The top-level names in an environment's file; SLUICE_LAKE and so on override them."""
+CATALOG = "catalog"
+"""The top-level name in an environment's file that may be missing: the catalog in which tables get names. SLUICE_CATALOG overrides it."""
 SPARK = ("profile", "master")
 """The names below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER override them."""
 
@@ -68,7 +71,8 @@ class Settings:
     retain: takes the place of every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
     erasure_approval: whether requests to erase people wait until somebody approves of them (SLUICE_ERASURE_APPROVAL=yes).
     openlineage_file: whether runs write OpenLineage events beside the pipeline's records (SLUICE_OPENLINEAGE=yes); openlineage_url: the
-    server that gets them instead (SLUICE_OPENLINEAGE_URL). copied_lake: another lake that this process reads, to copy tables from it.
+    server that gets them instead (SLUICE_OPENLINEAGE_URL). catalog: where tables are registered by name (SLUICE_CATALOG); None: nowhere.
+    copied_lake: another lake that this process reads, to copy tables from it.
     """
 
     root: Path
@@ -86,6 +90,7 @@ class Settings:
     erasure_approval: bool = False
     openlineage_file: bool = False
     openlineage_url: str = ""
+    catalog: CatalogAddress | None = None
     vault: Path = Path()
     released: Path = Path()
     copied_lake: str = ""
@@ -125,6 +130,7 @@ class Settings:
             erasure_approval=_read_yes_or_no("SLUICE_ERASURE_APPROVAL"),
             openlineage_file=_read_yes_or_no("SLUICE_OPENLINEAGE"),
             openlineage_url=os.environ.get("SLUICE_OPENLINEAGE_URL") or "",
+            catalog=parse_catalog_address(said[CATALOG]),
         )
         if is_store_url(str(settings.restricted)) and not is_store_url(settings.lake):
             raise UsageError(
@@ -245,6 +251,7 @@ class Settings:
             "SLUICE_RELEASED": str(self.released),
             "SLUICE_ERASURE_APPROVAL": "yes" if self.erasure_approval else "no",
             **({"SLUICE_RETAIN": self.retain} if self.retain else {}),
+            "SLUICE_CATALOG": str(self.catalog or NO_CATALOG),
         }
 
     def spark_environment(self) -> dict[str, str]:
@@ -313,7 +320,7 @@ def _folder_below(root: Path, said: dict[str, str], name: str) -> Path:
 
 
 def _read_environment_file(root: Path, name: str) -> dict[str, str]:
-    """The settings of an environment's file by name, with variables taking precedence. Each must be given."""
+    """The settings of an environment's file by name, with variables taking precedence. Each must be given, but for the catalog."""
     folder = root / "environments"
     if not folder.is_dir():  # a root that is made of parts of a checkout
         folder = Path(__file__).resolve().parents[2] / "environments"
@@ -328,10 +335,14 @@ def _read_environment_file(root: Path, name: str) -> dict[str, str]:
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     spark = read.pop("spark", {})
-    said = _require_text_settings(path, "", PLACES, read) | _require_text_settings(
+    read.setdefault(CATALOG, NO_CATALOG)
+    said = _require_text_settings(path, "", (*PLACES, CATALOG), read) | _require_text_settings(
         path, "spark.", SPARK, spark if isinstance(spark, dict) else {}
     )
-    variables = {**{one: f"SLUICE_{one.upper()}" for one in PLACES}, **{one: f"SLUICE_SPARK_{one.upper()}" for one in SPARK}}
+    variables = {
+        **{one: f"SLUICE_{one.upper()}" for one in (*PLACES, CATALOG)},
+        **{one: f"SLUICE_SPARK_{one.upper()}" for one in SPARK},
+    }
     return {one: os.environ.get(variables[one]) or value for one, value in said.items()}
 
 

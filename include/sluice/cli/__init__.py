@@ -48,6 +48,7 @@ COMMANDS = (
     CommandEntry("sluice.cli.tables.verify:verify", "Compare tables with a full recompute from bronze."),
     CommandEntry("sluice.cli.tables.optimize:optimize", "Say whether files need a rewrite; --now does it."),
     CommandEntry("sluice.cli.tables.vacuum:vacuum", "Remove files that nothing needs; --dry-run says which."),
+    CommandEntry("sluice.cli.tables.catalog:catalog", "Register tables by name in a catalog, and say which are."),
     CommandEntry("sluice.cli.tables.copies:diff", "Compare a table with what it was, or with another lake."),
     CommandEntry("sluice.cli.tables.copies:clone", "Clone a pipeline's tables into another lake."),
     CommandEntry("sluice.cli.repair.restore:restore", "Let a table be as it was at a version."),

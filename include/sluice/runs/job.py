@@ -22,7 +22,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage
-from sluice.runs import due, failures, ledger, open_lineage, quiet, summary
+from sluice.runs import catalog_names, due, failures, ledger, open_lineage, quiet, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 from sluice.work_progress import FollowedSubject, show_progress
@@ -94,17 +94,19 @@ def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence
 
 
 def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the report of a successful stage with the state of the erasure requests, if the stage may change it."""
+    """Returns the report of a successful stage with what followed it, and with the state of the erasure requests if the stage may change it."""
     records = PipelineRecords(settings, request.pipeline)
-    clean_up_after_stage(records, request.stage)
+    report = report | clean_up_after_stage(records, request.stage)
     standing = due.summarize_erasure_requests(records) if describe_stage(request.stage).moves_erasures else []
     return {**report, "requests": standing} if standing else report
 
 
-def clean_up_after_stage(records: PipelineRecords, stage: str) -> None:
-    """Does what follows a successful stage, whoever ran it."""
+def clean_up_after_stage(records: PipelineRecords, stage: str) -> dict[str, Any]:
+    """Does what follows a successful stage, whoever ran it. Returns what that adds to the stage's report."""
     if describe_stage(stage).moves_erasures:
         forget_expired_identifiers(records)
+    named = catalog_names.register_after_stage(records, stage)
+    return {"catalog": named} if named else {}
 
 
 def forget_expired_identifiers(records: PipelineRecords) -> None:

@@ -97,6 +97,7 @@ def format_run_summary(report: dict[str, Any]) -> str:
     return "\n".join([
         f"{title}\n{format_text_table(rows, header)}{empty}",
         *(describe_request_standing(one) for one in report.get("requests", ())),
+        *report.get("catalog", ()),
     ])
 
 

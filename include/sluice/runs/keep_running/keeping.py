@@ -201,8 +201,8 @@ class PipelineKeeper:
 
         try:
             report = job.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
-            self._reports += [report] if report["flows"] else []
-            job.clean_up_after_stage(self._workspace.records, stage)
+            report |= job.clean_up_after_stage(self._workspace.records, stage)
+            self._reports += [report] if report["flows"] or "catalog" in report else []
         except stages.FlowsFailed as failed:
             self._reports.append(
                 summary.summarize_run(self._workspace.run, self._asked.pipeline, stage, self._asked.mode, 0.0, failed.reports)
