@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.declare.assembly.misspelt_names import describe_misspelt_declaration
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion.stored import Declared
 from sluice.declare.kinds import Declaration
@@ -88,3 +89,7 @@ def _import_pipeline_module(name: str, pipeline_name: str) -> ModuleType:
         raise DeclarationError(f"Pipeline '{pipeline_name}': '{name}' imports '{error.name}', which is not installed.") from None
     except SyntaxError as error:
         raise DeclarationError(f"Pipeline '{pipeline_name}': {error.filename}, line {error.lineno}: {error.msg}.") from None
+    except (TypeError, ImportError) as error:
+        if said := describe_misspelt_declaration(error):
+            raise DeclarationError(f"Pipeline '{pipeline_name}': {said}") from None
+        raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, get_overloads, overload
 
 from sluice.declare.datasets.tables import (
     Dataset,
@@ -33,7 +33,7 @@ from sluice.declare.quality.expectations import (
 )
 from sluice.declare.sql import texts
 from sluice.declare.sql.texts import strip_sql_layout
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -128,6 +128,7 @@ def table(
     instead of a function; `table` then returns the table itself. expectations: for an SQL text, what decorators below the function
     would add.
     """
+    _check_options(table, options)
     found = {**options, **split_personal_treatments(personal)}
     if sql is None:
         return _TableDecorator(found, flatten_expectations(expectations))
@@ -191,6 +192,7 @@ def materialized_view(
     **options: Any,
 ) -> _ViewDecorator | MaterializedView[...]:
     """Declares the decorated transform as a view that always equals its full recompute. See `table`, `MaterializedView` and `Dataset`."""
+    _check_options(materialized_view, options)
     found = {**options, **split_personal_treatments(personal), "reach": reach or {}}
     if sql is None:
         return _ViewDecorator(found, flatten_expectations(expectations))
@@ -243,6 +245,18 @@ def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) ->
     """The function that runs the SQL text. kind: what is declared, for error messages."""
     owner = f"{kind} '{options['name']}'"
     return texts.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
+
+
+def _check_options(declaration: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raises DeclarationError for an option that no overload of the declaration has, and for one that is missing of those that all need."""
+    overloads = [inspect.signature(one).parameters for one in get_overloads(declaration)]
+    known = set().union(*overloads)
+    for name in options:
+        if name not in known:
+            raise DeclarationError(f"{declaration.__name__} has no argument '{name}'.{nearest_name_hint(name, known)}")
+    for name, parameter in overloads[0].items():
+        if parameter.default is parameter.empty and name not in options:
+            raise DeclarationError(f"{declaration.__name__} lacks its argument '{name}'.")
 
 
 def _complete_options(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:
