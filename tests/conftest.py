@@ -130,6 +130,7 @@ def settings_at(folder: Path) -> Settings:
         restricted=folder / "restricted",
         truth=folder / "truth",
         vault=folder / "vault",
+        released=locate(f"{LAKES[0]}{folder}/released") if LAKES else folder / "released",
     )
 
 

@@ -56,8 +56,8 @@ def _place_on_store(server: S3Server, folder: Path) -> None:
     """Say to this process, and to each that it starts, that deliveries and tables lie on the server."""
     os.environ.update(server.variables())
     bucket = f"s3://{server.make_bucket()}"
-    os.environ.update({f"SLUICE_{name.upper()}": f"{bucket}/{name}" for name in ("lake", "landing", "restricted")})
-    os.environ.update({f"SLUICE_{name.upper()}": str(folder / name) for name in ("truth", "vault", "released", "secrets")})
+    os.environ.update({f"SLUICE_{name.upper()}": f"{bucket}/{name}" for name in ("lake", "landing", "restricted", "released")})
+    os.environ.update({f"SLUICE_{name.upper()}": str(folder / name) for name in ("truth", "vault", "secrets")})
 
 
 def _remove_working_folders(folder: Path) -> None:

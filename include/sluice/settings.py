@@ -92,7 +92,7 @@ class Settings:
     openlineage_url: str = ""
     catalog: CatalogAddress | None = None
     vault: Path = Path()
-    released: Path = Path()
+    released: Location = Path()
     copied_lake: str = ""
 
     def __post_init__(self) -> None:
@@ -118,9 +118,7 @@ class Settings:
             restricted=_place_below(root, said["restricted"]),
             truth=_folder_below(root, said, "truth"),
             vault=_folder_below(root, said, "vault"),
-            released=_folder_below(root, {"released": given}, "released")
-            if (given := os.environ.get("SLUICE_RELEASED"))
-            else Path(),
+            released=_place_below(root, given) if (given := os.environ.get("SLUICE_RELEASED")) else Path(),
             environment=name,
             spark_profile=said["profile"],
             spark_master=said["master"],
@@ -132,10 +130,14 @@ class Settings:
             openlineage_url=os.environ.get("SLUICE_OPENLINEAGE_URL") or "",
             catalog=parse_catalog_address(said[CATALOG]),
         )
-        if is_store_url(str(settings.restricted)) and not is_store_url(settings.lake):
-            raise UsageError(
-                "SLUICE_RESTRICTED is on a store and the lake is not: restricted tables lie on a disk, or both on one store."
-            )
+        for name_of_place, place, held in (
+            ("RESTRICTED", settings.restricted, "restricted tables"),
+            ("RELEASED", settings.released, "released copies"),
+        ):
+            if is_store_url(str(place)) and not is_store_url(settings.lake):
+                raise UsageError(
+                    f"SLUICE_{name_of_place} is on a store and the lake is not: {held} lie on a disk, or both on one store."
+                )
         settings.require_known_profile(f"environment '{name}'")
         return settings
 

@@ -268,9 +268,9 @@ def test_a_lake_that_is_copied_from_a_store_adds_the_same(root: Path, monkeypatc
         replace(there, copied_lake="s3://bucket/lake").spark_class_path()
 
 
-@pytest.mark.parametrize("name", ["secrets", "vault", "truth", "released"])
+@pytest.mark.parametrize("name", ["secrets", "vault", "truth"])
 def test_what_must_lie_on_a_disk_is_refused_on_a_store(name: str, nothing_said: pytest.MonkeyPatch) -> None:
-    for placed in ("lake", "landing", "restricted"):
+    for placed in ("lake", "landing", "restricted", "released"):
         nothing_said.setenv(f"SLUICE_{placed.upper()}", f"s3a://bucket/{placed}")
         assert str(getattr(Settings.current(), placed)).startswith("s3://bucket")
     nothing_said.setenv(f"SLUICE_{name.upper()}", "s3://bucket/x")
@@ -278,9 +278,10 @@ def test_what_must_lie_on_a_disk_is_refused_on_a_store(name: str, nothing_said: 
         Settings.current()
 
 
-def test_restricted_tables_are_on_a_store_only_if_the_lake_is(nothing_said: pytest.MonkeyPatch) -> None:
-    nothing_said.setenv("SLUICE_RESTRICTED", "s3://bucket/restricted")
-    with pytest.raises(UsageError, match="SLUICE_RESTRICTED is on a store and the lake is not"):
+@pytest.mark.parametrize("name", ["restricted", "released"])
+def test_what_spark_writes_is_on_a_store_only_if_the_lake_is(name: str, nothing_said: pytest.MonkeyPatch) -> None:
+    nothing_said.setenv(f"SLUICE_{name.upper()}", f"s3://bucket/{name}")
+    with pytest.raises(UsageError, match=f"SLUICE_{name.upper()} is on a store and the lake is not"):
         Settings.current()
     nothing_said.setenv("SLUICE_LAKE", "s3://bucket/lake")
-    assert str(Settings.current().restricted) == "s3://bucket/restricted"
+    assert str(getattr(Settings.current(), name)) == f"s3://bucket/{name}"

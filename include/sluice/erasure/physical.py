@@ -16,6 +16,7 @@ from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
 from sluice.flows.progress import behind, streams
 from sluice.lake import log, shallow
+from sluice.lake.releases import releases_folder
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
@@ -87,7 +88,8 @@ def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> lis
     """Removes what a store keeps of objects from before the people had left every table."""
     settings, left = workspace.settings, max(datetime.fromisoformat(one.done_at) for one in due if one.done_at)
     report = FlowReport(flow="former_versions", layer=VACUUM.name)
-    for root in (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline, workspace.landing):
+    tables = (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline)
+    for root in (*tables, releases_folder(workspace.records), workspace.landing):
         if isinstance(root, StoreLocation):
             report.deleted += remove_former_versions(root, left, lambda: streams.stop_if_requested(workspace))
     return [report] if report.deleted else []

@@ -1,12 +1,12 @@
 """De-identified copies with numbers, for people who may not read the lake: where they lie, and what each says about itself. Needs no JVM.
 
-<SLUICE_RELEASED>/<pipeline>/<number>/ holds a folder for each Delta table, and `release.json`. Only erasures change it.
+<SLUICE_RELEASED>/<pipeline>/<number>/ holds a folder for each Delta table, and `release.json`. Only erasures change it. On a disk its
+files are for everybody to read and for nobody to change; on a store the bucket's policy says who may.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +14,17 @@ from typing import Any
 
 from sluice.durable_files import write_json_durably, write_text_durably
 from sluice.errors import UsageError
-from sluice.locations import Location
+from sluice.locations import Location, is_on_disk, remove_folder
 from sluice.pipeline_records import PipelineRecords
+from sluice.stores.store_location import StoreLocation
+from sluice.stores.trial import require_able_store
 
 MANIFEST = "release.json"
 LAST = "last"
 """The file beside the releases that holds the greatest number that any had."""
 _OLD, _NEW = ".old", ".new"
+_SWAPPING = ".swapping"
+"""Ends the name of the object which says that a table on a store is being replaced by what was written, which is whole."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,15 @@ def find_release(records: PipelineRecords, number: int) -> Release:
 
 
 def begin_release(records: PipelineRecords, said: dict[str, Any]) -> Release:
-    """Creates the folder of the next release, with a number that no other ever had. The manifest is there before any table."""
+    """Creates the folder of the next release, with a number that no other ever had. The manifest is there before any table.
+
+    Raises UsageError for a store on which commits are not safe.
+    """
     root = releases_folder(records)
     root.mkdir(parents=True, exist_ok=True)
     last = root / LAST
+    if isinstance(root, StoreLocation) and not last.exists():
+        require_able_store(str(root))
     number = (
         max([int(last.read_text()) if last.exists() else 0, *(release.number for release in read_pipeline_releases(records))]) + 1
     )
@@ -96,13 +105,18 @@ def remove_release(release: Release) -> None:
     """Removes a release with all of its tables."""
     with release_made_writable(release):
         pass
-    release.folder.chmod(0o755)
-    shutil.rmtree(release.folder)
+    if is_on_disk(release.folder):
+        release.folder.chmod(0o755)
+    remove_folder(release.folder, strict=True)
 
 
 @contextmanager
 def release_made_writable(release: Release) -> Iterator[None]:
     """Makes a release writable for a while. Afterwards everybody may read it and nobody may change it. Also repairs what a killed swap left."""
+    if isinstance(release.folder, StoreLocation):
+        _recover_swap_on_store(release.folder)
+        yield
+        return
     for path in (release.folder, *release.folder.rglob("*")):
         if path.is_dir():
             path.chmod(0o755)
@@ -121,28 +135,55 @@ def new_release_table_path(release: Release, table: str) -> Location:
 
 
 def swap_release_table(release: Release, table: str) -> None:
-    """Replaces the table by what was written. Nothing of the former one stays: a release has no versions."""
+    """Replaces the table by what was written. Nothing of the former one stays: a release has no versions.
+
+    A store has no folders to rename: there the table is away while its files are copied.
+    """
     there, old = release.folder / table, release.folder / f"{table}{_OLD}"
+    if isinstance(there, StoreLocation):
+        mark = there.with_name(f"{table}{_SWAPPING}")
+        mark.touch()
+        _finish_swap_on_store(mark)
+        return
     if there.exists():
         there.rename(old)
     new_release_table_path(release, table).rename(there)
-    shutil.rmtree(old, ignore_errors=True)
+    remove_folder(old)
 
 
 def remove_release_table(release: Release, table: str) -> None:
     """Removes one table of a release."""
-    shutil.rmtree(release.folder / table, ignore_errors=True)
+    remove_folder(release.folder / table)
 
 
 def _recover_interrupted_swap(release: Release) -> None:
     for left in release.folder.glob(f"*{_NEW}"):
-        shutil.rmtree(left)
+        remove_folder(left, strict=True)
     for left in release.folder.glob(f"*{_OLD}"):
         there = left.with_name(left.name.removesuffix(_OLD))
         if there.exists():
-            shutil.rmtree(left)
+            remove_folder(left, strict=True)
         else:
             left.rename(there)
+
+
+def _finish_swap_on_store(mark: StoreLocation) -> None:
+    """Replaces a table by what was written, from whichever step on: what was written stays whole until the mark is gone."""
+    there = mark.with_name(mark.name.removesuffix(_SWAPPING))
+    written = there.with_name(f"{there.name}{_NEW}")
+    there.remove_below()
+    files = [folder / name for folder, _, names in written.walk_below() for name in names]
+    for file in sorted(files, key=lambda one: "_delta_log" in one.parts):  # the log last: a table that is there is whole
+        file.copy_to(there.joinpath(*file.relative_to(written).parts))
+    mark.unlink(missing_ok=True)
+    written.remove_below()
+
+
+def _recover_swap_on_store(folder: StoreLocation) -> None:
+    for mark in folder.glob(f"*{_SWAPPING}"):
+        _finish_swap_on_store(mark)
+    for left in folder.glob(f"*{_NEW}"):  # it may not be whole, and what it was to replace is there
+        remove_folder(left)
 
 
 def _read_release_manifest(path: Location) -> dict[str, Any]:

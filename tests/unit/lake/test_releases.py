@@ -1,15 +1,33 @@
-"""Releases on disk: numbers are given once, nobody changes a file, and what a kill left of a swap is put right."""
+"""Releases: numbers are given once, nobody changes a file, and what a kill left of a swap is put right; on a disk and on a store."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sluice.errors import UsageError
+from sluice.errors import LeaseLost, UsageError
 from sluice.lake import releases
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
+from sluice.stores import fences
+from sluice.stores.store_location import StoreLocation
+
+
+@pytest.fixture
+def on_store(settings: Settings, bucket_url: str) -> Settings:
+    """Settings whose releases lie on a store, and whose lake does, too."""
+    return replace(settings, lake=f"{bucket_url}/lake", released=locate(f"{bucket_url}/released"))
+
+
+@pytest.fixture(params=["disk", "store"])
+def anywhere(request: pytest.FixtureRequest, settings: Settings) -> Settings:
+    chosen: Settings = settings if request.param == "disk" else request.getfixturevalue("on_store")
+    return chosen
 
 
 def made(settings: Settings) -> releases.Release:
@@ -17,18 +35,25 @@ def made(settings: Settings) -> releases.Release:
     with releases.release_made_writable(release):
         put(release, "order", "one")
     release.tables["order"] = {"rows": 1}
-    release.folder.chmod(0o755)
+    if not isinstance(release.folder, StoreLocation):
+        release.folder.chmod(0o755)
     releases.write_release_manifest(release)
     return release
 
 
 def put(release: releases.Release, table: str, content: str) -> None:
-    releases.new_release_table_path(release, table).mkdir()
-    (releases.new_release_table_path(release, table) / "rows").write_text(content)
+    write(releases.new_release_table_path(release, table), content)
     releases.swap_release_table(release, table)
 
 
-def test_a_number_is_given_once(settings: Settings) -> None:
+def write(folder: Location, content: str) -> None:
+    (folder / "_delta_log").mkdir(parents=True)
+    (folder / "rows").write_text(content)
+    (folder / "_delta_log" / "0.json").write_text(content)
+
+
+def test_a_number_is_given_once(anywhere: Settings) -> None:
+    settings = anywhere
     first, second = made(settings), made(settings)
     releases.remove_release(second)
     assert (first.number, second.number, made(settings).number) == (1, 2, 3)
@@ -45,12 +70,24 @@ def test_what_is_released_is_read_and_not_changed(settings: Settings) -> None:
     assert {path.stat().st_mode & 0o777 for path in (release.folder, release.folder / "order")} == {0o555}
 
 
-def test_a_swap_leaves_nothing_of_what_was_there(settings: Settings) -> None:
-    release = made(settings)
+def test_a_swap_leaves_nothing_of_what_was_there(anywhere: Settings) -> None:
+    release = made(anywhere)
+    if isinstance(release.folder, StoreLocation):
+        (release.folder / "order" / "older").write_text("one")
     with releases.release_made_writable(release):
         put(release, "order", "two")
+    assert {path.name for path in (release.folder / "order").iterdir()} == {"rows", "_delta_log"}
     assert (release.folder / "order" / "rows").read_text() == "two"
     assert {path.name for path in release.folder.iterdir()} == {"order", releases.MANIFEST}
+
+
+def test_a_table_goes_and_then_the_release(anywhere: Settings) -> None:
+    release = made(anywhere)
+    with releases.release_made_writable(release):
+        releases.remove_release_table(release, "order")
+    assert {path.name for path in release.folder.iterdir()} == {releases.MANIFEST}
+    releases.remove_release(release)
+    assert not release.folder.exists()
 
 
 @pytest.mark.parametrize("killed_after", ["writing", "moving away", "moving in"])
@@ -67,3 +104,75 @@ def test_what_a_kill_left_is_put_right(settings: Settings, killed_after: str) ->
         pass
     assert (there / "rows").read_text() == ("two" if killed_after == "moving in" else "one")
     assert not old.exists() and not new.exists()
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+STEPS = [(StoreLocation, "remove_below"), (StoreLocation, "copy_to"), (StoreLocation, "unlink"), (StoreLocation, "touch")]
+
+
+def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """The process ends before its step of this number that changes the store. Returns what tells how many steps there were."""
+    count = 0
+
+    def counted(whole: Any) -> Any:
+        def step(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == number:
+                raise Killed
+            return whole(*arguments, **options)
+
+        return step
+
+    for owner, name in STEPS:
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+    return lambda: count
+
+
+def test_on_a_store_a_kill_at_any_step_of_a_swap_leaves_the_former_table_or_the_new_one(
+    on_store: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = 0
+    while True:
+        number += 1
+        release = made(on_store)
+        with monkeypatch.context() as patch:
+            reached = killed_at(number, patch)
+            try:
+                put(release, "order", "two")
+            except Killed:
+                pass
+            else:
+                assert number > reached() >= 5, "removed, copied twice, and each mark put and removed"
+                return
+        assert not (release.folder / "order" / "_delta_log").exists() or whole(release) in ("one", "two")
+        with releases.release_made_writable(release):
+            pass
+        assert whole(release) == ("one" if number == 1 else "two")
+        assert {path.name for path in release.folder.iterdir()} == {"order", releases.MANIFEST}
+
+
+def whole(release: releases.Release) -> str:
+    """The content of the table, of which all files say the same."""
+    (said,) = {(release.folder / "order" / name).read_text() for name in ("rows", "_delta_log/0.json")}
+    return said
+
+
+def test_on_a_store_whoever_lost_the_lease_changes_no_release(on_store: Settings) -> None:
+    release = made(on_store)
+    root = str(releases.releases_folder(PipelineRecords(on_store, "shop")))
+    write(releases.new_release_table_path(release, "order"), "two")
+    fences.close_fence(root)
+    try:
+        with pytest.raises(LeaseLost):
+            releases.swap_release_table(release, "order")
+        with pytest.raises(LeaseLost):
+            releases.remove_release_table(release, "order")
+        with pytest.raises(LeaseLost):
+            releases.write_release_manifest(release)
+    finally:
+        fences.remove_fence(root)
+    assert whole(release) == "one"

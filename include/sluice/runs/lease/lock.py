@@ -14,7 +14,7 @@ import os
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any
@@ -56,7 +56,7 @@ def hold_writer_lease(
         return found.kept_running and not records.stop_request(found.run).exists()
 
     with ExitStack() as held:
-        for folder in _prepare_lease_folders(records):
+        for folder, also_guarded in _prepare_lease_folders(records).items():
             held.enter_context(
                 hold_lease_in_folder(
                     folder,
@@ -69,16 +69,18 @@ def hold_writer_lease(
                     in_vain,
                     kept_running,
                     stage,
+                    also_guarded,
                 )
             )
         yield
 
 
-def _prepare_lease_folders(records: PipelineRecords) -> list[Location]:
-    """Makes and lists the folders in which a pipeline's lease is held: for a lake on a store also that of its restricted tables.
+def _prepare_lease_folders(records: PipelineRecords) -> dict[Location, tuple[str, ...]]:
+    """Makes the folders in which a pipeline's lease is held: for a lake on a store also that of its restricted tables. Returns what each guards.
 
-    A lease on a store guards what is below its own root there, and one on a disk all that this machine's processes write. Raises UsageError
-    for a store on which commits are not safe, before anything of the pipeline is written to it.
+    A lease on a store guards what is below its own root there, and the lake's the releases, too, which have none; one on a disk guards all
+    that this machine's processes write. Raises UsageError for a store on which commits are not safe, before anything of the pipeline is
+    written to it.
     """
     folders = [locate(records.bookkeeping())]
     if not is_on_disk(folders[0]):
@@ -89,7 +91,9 @@ def _prepare_lease_folders(records: PipelineRecords) -> list[Location]:
         if isinstance(folder, StoreLocation) and not (folder / LEASE_DESCRIPTION).exists():
             require_able_store(str(folder.parent.parent))
         make_private_folder(folder)
-    return folders
+    releases = records.settings.released / records.pipeline
+    guarded_besides = () if is_on_disk(releases) else (str(releases),)
+    return {folder: guarded_besides if folder == folders[0] else () for folder in folders}
 
 
 @contextmanager
@@ -104,8 +108,11 @@ def hold_lease_in_folder(
     in_vain: Callable[[holder.LeaseHolder], bool] = lambda found: False,
     kept_running: bool = False,
     stage: str | None = None,
+    also_guarded: Sequence[str] = (),
 ) -> Iterator[None]:
     """Holds the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether waiting for a holder is useless.
+
+    also_guarded: as of `hold_store_lease`.
 
     Raises LeaseHeld as `hold_writer_lease` does, and what in_vain raises.
     """
@@ -115,7 +122,7 @@ def hold_lease_in_folder(
         mine = holder.describe_this_holder(run, kept_running, stage, number)
         take_over = partial(_take_over_tables, folder.parent, session=session)
         describe = partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=pipeline)
-        with hold_store_lease(folder, mine, wait, take_over, describe, in_vain, jvm):
+        with hold_store_lease(folder, mine, wait, take_over, describe, in_vain, jvm, also_guarded=also_guarded):
             yield
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -196,20 +203,19 @@ def hold_lease_without_spark(records: PipelineRecords, run: str, remedy: str) ->
     """
     what = f"Pipeline '{records.pipeline}'"
     with ExitStack() as held:
-        for folder in _prepare_lease_folders(records):
-            held.enter_context(
-                _hold_without_spark(
-                    folder, run, partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=records.pipeline)
-                )
-            )
+        for folder, also_guarded in _prepare_lease_folders(records).items():
+            describe = partial(_describe_held_lease, folder, what=what, remedy=remedy, pipeline=records.pipeline)
+            held.enter_context(_hold_without_spark(folder, run, describe, also_guarded))
         yield
 
 
 @contextmanager
-def _hold_without_spark(folder: Location, run: str, describe: Callable[[holder.LeaseHolder | None], str]) -> Iterator[None]:
+def _hold_without_spark(
+    folder: Location, run: str, describe: Callable[[holder.LeaseHolder | None], str], also_guarded: Sequence[str]
+) -> Iterator[None]:
     if isinstance(folder, StoreLocation):
         take_over = partial(_take_over_tables, folder.parent, session=None)
-        with hold_store_lease(folder, holder.describe_this_holder(run), 0, take_over, describe):
+        with hold_store_lease(folder, holder.describe_this_holder(run), 0, take_over, describe, also_guarded=also_guarded):
             yield
         return
     with (folder / DRIVER_LOCK).open("a+b") as of_driver, (folder / JVM_LOCK).open("a+b") as of_jvm:

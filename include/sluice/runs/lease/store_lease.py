@@ -12,7 +12,7 @@ import errno
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -49,16 +49,18 @@ def hold_store_lease(
     in_vain: Callable[[LeaseHolder], bool] = lambda found: False,
     jvm: Any = None,
     seconds: float = DURATION,
+    also_guarded: Sequence[str] = (),
 ) -> Iterator[None]:
     """Holds the lease whose object lies in the folder. It guards all tables below the folder's parent.
 
     mine: describes this process. wait: how many seconds to wait for a holder that renews its lease; one that does not is waited for until it
     can be taken over. describe: what to tell whoever does not get it. in_vain: as in `lock`. jvm: py4j's view of the JVM that commits for
-    this process, if there is one.
+    this process, if there is one. also_guarded: URLs below which this process writes only while it holds the lease; a takeover commits
+    nothing there.
 
     Raises LeaseHeld; LeaseLost at the end if the lease was lost meanwhile, which then is why commits failed; OSError if the store does not answer.
     """
-    lease = _acquire_lease(folder, mine, wait, describe, in_vain, jvm, seconds)
+    lease = _acquire_lease(folder, mine, wait, describe, in_vain, jvm, seconds, tuple(also_guarded))
     with lease.renewed_by_a_thread():
         if not lease.taken:
             take_over(lease.epoch)
@@ -68,7 +70,10 @@ def hold_store_lease(
 
 @dataclass
 class StoreLease:
-    """A lease that this process holds. epoch, nonce, taken: as in `LeaseState`. tag: the object's ETag after the last PUT."""
+    """A lease that this process holds. epoch, nonce, taken: as in `LeaseState`. tag: the object's ETag after the last PUT.
+
+    also_guarded: as of `hold_store_lease`.
+    """
 
     place: StoreLocation
     mine: LeaseHolder
@@ -77,6 +82,7 @@ class StoreLease:
     seconds: float
     taken: bool
     tag: str
+    also_guarded: tuple[str, ...] = ()
     jvm: Any = None
     lost: bool = False
     _renewals: int = 0
@@ -86,13 +92,18 @@ class StoreLease:
 
     @property
     def root(self) -> str:
-        """What the lease guards, as a URL."""
+        """Where the tables are that the lease guards, as a URL."""
         return str(self.place.parent.parent)
+
+    @property
+    def _guarded(self) -> tuple[str, ...]:
+        return (self.root, *self.also_guarded)
 
     def open_fences(self, until: float) -> None:
         """Let this process and its JVM commit until an instant of the fences' clock."""
         left = max(until - fences.read_fence_clock(), 0.0)
-        fences.open_fence(self.root, left)
+        for root in self._guarded:
+            fences.open_fence(root, left)
         self._tell_jvm("openFence", round(left * 1000))
 
     @contextmanager
@@ -164,8 +175,12 @@ class StoreLease:
 
     def _close_for_ever(self) -> None:
         self.lost = True
-        fences.close_fence(self.root)
+        self._close_fences()
         self._tell_jvm("closeFence")
+
+    def _close_fences(self) -> None:
+        for root in self._guarded:
+            fences.close_fence(root)
 
     def _end(self, thread: threading.Thread) -> None:
         self._ending.set()
@@ -174,7 +189,7 @@ class StoreLease:
             if self.lost:
                 return
             # First of all: a thread that still writes for the block must not do so when another has the lease.
-            fences.close_fence(self.root)
+            self._close_fences()
             if not self._tell_jvm("closeFence"):
                 # It may be about to commit, and so may threads that it had called. Whoever wants the lease takes it over.
                 return
@@ -186,7 +201,8 @@ class StoreLease:
                         return
                 except OSError:  # if no attempt is answered, whoever wants the lease waits until it has run out
                     continue
-                fences.remove_fence(self.root)
+                for root in self._guarded:
+                    fences.remove_fence(root)
                 self._tell_jvm("removeFence")
                 return
 
@@ -197,7 +213,8 @@ class StoreLease:
         from py4j.protocol import Py4JError
 
         try:
-            getattr(self.jvm.sluice.ConditionalPutLogStore, what)(self.root, *arguments)
+            for root in self._guarded:
+                getattr(self.jvm.sluice.ConditionalPutLogStore, what)(root, *arguments)
         except (Py4JError, OSError):
             return False
         return True
@@ -217,6 +234,7 @@ def _acquire_lease(
     in_vain: Callable[[LeaseHolder], bool],
     jvm: Any,
     seconds: float,
+    also_guarded: tuple[str, ...],
 ) -> StoreLease:
     until = time.monotonic() + wait
     watched, since, renewed = "", time.monotonic(), False
@@ -227,7 +245,7 @@ def _acquire_lease(
             renewed = bool(watched) and not found.ended
             watched, since = found.tag, now
         if found is None or found.ended or found.surely_dead or now - since >= found.seconds * _WAITED:
-            lease = _take_lease(folder / LEASE_DESCRIPTION, found, mine, jvm, seconds)
+            lease = _take_lease(folder / LEASE_DESCRIPTION, found, mine, jvm, seconds, also_guarded)
             if lease is not None:
                 return lease
             continue
@@ -238,7 +256,9 @@ def _acquire_lease(
         time.sleep(min(_LOOK_AGAIN, found.seconds / 10))
 
 
-def _take_lease(place: StoreLocation, found: LeaseState | None, mine: LeaseHolder, jvm: Any, seconds: float) -> StoreLease | None:
+def _take_lease(
+    place: StoreLocation, found: LeaseState | None, mine: LeaseHolder, jvm: Any, seconds: float, also_guarded: tuple[str, ...]
+) -> StoreLease | None:
     """Returns the lease; None if another was faster."""
     epoch, nonce = (found.epoch if found else 0) + 1, uuid.uuid4().hex
     taken = found is None or (found.ended and found.taken)
@@ -250,6 +270,6 @@ def _take_lease(place: StoreLocation, found: LeaseState | None, mine: LeaseHolde
         if there is None or there.nonce != nonce:
             return None
         tag = there.tag  # the PUT was done, and its answer lost
-    lease = StoreLease(place, mine, epoch, nonce, seconds, taken, tag, jvm)
+    lease = StoreLease(place, mine, epoch, nonce, seconds, taken, tag, also_guarded, jvm)
     lease.open_fences(before + seconds)
     return lease

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +26,14 @@ from sluice.delta_log import open_delta_table
 from sluice.durable_files import write_json_durably
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError, StopRequested
 from sluice.locations import Location, locate, remove_folder
-from sluice.runs.lease import holder, lease_object, machine, store_lease
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs.lease import holder, lease_object, lock, machine, store_lease
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import read_lease_state
 from sluice.runs.lease.store_lease import hold_store_lease
 from sluice.runs.lease.takeover import commit_epoch_to_tables
+from sluice.settings import Settings
+from sluice.stores import fences
 from sluice.stores.fences import remove_fence, require_open_fences
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.store_location import StoreLocation
@@ -224,15 +227,38 @@ def test_who_finds_another_in_its_place_may_write_nothing_more(folder: StoreLoca
 
 def test_who_lost_the_lease_writes_nothing_though_its_duration_is_not_over(folder: StoreLocation) -> None:
     mine = holder.describe_this_holder("r1")
-    lease = store_lease._acquire_lease(folder, mine, 0, lambda found: "", lambda found: False, None, 3600)
+    released = "s3://bucket/released/gym"
+    lease = store_lease._acquire_lease(folder, mine, 0, lambda found: "", lambda found: False, None, 3600, (released,))
     try:
         require_open_fences(f"{folder}/x")
+        require_open_fences(f"{released}/1")
         write_state(folder, ELSEWHERE)
         assert lease._renew() is False
-        with pytest.raises(LeaseLost):
-            require_open_fences(f"{folder}/x")
+        for place in (f"{folder}/x", f"{released}/1"):
+            with pytest.raises(LeaseLost):
+                require_open_fences(place)
     finally:
         remove_fence(lease.root)
+        remove_fence(released)
+
+
+def test_the_lease_of_a_lake_on_a_store_guards_releases_there_and_that_of_restricted_tables_does_not(
+    settings: Settings, bucket_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: dict[str, Any] = {name: locate(f"{bucket_url}/{name}") for name in ("restricted", "released")}
+    records = PipelineRecords(replace(settings, lake=f"{bucket_url}/lake", **places), "gym")
+    taken, take = [], store_lease._take_lease
+
+    def note_taken(*given: Any) -> Any:
+        taken.append(take(*given))
+        return taken[-1]
+
+    monkeypatch.setattr(store_lease, "_take_lease", note_taken)
+    with lock.hold_lease_without_spark(records, "r1", "Later."):
+        guarded = {f"{bucket_url}/{name}/gym/" for name in ("lake", "restricted", "released")}
+        assert guarded <= set(fences._OPEN_UNTIL)
+    assert [one.also_guarded for one in taken if one] == [(f"{bucket_url}/released/gym",), ()], "one that is lost stays so"
+    assert not [root for root in fences._OPEN_UNTIL if root.startswith(bucket_url)], "nothing is guarded afterwards"
 
 
 def test_a_lake_that_was_copied_from_a_disk_has_no_holder_here(folder: StoreLocation) -> None:

@@ -1,0 +1,45 @@
+"""Which places of a store lose the former versions of objects when an erasure becomes physical."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from sluice.erasure import physical
+from sluice.locations import Location, locate
+from sluice.pipeline_records import PipelineRecords
+
+if TYPE_CHECKING:
+    import pytest
+
+    from sluice.erasure.requests import ErasureRequest
+    from sluice.lake.workspace import Workspace
+    from sluice.settings import Settings
+
+
+def test_former_versions_go_wherever_a_store_holds_rows_or_deliveries(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched: list[str] = []
+
+    def remove(root: Location, before: datetime, stop: object) -> int:
+        assert before == datetime(2026, 11, 1, tzinfo=UTC)
+        searched.append(str(root))
+        return 1
+
+    monkeypatch.setattr(physical, "remove_former_versions", remove)
+    due = cast("list[ErasureRequest]", [SimpleNamespace(done_at="2026-11-01T00:00:00+00:00")])
+    places = ("landing", "restricted", "released")
+    on_store: dict[str, Any] = {name: locate(f"s3://bucket/{name}") for name in places}
+    (report,) = physical._remove_due_versions(_workspace(replace(settings, lake="s3://bucket/lake", **on_store)), due)
+    assert set(searched) == {f"s3://bucket/{name}/gym" for name in ("lake", *places)} and report.deleted == 4
+    searched.clear()
+    assert physical._remove_due_versions(_workspace(settings), due) == [] and not searched
+
+
+def _workspace(settings: Settings) -> Workspace:
+    records = PipelineRecords(settings, "gym")
+    found = SimpleNamespace(settings=settings, pipeline="gym", records=records, landing=records.landing)
+    return cast("Workspace", found)
