@@ -105,7 +105,7 @@ def test_a_run_gives_published_tables_their_names_and_makes_up_for_a_catalog_tha
     settings = gym_at(tmp_path, gym_of_two_days)
     metastore.stop()
     assert sluice(settings, metastore, "run", "gym", "--stage", "propagate_deletions") == 0, "a catalog fails no run"
-    assert f"catalog {metastore.url}: nothing was registered, the next run tries again" in capfd.readouterr().out
+    assert f"catalog {metastore.url}: it cannot be used now; the next run registers what is missing" in capfd.readouterr().out
     metastore.start()
     assert sluice(settings, metastore, "run", "gym", "--stage", "propagate_deletions") == 0
     assert f"catalog {metastore.url}: registered device_day, gym_stats, workout_summary" in capfd.readouterr().out

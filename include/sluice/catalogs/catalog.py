@@ -54,7 +54,7 @@ class HeldName:
 
 
 class Catalog(Protocol):
-    """An open catalog. Every method raises CatalogFailed, without a password or a row in its text."""
+    """An open catalog. Every method raises CatalogFailed, without a password or a row in its text; CatalogAway if nothing more may be asked."""
 
     def list_names(self, pipeline: str) -> Mapping[str, HeldName]:
         """Returns the names that are taken in a pipeline's database; none if there is no such database."""
@@ -76,7 +76,11 @@ class Catalog(Protocol):
 
 
 class CatalogFailed(Exception):
-    """A catalog does not answer, or refuses. The message says what it said."""
+    """A catalog refuses something, or cannot be asked. The message says what it said."""
+
+
+class CatalogAway(CatalogFailed):
+    """A catalog does not answer, or not in time. Its connection is of no more use: a late answer would be taken for that to the next question."""
 
 
 def open_catalog(address: CatalogAddress) -> AbstractContextManager[Catalog]:

@@ -14,12 +14,13 @@ from typing import Any
 
 from pymetastore.hive_metastore import ThriftHiveMetastore, ttypes
 from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TException
 from thrift.transport.TSocket import TSocket
-from thrift.transport.TTransport import TBufferedTransport
+from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from sluice.catalog_address import CatalogAddress
-from sluice.catalogs.catalog import PIPELINE, PLACE, CatalogFailed, HeldName, NamedTable
+from sluice.catalogs.catalog import PIPELINE, PLACE, CatalogAway, CatalogFailed, HeldName, NamedTable
 
 _SECONDS = 10.0
 """How long an answer may take: a metastore that is away must not hold up a run."""
@@ -167,9 +168,10 @@ def name_hive_type(said: str | Mapping[str, Any]) -> str:
 
 @contextmanager
 def _saying_what_failed() -> Iterator[None]:
-    """Lets every error of the connection and of the metastore be CatalogFailed."""
+    """Lets every error of the metastore be CatalogFailed, and those of the connection CatalogAway."""
     try:
         yield
     except (TException, OSError) as error:
         said = str(getattr(error, "message", None) or error).splitlines()
-        raise CatalogFailed(f"{type(error).__name__}: {said[0] if said else 'without a reason'}") from error
+        failure = CatalogAway if isinstance(error, TTransportException | TProtocolException | OSError) else CatalogFailed
+        raise failure(f"{type(error).__name__}: {said[0] if said else 'without a reason'}") from error

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from sluice.catalogs.catalog import Catalog, CatalogFailed, HeldName, NamedTable, open_catalog
+from sluice.catalogs.catalog import Catalog, CatalogAway, CatalogFailed, HeldName, NamedTable, open_catalog
 from sluice.catalogs.named_tables import (
     CatalogPlan,
     describe_named_view,
@@ -47,7 +48,7 @@ def register_pipeline(
 
     session: finds the columns of views; without one, a view whose text is not in the catalog yet waits. take_over: whether names are taken
     that Sluice registered for this pipeline with a table elsewhere, as after a lake was moved. plan: of `plan_catalog_names`, if it is
-    there already. The settings name a catalog. Raises CatalogFailed, and DamagedLog.
+    there already. The settings name a catalog. Raises CatalogFailed, CatalogAway in the middle of it, too, and DamagedLog.
     """
     assert settings.catalog is not None
     pipeline, plan = graph.pipeline.name, plan or plan_catalog_names(settings, graph)
@@ -55,7 +56,7 @@ def register_pipeline(
         held = catalog.list_names(pipeline)
         roots = [locate_for_readers(f"{root}/{pipeline}") for root in (settings.lake, settings.restricted)]
         work = _Registration(catalog, pipeline, graph.pipeline.description, held, roots, take_over)
-        outcomes = [work.register(table) for table in plan.tables.values()]
+        outcomes = [work.register_name(table) for table in plan.tables.values()]
         outcomes += _register_views(work, settings, graph, plan, session)
         outcomes += work.remove_others({outcome.name for outcome in outcomes})
     return sorted(outcomes, key=lambda outcome: outcome.name)
@@ -77,7 +78,7 @@ def _register_views(
         except Exception as error:  # Spark's text may quote the query
             outcomes.append(NameOutcome(name, "refused", f"Spark cannot read this view ({type(error).__name__})"))
         else:
-            outcomes.append(work.register(described[name]))
+            outcomes.append(work.register_name(described[name]))
     return outcomes
 
 
@@ -93,16 +94,16 @@ class _Registration:
     take_over: bool
     has_database: bool = False
 
-    def register(self, table: NamedTable) -> NameOutcome:
+    def register_name(self, table: NamedTable) -> NameOutcome:
         """Registers a table or a view unless the catalog has it as it is."""
         there = self.held.get(table.name)
         if there is None:
-            return self._try(table.name, "registered", lambda: self._create(table))
+            return self._change_or_refuse(table.name, "registered", partial(self._create_in_database, table))
         if why := self._find_reason_to_refuse(there):
             return NameOutcome(table.name, "refused", why)
         if self.catalog.is_current(there, table):
             return NameOutcome(table.name, "up to date")
-        return self._try(table.name, "renewed", lambda: self.catalog.replace_table(there, table))
+        return self._change_or_refuse(table.name, "renewed", partial(self.catalog.replace_table, there, table))
 
     def look_at_view(self, name: str) -> NameOutcome:
         """What is known of a view without its columns."""
@@ -116,9 +117,11 @@ class _Registration:
     def remove_others(self, names: Iterable[str]) -> list[NameOutcome]:
         """Removes this pipeline's names of this lake that it is not to have any more."""
         gone = [one for name, one in self.held.items() if name not in names and self._is_own(one)]
-        return [self._try(one.name, "removed", lambda one=one: self.catalog.remove_name(self.pipeline, one)) for one in gone]  # type: ignore[misc]
+        return [
+            self._change_or_refuse(one.name, "removed", partial(self.catalog.remove_name, self.pipeline, one)) for one in gone
+        ]
 
-    def _create(self, table: NamedTable) -> None:
+    def _create_in_database(self, table: NamedTable) -> None:
         if not self.has_database:
             self.catalog.create_database(self.pipeline, self.description)
             self.has_database = True
@@ -140,10 +143,12 @@ class _Registration:
             there.location == root or there.location.startswith(f"{root}/") for root in self.roots
         )
 
-    def _try(self, name: str, done: State, act: Callable[[], None]) -> NameOutcome:
+    def _change_or_refuse(self, name: str, done: State, act: Callable[[], None]) -> NameOutcome:
         """What the catalog refuses for one name does not hold up the others."""
         try:
             act()
+        except CatalogAway:
+            raise
         except CatalogFailed as error:
             return NameOutcome(name, "refused", str(error))
         return NameOutcome(name, done)

@@ -31,9 +31,11 @@ def register_after_stage(records: PipelineRecords, stage: str) -> list[str]:
         graph = load_declaration_graph(records.settings, records.pipeline)
         outcomes = register_pipeline(records.settings, graph, find_running_session())
     except (CatalogFailed, SluiceError) as error:
-        return [f"catalog {records.settings.catalog}: nothing was registered, the next run tries again: {error}"]
+        return [f"catalog {records.settings.catalog}: it cannot be used now; the next run registers what is missing: {error}"]
     except Exception as error:  # whatever it is, the run has done its work
-        return [f"catalog {records.settings.catalog}: nothing was registered, the next run tries again ({type(error).__name__})"]
+        return [
+            f"catalog {records.settings.catalog}: it cannot be used now; the next run registers what is missing ({type(error).__name__})"
+        ]
     return describe_outcomes(records, outcomes)
 
 

@@ -12,7 +12,8 @@ if not os.environ.get("CI"):
     pytest.importorskip("pymetastore", reason="pymetastore is not installed: pip install -r requirements.txt")
 
 from sluice.catalog_address import CatalogAddress
-from sluice.catalogs.catalog import CatalogFailed, NamedColumn, NamedTable, open_catalog
+from sluice.catalogs import hive
+from sluice.catalogs.catalog import CatalogAway, CatalogFailed, NamedColumn, NamedTable, open_catalog
 from sluice.catalogs.hive import HiveMetastore, build_hive_table, name_hive_type, read_entry
 
 TABLE = NamedTable(
@@ -95,3 +96,18 @@ def test_what_others_added_to_an_entry_stays_and_does_not_count() -> None:
     entry.sd.location = "file:/lake/gym/gold/day"  # as the metastore writes it
     catalog = HiveMetastore(None)
     assert catalog.is_current(read_entry(entry), TABLE)
+
+
+def test_whoever_answers_too_late_is_away_and_not_only_refusing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket that takes the connection and says nothing."""
+    monkeypatch.setattr(hive, "_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = CatalogAddress("thrift", "127.0.0.1", silent.getsockname()[1])
+        with pytest.raises(CatalogAway), open_catalog(address) as catalog:
+            catalog.list_names("gym")
+
+
+def test_what_the_metastore_refuses_does_not_end_the_connection() -> None:
+    with pytest.raises(CatalogFailed, match="MetaException: no") as failed, hive._saying_what_failed():
+        raise hive.ttypes.MetaException("no")
+    assert not isinstance(failed.value, CatalogAway)

@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 
 from sluice.catalog_address import CatalogAddress
 from sluice.catalogs import registration
-from sluice.catalogs.catalog import CatalogFailed, HeldName, NamedTable
+from sluice.catalogs.catalog import CatalogAway, CatalogFailed, HeldName, NamedTable
 from sluice.catalogs.registration import register_pipeline
 from sluice.declare import Pipeline, Source, materialized_view, view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -31,12 +31,17 @@ ADDRESS = CatalogAddress("thrift", "metastore", 9083)
 
 @dataclass
 class MemoryCatalog:
-    """A `Catalog` that keeps what it is told. away: whether it answers nothing. refuses: names that it does not take."""
+    """A `Catalog` that keeps what it is told. away: whether it answers nothing. refuses: names that it does not take.
+
+    leaves_at: the name at which it is gone.
+    """
 
     held: dict[str, HeldName] = field(default_factory=dict)
     databases: list[str] = field(default_factory=list)
     away: bool = False
     refuses: frozenset[str] = frozenset()
+    leaves_at: str = ""
+    asked: list[str] = field(default_factory=list)
 
     def list_names(self, pipeline: str) -> Mapping[str, HeldName]:
         return dict(self.held)
@@ -45,6 +50,9 @@ class MemoryCatalog:
         self.databases.append(pipeline)
 
     def create_table(self, table: NamedTable) -> None:
+        self.asked.append(table.name)
+        if table.name == self.leaves_at:
+            raise CatalogAway("TTransportException: timed out")
         if table.name in self.refuses:
             raise CatalogFailed("MetaException: no")
         self.held[table.name] = HeldName(table.name, table.location, table.pipeline, table)
@@ -67,7 +75,7 @@ def catalog(monkeypatch: pytest.MonkeyPatch) -> MemoryCatalog:
     def opened(address: CatalogAddress) -> Iterator[MemoryCatalog]:
         assert address == ADDRESS
         if memory.away:
-            raise CatalogFailed("TTransportException: nobody answers")
+            raise CatalogAway("TTransportException: nobody answers")
         yield memory
 
     monkeypatch.setattr(registration, "open_catalog", opened)
@@ -115,6 +123,16 @@ def states(settings: Settings, *declared: Any, **options: bool) -> dict[str, str
     return {one.name: one.state for one in register_pipeline(settings, shop(*declared), **options)}
 
 
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Graph:
+    """The graph that is loaded for a run."""
+    from sluice.declare.assembly import loading
+
+    graph = shop(day, month)
+    monkeypatch.setattr(loading, "load_declaration_graph", lambda *_: graph)
+    return graph
+
+
 def test_names_come_change_and_go_with_their_tables(lake: Settings, catalog: MemoryCatalog) -> None:
     assert states(lake, day, month) == {"day": "registered", "month": "registered"}
     assert catalog.databases == ["shop"]
@@ -156,20 +174,20 @@ def test_what_is_refused_for_one_name_does_not_hold_up_the_others(lake: Settings
     assert states(lake, day, month) == {"day": "refused", "month": "registered"}
 
 
+def test_a_catalog_that_leaves_in_the_middle_is_asked_nothing_more(
+    lake: Settings, catalog: MemoryCatalog, declared: Graph
+) -> None:
+    """Each further question would wait for its time, or take the late answer to an earlier one for its own."""
+    catalog.leaves_at = "day"
+    (line,) = catalog_names.register_after_stage(declared.records(lake), DELETIONS.name)
+    assert "the next run registers what is missing: TTransportException" in line
+    assert catalog.asked == ["day"]
+
+
 def test_a_view_waits_for_a_run_with_spark_and_stays_without_it(lake: Settings, catalog: MemoryCatalog) -> None:
     assert states(lake, day, many) == {"day": "registered", "many": "waiting"}
     catalog.held["many"] = HeldName("many", (Path(lake.lake) / "shop").as_uri(), "shop", "as it was")
     assert states(lake, day, many) == {"day": "up to date", "many": "up to date"}
-
-
-@pytest.fixture
-def declared(monkeypatch: pytest.MonkeyPatch) -> Graph:
-    """The graph that is loaded for a run."""
-    from sluice.declare.assembly import loading
-
-    graph = shop(day, month)
-    monkeypatch.setattr(loading, "load_declaration_graph", lambda *_: graph)
-    return graph
 
 
 def test_a_run_says_what_changed_and_is_silent_where_nothing_did(lake: Settings, catalog: MemoryCatalog, declared: Graph) -> None:
@@ -186,7 +204,7 @@ def test_a_catalog_that_is_away_fails_no_run_and_the_next_one_makes_up_for_it(
 ) -> None:
     records, catalog.away = declared.records(lake), True
     (line,) = catalog_names.register_after_stage(records, DELETIONS.name)
-    assert "nothing was registered, the next run tries again: TTransportException" in line
+    assert "it cannot be used now; the next run registers what is missing: TTransportException" in line
     catalog.away = False
     assert catalog_names.register_after_stage(records, DELETIONS.name) == [f"catalog {ADDRESS}: registered day, month"]
 

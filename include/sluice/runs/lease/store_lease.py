@@ -96,13 +96,13 @@ class StoreLease:
         return str(self.place.parent.parent)
 
     @property
-    def _guarded(self) -> tuple[str, ...]:
+    def _guarded_roots(self) -> tuple[str, ...]:
         return (self.root, *self.also_guarded)
 
     def open_fences(self, until: float) -> None:
         """Let this process and its JVM commit until an instant of the fences' clock."""
         left = max(until - fences.read_fence_clock(), 0.0)
-        for root in self._guarded:
+        for root in self._guarded_roots:
             fences.open_fence(root, left)
         self._tell_jvm("openFence", round(left * 1000))
 
@@ -179,7 +179,7 @@ class StoreLease:
         self._tell_jvm("closeFence")
 
     def _close_fences(self) -> None:
-        for root in self._guarded:
+        for root in self._guarded_roots:
             fences.close_fence(root)
 
     def _end(self, thread: threading.Thread) -> None:
@@ -201,7 +201,7 @@ class StoreLease:
                         return
                 except OSError:  # if no attempt is answered, whoever wants the lease waits until it has run out
                     continue
-                for root in self._guarded:
+                for root in self._guarded_roots:
                     fences.remove_fence(root)
                 self._tell_jvm("removeFence")
                 return
@@ -213,7 +213,7 @@ class StoreLease:
         from py4j.protocol import Py4JError
 
         try:
-            for root in self._guarded:
+            for root in self._guarded_roots:
                 getattr(self.jvm.sluice.ConditionalPutLogStore, what)(root, *arguments)
         except (Py4JError, OSError):
             return False
