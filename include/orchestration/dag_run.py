@@ -1,4 +1,4 @@
-"""What a DAG run has to do, from its type, its data interval and the trigger form, never from its id. Imports no Airflow.
+"""Decides what a DAG run has to do, by its type, its data interval and the trigger form, never by its id. Imports no Airflow.
 
 Also computes the data intervals of a cron expression, in UTC: which runs a schedule makes for which days.
 """
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 WITHOUT_FORM = ("scheduled", "asset_triggered", "dataset_triggered")
-"""Run types without a trigger form; the last is Airflow 2's word for the one before."""
+"""Run types without a trigger form; the last is Airflow 2's word for the one before it."""
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """interval: what a replay takes, or what a scheduled run is for; None where a run has none. tables: empty means all.
+    """interval: the time that a replay or a scheduled run is for; None if a run has none. tables: empty means all.
 
-    verify_all: whether the last task compares all tables, or the next one in turn. optimize_now: the tables whose files the task `optimize`
-    writes anew whether or not they need it.
+    verify_all: whether the last task compares all tables, or only the next one in turn. optimize_now: the tables whose files the task
+    `optimize` rewrites whether or not they need it.
     """
 
     mode: str
@@ -41,17 +41,17 @@ class RunRequest:
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether its layers do no more than in any scheduled run. What is verified or laid out concerns the stage alone that does it."""
+        """Whether its layers do no more than in any scheduled run. Which tables are verified or optimized concerns only those stages."""
         return self.mode == "increment" and not self.tables
 
     @classmethod
     def of(cls, context: Context) -> RunRequest:
-        """A backfill replays its interval, a manual run does what the form says, any other takes what is new.
+        """A backfill replays its interval, a manual run does what the form says, and any other run takes what is new.
 
         Raises UsageError if the form contradicts itself.
         """
         kind = dag_run_type(context)
-        if kind == "backfill":  # also that of a scheduled run that a backfill processes again
+        if kind == "backfill":  # also the type of a scheduled run that a backfill processes again
             params = context["params"]
             return cls(
                 "replay",
@@ -110,7 +110,7 @@ def _asks_to_verify_all(form: Any) -> bool:
 
 
 def _read_demanded_tables(form: Any) -> tuple[str, ...]:
-    # A run that was triggered before there was this field has none.
+    # Runs that were triggered before this field existed lack it.
     return tuple(form.get("optimize_now") or ())
 
 
@@ -119,12 +119,12 @@ def _read_trigger_form(form: Any) -> RunRequest:
     start, end = form["from_date"], form["to_date"]
     if mode == "replay":
         if not (start and end):
-            raise UsageError("Mode 'replay' needs From and To (from_date, to_date): the first and the last day to take again.")
+            raise UsageError("Mode 'replay' needs From and To (from_date, to_date): the first and the last day to replay.")
         return RunRequest(mode, Interval.of(start, end), tables)
     if start or end:
         raise UsageError(f"Mode '{mode}' takes no days. Leave From and To empty, or choose mode 'replay'.")
     if mode == "refresh" and not tables:
-        raise UsageError("Mode 'refresh' needs Tables: which to make anew, with everything that reads them.")
+        raise UsageError("Mode 'refresh' needs Tables: those to make from scratch, with everything that reads them.")
     if mode == "increment" and tables:
         raise UsageError(
             "Mode 'increment' takes what is new for all tables. Leave Tables empty, or choose 'replay' or 'refresh'."

@@ -49,7 +49,7 @@ __all__ = [
 def main(arguments: list[str]) -> None:
     """Run a command of this module; `exec` replaces this process by Airflow.
 
-    Raises UsageError for an unknown command, a backfill that would not do what was asked, and text that could be somebody's identifier.
+    Raises UsageError for an unknown command, a backfill that would not do what was asked, and text that could identify a person.
     """
     settings = Settings.current()
     match arguments:

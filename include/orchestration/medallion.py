@@ -1,6 +1,6 @@
-"""The DAG of a pipeline: its stages in order, one spark-submit a task, the form of its runs, their deadline, and what it announces to other DAGs.
+"""The DAG of a pipeline: its stages in order, one spark-submit per task, its trigger form, its deadline, and its announcements to other DAGs.
 
-The form opens with "Trigger" in Airflow's UI. It is a JSON schema, which also checks the `conf` of a run by REST or CLI.
+"Trigger" in Airflow's UI opens the form. It is a JSON schema, which also checks the `conf` of a run by REST or CLI.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MODES = {
 
 
 def medallion_dag(pipeline: Pipeline) -> DAG:
-    """The pipeline's DAG, called like the pipeline.
+    """The pipeline's DAG, which has the pipeline's name.
 
     A pool of one slot keeps its runs from writing side by side; `max_active_runs` does not bind backfills.
     """
@@ -108,7 +108,7 @@ def _publish_task(pipeline: Pipeline, table: str) -> PublishOperator:
         freshness=pipeline.freshness,
         execution_timeout=timedelta(minutes=5),
         trigger_rule="none_failed",  # also if the layers are left to a process that is kept running
-        doc_md=f"Tells the DAGs that wait for `{table}` of its new version. Skipped, and nobody is told, where there is none.",
+        doc_md=f"Announces the new version of `{table}` to the DAGs that wait for it. Skipped if there is none.",
     )
 
 
@@ -121,11 +121,11 @@ def _dag_documentation(pipeline: Pipeline) -> str:
 
 A scheduled or a plain manual run takes what is new; with nothing new it changes nothing. Running it again is always safe.
 
-A **backfill** replays its interval: what the interval's deliveries touch becomes what today's code makes of them. To replay a range in
+A **backfill** replays its interval: today's code derives every key again that the interval's deliveries touch. To replay a range in
 one run, trigger with mode `replay`, the first and the last day. In a backfill of many runs, {name_backfill_upkeep()} wait for its end.
 
 While a process keeps the pipeline running (`sluice run {pipeline.name} --keep-running`), it holds the lease and does all this: these tasks
-are skipped, and say so. Only new versions are still published. One that keeps a single stage running (`--stage`) leaves the others undone:
+are skipped, and say so. Only new versions are still published. If the process runs a single stage (`--stage`), nobody does the others:
 these tasks fail, and say so. `sluice stop {pipeline.name}` ends it.
 
 Publishes {published}. Each task's XCom holds the report of its job.
@@ -150,7 +150,7 @@ def deadline_alert_options(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def trigger_form_fields() -> dict[str, Param]:
-    """The fields by name. `RunRequest` checks what one field requires of another, which the schema of one field cannot."""
+    """The fields by name. `RunRequest` checks rules between fields, which the schema of a single field cannot."""
     day: dict[str, Any] = {"type": ["null", "string"], "format": "date"}
     return {
         "mode": Param(
@@ -162,7 +162,7 @@ def trigger_form_fields() -> dict[str, Param]:
             description="increment and refresh take no days; replay needs both, refresh needs tables.",
         ),
         "from_date": Param(None, title="From", description="replay: the first day (UTC).", **day),
-        "to_date": Param(None, title="To", description="replay: the last day (UTC); it is taken too.", **day),
+        "to_date": Param(None, title="To", description="replay: the last day (UTC), included.", **day),
         "tables": Param(
             [],
             type="array",
@@ -186,7 +186,7 @@ def trigger_form_fields() -> dict[str, Param]:
             uniqueItems=True,
             maxItems=100,
             title="Optimize now",
-            description="Tables whose files are written anew, whether or not they need it, one a line.",
+            description="Tables whose files are rewritten, whether or not they need it, one a line.",
         ),
         "upkeep_from": Param(
             None,

@@ -1,4 +1,4 @@
-"""What Sluice adds to Airflow: pages for users who may see a DAG, one writer at a time on SQLite, an audit log without identifiers."""
+"""Sluice's plugin for Airflow: pages for users who may see a DAG, one writer at a time on SQLite, an audit log without identifiers."""
 
 from __future__ import annotations
 

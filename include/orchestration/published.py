@@ -68,7 +68,7 @@ def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersio
 
 
 class PublishOperator(BaseOperator):
-    """Announces a table's new version; is skipped if the latest version is already announced.
+    """Announces a table's new version; is skipped if the latest version was announced already.
 
     It reads the table's log, not what this run's tasks report, so the next run announces a version that a failed run made.
     freshness: how old the latest data may be before an alert is sent, such as "36 hours". Returns the event's extra.
@@ -82,7 +82,7 @@ class PublishOperator(BaseOperator):
         self.freshness = freshness
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Look at the table and set the event. Raises AirflowSkipException if there is nothing to announce."""
+        """Read the table's log and set the event. Raises AirflowSkipException if there is nothing to announce."""
         found = find_latest_data_version(PipelineRecords(Settings.current(), self.pipeline), self.table)
         if found is None:
             raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")

@@ -1,4 +1,4 @@
-"""What Sluice shows in Airflow's UI: a page on a stage's tables, and a task's links to Sluice's pages and to its Spark driver's log.
+"""Sluice's part of Airflow's UI: a page about a stage's tables, and a task's links to Sluice's pages and to its Spark driver's log.
 
 The page shows the tables' latest commits and runs, read without a JVM.
 """

@@ -1,4 +1,4 @@
-"""What `./airflow` hands to Airflow of a backfill: an end that is included, days that ran already taken again, upkeep once.
+"""Translates the backfill arguments of `./airflow` for Airflow: the end is included, days that ran already run again, upkeep runs once.
 
 `dags backfill` with the arguments of Airflow 2 works on both lines. All other commands pass unchanged. Imports no Airflow.
 """
@@ -27,7 +27,7 @@ _REFUSED = {
     "ignore_dependencies": 'Name tables instead: --conf \'{"tables": ["..."]}\'.',
     "mark_success": "Mark the runs in Airflow's UI instead.",
     "local": "Leave it out: the scheduler's executor runs the tasks. Without a scheduler: sluice backfill ... --local.",
-    "disable_retry": "Leave it out: the tasks' own retries hold.",
+    "disable_retry": "Leave it out: the tasks' own retries apply.",
     "subdir": "Leave it out: DAGs are found in dags/.",
     "pool": "Leave it out: the pipeline's own pool keeps its runs apart.",
     "delay_on_limit": "Leave it out: the scheduler waits by itself.",
@@ -39,7 +39,7 @@ _REFUSED = {
 
 @dataclass
 class RequestedBackfill:
-    """A backfill as the command line asks for it. rest: what is passed on as it is."""
+    """A backfill as the command line requests it. rest: arguments that are passed on unchanged."""
 
     dag: str
     start: str
@@ -51,16 +51,17 @@ class RequestedBackfill:
 
     @property
     def days(self) -> Interval:
-        """From the start to the end, where a date as end is included. Raises UsageError."""
+        """From the start to the end; a date as the end is included. Raises UsageError."""
         first, last = parse_instant(self.start, "The start"), parse_instant(_make_end_inclusive(self.end), "The end")
         if first > last:
             raise UsageError(f"The backfill's start {self.start} lies after its end {self.end}. Swap them.")
         return Interval(first, last + timedelta(seconds=1))
 
     def full_conf(self, settings: Settings, *, complete_only: bool) -> str:
-        """The runs' conf as JSON, with the time from which on upkeep is done: the end of the last interval.
+        """The runs' conf as JSON, with the time from which upkeep is done: the end of the last interval.
 
-        complete_only: Airflow leaves out intervals that are not over. Backwards, no run is the last in time and in order: none is named.
+        complete_only: Airflow leaves out intervals that are not over. If the backfill runs backwards, the conf names no such time, since no
+        run is the last both in time and in order.
         """
         conf = dict(self.conf)
         if self.dag in list_pipeline_names(settings) and not self.backwards and "upkeep_from" not in conf:
@@ -71,7 +72,7 @@ class RequestedBackfill:
 
 
 def translate_airflow_arguments(arguments: list[str]) -> list[str]:
-    """What Airflow is given instead of these arguments of `./airflow`. May print a line of advice on standard error.
+    """The arguments that Airflow gets instead of these of `./airflow`. May print a line of advice on standard error.
 
     Raises UsageError for an option that has no counterpart, and for a backfill whose runs would wait for ever.
     """
@@ -119,7 +120,7 @@ def _complete_backfill_create(settings: Settings, options: list[str]) -> list[st
     parser = _backfill_create_parser()
     given, rest = parser.parse_known_args(options)
     if not (given.dag_id and given.from_date and given.to_date):
-        return ["backfill", "create", *options]  # Airflow says best what is missing
+        return ["backfill", "create", *options]  # Airflow itself says best what is missing
     wanted = RequestedBackfill(
         given.dag_id, given.from_date, given.to_date, _parse_run_conf(given.dag_run_conf), given.run_backwards, given.dry_run
     )
@@ -154,7 +155,7 @@ def _parse_run_conf(text: str | None) -> dict[str, Any]:
 
 
 def _make_end_inclusive(end: str) -> str:
-    """Airflow takes a date for its first instant; here a date as end means through that day."""
+    """To Airflow a date is its first instant; here a date as the end includes that day."""
     return f"{end}T23:59:59" if _DAY.match(end) else end
 
 
@@ -164,7 +165,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _dags_backfill_parser() -> argparse.ArgumentParser:
-    """The options of Airflow 2.11's `dags backfill`, and how many runs at once, which there the DAG alone says."""
+    """The options of Airflow 2.11's `dags backfill`, and the number of runs at once, which there only the DAG decides."""
     parser = _Parser(prog="dags backfill", add_help=False)
     parser.add_argument("dag_id")
     for short, long in (
@@ -192,7 +193,7 @@ def _dags_backfill_parser() -> argparse.ArgumentParser:
 
 
 def _backfill_create_parser() -> argparse.ArgumentParser:
-    """The options of `backfill create` that are looked at; those that it may have beside them pass."""
+    """The options of `backfill create` that matter here; others pass unchanged."""
     parser = _Parser(prog="backfill create", add_help=False)
     for name in ("dag-id", "from-date", "to-date", "reprocess-behavior", "max-active-runs", "dag-run-conf"):
         parser.add_argument(f"--{name}")

@@ -1,4 +1,4 @@
-"""Checks before a backfill starts whether it can run, and says what to do if not. Imports no Airflow."""
+"""Checks whether a backfill can run before it starts, and says what to do if not. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sluice.errors import SluiceError
 from sluice.settings import Settings
 
 FINISH_SECONDS = 60
-"""The scheduler looks about every 30 s whether a backfill has ended; until then it counts as active."""
+"""The scheduler checks about every 30 s whether a backfill has ended; until then it counts as active."""
 
 PARSE_SECONDS = 30
 
@@ -79,7 +79,7 @@ def wait_for_ended_backfills(client: Client, dag: str) -> None:
 
 
 def refuse_open_runs(dag: str, runs: list[dict[str, Any]]) -> None:
-    """Raises SluiceError if there are open runs that the backfill would skip, or wait for in vain."""
+    """Raises SluiceError if there are open runs that the backfill would skip or wait for in vain."""
     if runs:
         raise SluiceError(
             f"The run '{runs[0]['dag_run_id']}' of '{dag}' is {runs[0]['state']}. Start the backfill when it has ended: sluice status {dag}"

@@ -1,7 +1,7 @@
-"""`airflow dags backfill` of Airflow 2: the command is the backfill. As a process of its own it outlives who started it.
+"""`airflow dags backfill` of Airflow 2: the command itself is the backfill. In a process of its own it outlives its starter.
 
-Days that ran before are queued again as scheduled runs; a scheduler that finds them so starts them, and they would only take what is
-new. So the DAG is paused while its backfill goes on, which a backfill of Airflow 2 does not mind. Imports no Airflow.
+Days that ran before are queued again as scheduled runs. The scheduler would start them, and they would only take what is new. So the DAG is
+paused during its backfill, which a backfill of Airflow 2 ignores. Imports no Airflow.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sluice.errors import SluiceError
 from sluice.settings import Settings
 
 STOP_SECONDS = 60
-"""Longer than Airflow and the operator give a job that is asked to stop."""
+"""Longer than the time that Airflow and the operator give a job that was asked to stop."""
 
 LOOK_SECONDS = 2
 
 
 def refuse_second_process(settings: Settings, dag: str) -> None:
-    """Raises SluiceError where a backfill of the DAG goes on."""
+    """Raises SluiceError if a backfill of the DAG is running."""
     if _find_backfill_process(settings, dag):
         raise SluiceError(f"A backfill of '{dag}' goes on already. Wait for its end, or end it: {backfill_cancel_command(dag)}")
 
@@ -70,9 +70,9 @@ def stop_backfill_process(settings: Settings, dag: str) -> None:
 
 
 def run_airflow_backfill(settings: Settings, arguments: list[str], *, with_airflow: bool = False) -> int:
-    """Run `airflow dags backfill` with these arguments, after the runs that are open, and return its exit code.
+    """Run `airflow dags backfill` with these arguments after the open runs have ended, and return its exit code.
 
-    Raises SluiceError where one is open that cannot end, since the DAG is paused. with_airflow: it ends when the local Airflow does.
+    Raises SluiceError if an open run cannot end because the DAG is paused. with_airflow: the backfill ends when the local Airflow does.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the DAG would stay paused
     running = find_running_airflow(settings)
@@ -109,7 +109,7 @@ def _dag_schedule_held(settings: Settings, dag: str) -> Iterator[None]:
 
 
 def _pause_dag_between_runs(client: Client, dag: str) -> None:
-    """Pause a DAG when none of its runs is open: the tasks of a paused one would not start, and the backfill would wait for it."""
+    """Pause a DAG when none of its runs is open: tasks of a paused DAG would not start, and the backfill would wait for the run."""
     while True:
         while client.runs(dag, *OPEN_STATES):
             time.sleep(LOOK_SECONDS)
@@ -120,10 +120,10 @@ def _pause_dag_between_runs(client: Client, dag: str) -> None:
 
 
 def _end_backfill_and_task(process: subprocess.Popen[bytes]) -> None:
-    """End the backfill and its running task. Told itself, Airflow would kill the task at once, and the job behind it would live on."""
+    """End the backfill and its running task. Airflow itself would kill the task at once, and leave the job behind it running."""
     if process.poll() is None:
         backfill = psutil.Process(process.pid)
-        backfill.suspend()  # it is to start no other task
+        backfill.suspend()  # so that it starts no other task
         for task in backfill.children():
             task.terminate()
             stopping.is_process_gone_within(task, STOP_SECONDS)

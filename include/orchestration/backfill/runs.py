@@ -15,13 +15,13 @@ from sluice.errors import SluiceError
 
 ENDED = ("success", "failed")
 NOT_RUN = "not run"
-"""The state of an interval that has no run, or no longer has one."""
+"""The state of an interval that never had a run, or no longer has one."""
 
 _MARKS = re.compile(r"::|\s*$|\*\*\*|Task (finished|failed with exception)|\s+(raise|File|at) ")
 """The beginnings of log lines that do not explain a failure."""
 
 _OWN = re.compile(r"(?:^|- )sluice(?: \w+)?: (.+)")
-"""The form in which a job logs its reason; Airflow 2 puts time and place before it."""
+"""The form in which a job logs its reason; Airflow 2 puts time and location before it."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def read_dag_runs_by_start(client: Client, dag: str, first: datetime, last: date
 
 
 def describe_running_task(client: Client, dag: str, entry: DagRunEntry) -> str:
-    """The task that is running, or whose turn it is."""
+    """The running task, or the next one."""
     titles: dict[str, str] = {}
     for task in client.tasks(dag, entry.run).values():
         titles.setdefault(task.get("state") or "", str(task.get("task_display_name") or task["task_id"]))

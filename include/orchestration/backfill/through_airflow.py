@@ -63,7 +63,7 @@ class BackfillRequest:
 
 @dataclass(frozen=True)
 class StartedBackfill:
-    """A backfill that goes on by itself. find: its runs as Airflow has them, by data interval. goes_on: whether more may come."""
+    """A backfill that runs by itself. find: its runs in Airflow, by data interval. goes_on: whether more runs may come."""
 
     dag: str
     client: Client
@@ -73,7 +73,7 @@ class StartedBackfill:
 
 
 def start_replay_of_range(client: Client, asked: BackfillRequest) -> StartedBackfill:
-    """Trigger one run that replays the whole range. Raises SluiceError where the DAG is paused or not there."""
+    """Trigger one run that replays the whole range. Raises SluiceError if the DAG is paused or does not exist."""
     refuse_paused_dag(client, asked.pipeline)
     first, last = str(asked.days.start.date()), str(asked.days.days()[-1].start.date())
     run = f"replay-{first}-{last}-{int(time.time())}"
@@ -85,9 +85,9 @@ def start_replay_of_range(client: Client, asked: BackfillRequest) -> StartedBack
 
 
 def start_backfill_per_interval(settings: Settings, client: Client, asked: BackfillRequest) -> StartedBackfill:
-    """Have Airflow make a run of each interval, one after the other, those that ran already again; upkeep is in the last.
+    """Let Airflow make a run for each interval, one after the other, also for those that ran already; only the last run does upkeep.
 
-    Raises SluiceError where the runs could not start.
+    Raises SluiceError if the runs could not start.
     """
     dag, runs = asked.pipeline, asked.runs
     conf: dict[str, Any] = {"tables": list(asked.tables), "upkeep_from": runs[-1].end.isoformat()}
@@ -104,7 +104,7 @@ def start_backfill_per_interval(settings: Settings, client: Client, asked: Backf
         process = start_backfill_process(settings, dag, runs[0].start, runs[-1].start, conf)
 
         def find_since() -> dict[Interval, DagRunEntry]:
-            # Until the process takes it up, a day's earlier run is there as it was.
+            # Until the process takes it up, a day's earlier run still looks as before.
             return {one: entry for one, entry in find().items() if (entry.started or begun) >= begun}
 
         return StartedBackfill(dag, client, runs, find_since, lambda: process.poll() is None)
@@ -127,10 +127,10 @@ def start_backfill_per_interval(settings: Settings, client: Client, asked: Backf
 
 
 def follow_backfill_runs(started: StartedBackfill) -> Iterator[BackfillRun | str]:
-    """What becomes of the runs: a Run when one has ended, between them a line that says what goes on."""
+    """The progress of the runs: a BackfillRun when one has ended, and in between lines that say what is running."""
     waiting = list(started.runs)
     while True:
-        more = started.goes_on()  # asked first: when nothing more comes, all there is is there
+        more = started.goes_on()  # asked first: if nothing more comes, the list below is complete
         found = started.find()
         for interval in list(waiting):
             entry = found.get(interval)
@@ -140,7 +140,7 @@ def follow_backfill_runs(started: StartedBackfill) -> Iterator[BackfillRun | str
                 waiting.remove(interval)
                 yield backfill_run_outcome(started.client, started.dag, whole_days_replayed(interval), entry)
         if not waiting:
-            while started.goes_on():  # of Airflow 2: it has yet to let the schedule go on
+            while started.goes_on():  # of Airflow 2: it has yet to unpause the schedule
                 time.sleep(POLL_SECONDS)
             return
         done = len(started.runs) - len(waiting)
@@ -151,10 +151,10 @@ def follow_backfill_runs(started: StartedBackfill) -> Iterator[BackfillRun | str
 
 
 def cancel_backfills(settings: Settings, client: Client, dag: str) -> int:
-    """End the DAG's backfills and replays: what waits does not start, what runs is asked to stop. Returns how many runs ended."""
+    """End the DAG's backfills and replays: waiting runs do not start, running ones are asked to stop. Returns how many runs ended."""
     stop_backfill_process(settings, dag)
-    # Airflow calls a backfill active for some time after its last run. One that is cancelled then is paused as well, for ever, and a
-    # run of it that is cleared later would never start.
+    # Airflow calls a backfill active for some time after its last run. If it is cancelled then, it also stays paused for ever, and
+    # a run of it that is cleared later would never start.
     if any(run.get("run_type") == "backfill" for run in client.runs(dag, *OPEN_STATES)):
         for backfill in find_active_backfills(client, dag):
             client.request("PUT", f"/backfills/{backfill['id']}/cancel", accept=(409,))

@@ -29,9 +29,9 @@ TERMINATE_SECONDS = 10
 def replay_by_spark_submit(
     records: PipelineRecords, run: str, stages: Iterable[str], interval: Interval, tables: tuple[str, ...]
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    """Run the stages and give each one's name, seconds and report. Interrupted, it asks the job to stop and waits for it.
+    """Run the stages, and yield each one's name, seconds and report. If interrupted, it asks the job to stop and waits for it.
 
-    Raises UsageError, LeaseHeld or SluiceError, as the exit code of the job says, with the reason it gave.
+    Raises UsageError, LeaseHeld or SluiceError, according to the job's exit code, with the job's reason.
     """
     given = ["--pipeline", records.pipeline, "--mode", "replay"]
     given += ["--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
@@ -76,7 +76,7 @@ def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str,
 
 
 def _choose_spark_by_variable(settings: Settings) -> tuple[Settings, str]:
-    """The settings with the Spark that the connection `spark_default` names, and the binary that submits to it."""
+    """The settings with the Spark of the connection `spark_default`, and the binary that submits to it."""
     try:
         connection = json.loads(local_airflow_environment(settings)["AIRFLOW_CONN_SPARK_DEFAULT"])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Somebody approves of an erasure before it begins: a step of Airflow 3. On Airflow 2, which has none, `sluice erase approve` is the way."""
+"""A step of Airflow 3 in which somebody approves an erasure before it begins. Airflow 2 has no such step: use `sluice erase approve`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 ASKED_FOR = timedelta(hours=23)
-"""How long a step waits. Unanswered is as good as rejected: the next day's run asks again."""
+"""How long a step waits. No answer has the same effect as a rejection: the next day's run asks again."""
 
 
 class ApprovalStep(ApprovalOperator):
-    """Waits until somebody approves or rejects; is skipped, and what follows it too, where no request waits for that.
+    """Waits until somebody approves or rejects. If no request waits for approval, it is skipped with the tasks after it.
 
-    pipeline: whose requests; due: the task whose XCom says which.
+    pipeline: the one whose requests are meant; due: the task whose XCom lists them.
     """
 
     def __init__(self, *, pipeline: str, due: str, **options: Any) -> None:
         ids = f"{{{{ (ti.xcom_pull(task_ids='{due}') or {{}}).get('unapproved', []) | join(', ') }}}}"
         super().__init__(
             subject=f"Erase people from {pipeline}?",
-            body=f"Requests: {ids}. What is erased cannot be had back.",
+            body=f"Requests: {ids}. Erased data cannot be recovered.",
             defaults=self.REJECT,
             response_timeout=ASKED_FOR,
             execution_timeout=None,
@@ -34,7 +34,7 @@ class ApprovalStep(ApprovalOperator):
         self.due = due
 
     def execute(self, context: Context) -> Any:
-        """Ask. Raises AirflowSkipException where there is nothing to ask for."""
+        """Ask. Raises AirflowSkipException if there is nothing to approve."""
         if not (context["ti"].xcom_pull(task_ids=self.due) or {}).get("unapproved"):
             raise AirflowSkipException("No request waits for approval.")
         return super().execute(context)

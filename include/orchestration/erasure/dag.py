@@ -1,4 +1,4 @@
-"""The DAG `erasure`: what is due of the requests to erase people, of every pipeline, daily and when somebody asks.
+"""The DAG `erasure`: carries out what is due of erasure requests, for every pipeline, daily and when triggered.
 
 Only ids of requests are in a run's conf, its XCom, its rendered fields and its logs.
 
@@ -39,22 +39,20 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 NOW, UNAPPROVED = "now", "unapproved"
-"""What a job works at: all that may be worked at, or what somebody has just approved of."""
+"""Which requests a job carries out: all that may be carried out, or those that somebody has just approved."""
 BY_DATA = "asked_by_data"
-"""Whether rows may ask that nobody has looked at: then the job works at all that is due, with whom it finds."""
+"""Whether there may be unread rows that are requests: then the job carries out all that is due, including those that it finds."""
 _ERASE = (
-    "Takes the rows out of every table and every place beside, removes the bytes of those whose retention is over, scans what is left, "
+    "Removes the rows from every table and every other place, removes the bytes whose retention is over, scans the rest, "
     "and issues certificates."
 )
 
 
 class DueOperator(BaseOperator):
-    """Which of a pipeline's requests are due, by what is due of them: lists of ids, which Airflow keeps as the task's XCom.
+    """Lists a pipeline's due requests, by what is due: ids, which Airflow keeps as the task's XCom.
 
-    With whether rows may ask that nobody has looked at.
-
-    Sends an alert for each open request whose deadline is near or over. Raises AirflowSkipException where nothing is due, and
-    AirflowFailException (no retry) for an id in the form that no pipeline's request has.
+    Also says whether there may be unread rows that are requests. Sends an alert for each open request whose deadline is near or over.
+    Raises AirflowSkipException if nothing is due, and AirflowFailException (no retry) for an id in the form that no request has.
     """
 
     def __init__(self, *, pipeline: str, **options: Any) -> None:
@@ -62,7 +60,7 @@ class DueOperator(BaseOperator):
         self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, list[str] | bool]:
-        """Look at the requests' files."""
+        """Read the requests' files."""
         records, now = PipelineRecords(Settings.current(), self.pipeline), datetime.now(UTC)
         asked = frozenset(context["params"].get("requests") or ())
         standings = due.read_request_standings(records)
@@ -81,9 +79,9 @@ class DueOperator(BaseOperator):
 
 
 class EraseOperator(SluiceSparkSubmitOperator):
-    """The job that erases and certifies, for the requests that the task `due` names. Returns its report, as every job's task.
+    """Runs the job that erases and certifies, for the requests that the task `due` lists. Returns the job's report.
 
-    which: `now` or `unapproved`, an entry of that task's XCom. Raises AirflowSkipException where that is empty, and no rows ask.
+    which: `now` or `unapproved`, an entry of that task's XCom. Raises AirflowSkipException if it is empty and there are no unread rows.
     """
 
     operator_extra_links = (SparkLog(),)
@@ -119,7 +117,7 @@ class EraseOperator(SluiceSparkSubmitOperator):
 
 
 def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> None:
-    """Every pipeline's task looks for the ids in all pipelines: none of them would miss one that is nobody's."""
+    """Raises for an id that no request has. Each pipeline's task searches all pipelines: otherwise no task would report an unknown id."""
     try:
         due.check_requests_exist(
             [one for records in list_pipeline_records(settings) for one in due.read_request_standings(records)], asked
@@ -129,9 +127,9 @@ def _refuse_unknown_request_ids(settings: Settings, asked: frozenset[str]) -> No
 
 
 def erasure_dag(schedule: str = "0 5 * * *", owner: str = "sluice") -> DAG:
-    """The DAG, with a group of tasks for each pipeline. It knows their names only: a broken pipeline.py stops nobody's erasure.
+    """The DAG, with a group of tasks for each pipeline. It knows only their names, so a broken pipeline.py stops no erasure.
 
-    Runs may overlap: one whose approval waits must not keep the next day's work from being done. The pools keep jobs apart.
+    Runs may overlap: one that waits for approval must not hold up the next day's. The pools keep jobs apart.
     """
     settings = Settings.current()
     with DAG(
@@ -158,7 +156,7 @@ def _add_erasure_tasks(pipeline: str, asks_first: bool) -> None:
         task_display_name=f"{pipeline}: what is due",
         pipeline=pipeline,
         execution_timeout=timedelta(minutes=5),
-        doc_md="Looks at the requests, and tells of those whose deadline is near. Skips the rest where nothing is due.",
+        doc_md="Reads the requests, and alerts about those whose deadline is near. Skips the rest if nothing is due.",
     )
     chain(due, _erase_task(pipeline, "erase", "erase and certify", NOW, due.task_id))
     if asks_first and airflow_line() == 3:
@@ -169,7 +167,7 @@ def _add_erasure_tasks(pipeline: str, asks_first: bool) -> None:
             task_display_name=f"{pipeline}: approve",
             pipeline=pipeline,
             due=due.task_id,
-            doc_md="Waits for somebody to approve. Rejected, or without an answer for 23 hours: asked again by the next run.",
+            doc_md="Waits for somebody to approve. After a rejection, or without an answer for 23 hours, the next run asks again.",
         )
         chain(due, approve, _erase_task(pipeline, "erase_approved", "erase what was approved", UNAPPROVED, due.task_id))
 
@@ -186,7 +184,7 @@ A request is made with `sluice erase request PIPELINE`, which reads identifiers 
 Airflow would keep. Trigger this DAG with the request's id, or with none for all that is due.
 
 The rows leave every table at once (*logically erased*). The bytes go when the pipeline's retention time is over (*physically erased*), and a scan
-of every byte below the roots then gives the certificate. It scans once more 30 days later.
+of every byte below the roots then gives the certificate. A second scan follows 30 days later.
 """
 
 

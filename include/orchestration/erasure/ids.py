@@ -1,11 +1,8 @@
-"""What a run of the DAG `erasure` may be asked with: ids of requests, and nothing that could be an identifier of somebody.
+"""Checks what a run of the DAG `erasure` is started with: ids of requests, and nothing that could identify a person.
 
-Without Airflow: its API server asks here before Airflow keeps what was sent, and so does `./airflow`.
-
-What is no id does not come to the DAG `erasure`, and so not into Airflow's audit log.
-
-Airflow 3 writes the body of a request there before it looks into it, and keeps that whether the request is refused or not. An identifier
-that somebody types into the form, or sends beside it, would stay in its database.
+Airflow 3 writes the body of every request into its audit log before it validates it, and keeps it even if it refuses the request. An
+identifier that somebody types into the form, or sends with it, would stay in its database. So its API server and `./airflow` ask this
+module first. It imports no Airflow.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from sluice.settings import Settings
 DAG_ID = "erasure"
 
 REQUEST = "^[0-9a-f]{12}$(?!\n)"
-"""How an id looks. `$` alone would let a line break follow."""
+"""The form of an id. `$` alone would allow a line break after it."""
 _DATES = ("logical_date", "run_after", "data_interval_start", "data_interval_end")
 _FREE = ("note", "partition_key")
 _COMMANDS = (("dags", "trigger"), ("dags", "test"), ("dags", "backfill"), ("backfill", "create"))
@@ -32,12 +29,12 @@ _OPTIONS = (
     "--output", "-v", "--verbose",
 )  # fmt: skip
 _RUN = re.compile(r"[a-z]{1,24}([-_]{1,2}[a-z]{1,24}){0,3}([-_]{1,2}[0-9]{1,4})?\Z")
-"""How a run may be called. What Airflow calls one has a date: `manual__2026-11-22T00:00:00+00:00`, and letters after that."""
+"""The form of a run's name. Airflow's own have a date: `manual__2026-11-22T00:00:00+00:00`, and letters after that."""
 _DATED = re.compile(r"[a-z_]{1,24}__(.{10,32}?)(_[A-Za-z0-9]{8})?\Z")
 
 
 def is_harmless_run_request(body: Mapping[str, Any]) -> bool:
-    """Whether a request for a run, as Airflow's API takes it, says nothing but which requests, when, and a plain name of the run."""
+    """Whether a request to Airflow's API for a run has nothing but request ids, dates, and a plain name of the run."""
     allowed = {"conf", "dag_run_id", *_DATES, *_FREE}
     return (
         body.keys() <= allowed
@@ -49,7 +46,7 @@ def is_harmless_run_request(body: Mapping[str, Any]) -> bool:
 
 
 def holds_only_request_ids(conf: Any) -> bool:
-    """Whether a conf holds ids of requests that there are, or nothing. A bare MAC address looks as an id does."""
+    """Whether a conf holds only ids of existing requests, or nothing. The form alone is not enough: a bare MAC address looks like an id."""
     if conf is None or conf == {}:
         return True
     if not isinstance(conf, dict) or conf.keys() != {"requests"} or not isinstance(conf["requests"], list):
@@ -60,9 +57,9 @@ def holds_only_request_ids(conf: Any) -> bool:
 
 
 def refuse_identifiers_in_arguments(arguments: Sequence[str]) -> None:
-    """Refuse a command of Airflow's that starts this DAG with any word but these: Airflow keeps its words before it looks into them.
+    """Refuse an Airflow command that starts this DAG with anything else: Airflow stores a command's words before it checks them.
 
-    Raises UsageError, which has none of them.
+    Raises UsageError, whose message quotes none of them.
     """
     every = [part for word in arguments for part in (word, word.partition("=")[2])]
     if tuple(arguments[:2]) in _COMMANDS and DAG_ID in every and not all(map(_is_harmless_argument, arguments[2:])):
@@ -100,7 +97,7 @@ def _is_plain_run_name(value: Any) -> bool:
     return bool(_RUN.match(value)) or (dated is not None and _is_date_text(dated[1]))
 
 
-# A line break at the end is none to Airflow.
+# To Airflow a line break at the end does not count.
 _RUNS = re.compile(rf"/dags/{DAG_ID}/dagRuns/?\n?\Z")
 
 
@@ -110,7 +107,7 @@ _BACKFILLS = re.compile(r"/backfills(/dry_run)?/?\n?\Z")
 _LARGEST = 1 << 20
 
 
-"""Bytes. A form with as many ids as it takes has a fiftieth of that."""
+"""Bytes. A form with the greatest number of ids has a fiftieth of that."""
 
 
 _REFUSED = (
@@ -126,7 +123,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class RequestIdsOnly:
-    """A middleware of the API server that refuses a run of the DAG `erasure` which is asked for with anything but ids of requests."""
+    """A middleware of the API server that refuses to start a run of the DAG `erasure` with anything but ids of requests."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app
@@ -148,7 +145,7 @@ def _asks_for_dag_runs(path: str) -> bool:
 
 
 async def _receive_whole_body(receive: Receive) -> tuple[bytes, bool]:
-    """The body, and whether that is all of it: one that is too large is not read to its end."""
+    """The body, and whether it is complete: a body that is too large is not read to its end."""
     parts: list[bytes] = []
     while sum(map(len, parts)) <= _LARGEST:
         message = await receive()
@@ -161,7 +158,7 @@ async def _receive_whole_body(receive: Receive) -> tuple[bytes, bool]:
 
 
 def _replay_received_body(body: bytes, receive: Receive) -> Receive:
-    """Gives the body once more, and then what else comes."""
+    """Returns a function that gives the received body again, and then whatever else comes."""
     given = False
 
     async def once() -> Any:
@@ -175,10 +172,10 @@ def _replay_received_body(body: bytes, receive: Receive) -> Receive:
 
 
 def _may_request_pass(scope: Any, body: bytes) -> bool:
-    """Whether a request asks for nothing of this DAG's, or with ids only. What is no JSON object Airflow refuses without keeping it."""
+    """Whether a request does not concern this DAG, or has only ids. Airflow refuses what is no JSON object without keeping it."""
     of_this = bool(_RUNS.search(scope["path"]))
     if of_this and scope.get("query_string"):
-        return False  # it takes none, and keeps what there is
+        return False  # it needs no body, but would keep one
     try:
         asked = json.loads(body)
     except ValueError:

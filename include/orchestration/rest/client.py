@@ -1,4 +1,4 @@
-"""A small client of Airflow's REST API, for what a user does in the UI: trigger, look, read a log. One for both lines."""
+"""A small client of Airflow's REST API, for what a user does in the UI: trigger, watch, read a log. One interface for both lines."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, ClassVar, cast
 from sluice.errors import SluiceError
 
 ATTEMPTS = 6
-"""How often a request is sent; on SQLite the API server answers 500 when the database is busy."""
+"""How many times a request is sent; on SQLite the API server answers 500 when the database is busy."""
 
 PAGE = 100
-"""How many entries a list is asked for at once; Airflow gives no more by default."""
+"""How many entries of a list are requested at once; Airflow gives no more by default."""
 
 OPEN_STATES = ("queued", "running")
 
@@ -41,15 +41,15 @@ class Client(ABC):
 
     @abstractmethod
     def is_healthy(self) -> bool:
-        """Whether all parts that this Airflow needs say so."""
+        """Whether all parts that this Airflow needs are healthy."""
 
     @abstractmethod
     def trigger(self, dag: str, run: str, conf: dict[str, Any]) -> None:
-        """Start a run called `run`, as the UI's form does. Sent twice, it starts once."""
+        """Start a run called `run`, as the UI's form does. A repeated call starts no second run."""
 
     @abstractmethod
     def result(self, dag: str, run: str, task: str) -> dict[str, Any] | None:
-        """What the task returned: the report of its job. None where it returned nothing."""
+        """What the task returned: the report of its job. None if it returned nothing."""
 
     @abstractmethod
     def log(self, dag: str, run: str, task: str, attempt: int) -> list[str]:
@@ -61,18 +61,18 @@ class Client(ABC):
 
     @abstractmethod
     def fail_task(self, dag: str, run: str, task: str) -> None:
-        """Mark a task as failed, as the UI does; where it runs it is killed."""
+        """Mark a task as failed, as the UI does; a running task is killed."""
 
     @abstractmethod
     def _authorization(self) -> str:
-        """The header that proves who asks. May ask the server."""
+        """The header that proves the user's identity. May call the server."""
 
     @abstractmethod
     def _renew(self) -> bool:
-        """Forget what proved who asks, if it was given for a time only; whether that is so."""
+        """Forget a token that expires, if there is one. Returns whether there was."""
 
     def has_dag(self, dag: str) -> bool:
-        """Whether Airflow has parsed the DAG. Raises SluiceError with the first import error there is."""
+        """Whether Airflow has parsed the DAG. Raises SluiceError with the first import error, if there is one."""
         try:
             self.request("GET", f"/dags/{dag}")
         except NotFound:
@@ -84,7 +84,7 @@ class Client(ABC):
         return True
 
     def is_paused(self, dag: str) -> bool:
-        """Whether the DAG is paused; runs of a paused one stay queued. Raises NotFound."""
+        """Whether the DAG is paused; runs of a paused DAG stay queued. Raises NotFound."""
         return cast(bool, self.request("GET", f"/dags/{dag}")["is_paused"])
 
     def pause(self, dag: str, paused: bool) -> None:
@@ -102,7 +102,7 @@ class Client(ABC):
                 return found
 
     def end_open_runs(self, dag: str) -> int:
-        """Fail the runs that an Airflow left open which is gone; new ones would queue behind them."""
+        """Fail the open runs of an Airflow that no longer exists; new runs would queue behind them."""
         runs = self.runs(dag, *OPEN_STATES)
         for run in runs:
             self.request("PATCH", dag_run_path(dag, run["dag_run_id"]), {"state": "failed"})
@@ -126,10 +126,10 @@ class Client(ABC):
         accept: tuple[int, ...] = (200,),
         media: str = "application/json",
     ) -> Any:
-        """Send a request to the path below PREFIX and return the answer's JSON, or its text where media is text/plain.
+        """Send a request to the path below PREFIX and return the answer's JSON, or its text if media is text/plain.
 
-        Repeats it while the server is busy. A refusal whose code is in `accept` gives {}. Raises NotFound, or
-        SluiceError for any other.
+        Repeats it while the server is busy. Returns {} for a refusal whose code is in `accept`. Raises NotFound, or
+        SluiceError for any other refusal.
         """
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -154,7 +154,7 @@ class Client(ABC):
         media: str = "application/json",
         authorization: str = "",
     ) -> Any:
-        """Send one request to a path of the server. Raises HTTPError for a refusal, OSError where nobody answers."""
+        """Send one request to a path of the server. Raises HTTPError for a refusal, OSError if there is no answer."""
         headers = {"Accept": media, "Content-Type": "application/json"}
         if authorization:
             headers["Authorization"] = authorization

@@ -16,13 +16,13 @@ _TIME_AND_PLACE = re.compile(r"^(\[\S+\] \{\S+:\d+\})? [A-Z]+ - ")
 
 
 def make_airflow_client(address: str, user: str, password: str) -> Client:
-    """A client that speaks as the installed Airflow does."""
+    """A client for the API of the installed Airflow."""
     kind = ClientOfAirflow2 if airflow_line() == 2 else ClientOfAirflow3
     return kind(address, user, password)
 
 
 class ClientOfAirflow3(Client):
-    """Speaks /api/v2 with a token, which it fetches when it needs one and again when one has expired; or with one that it is given."""
+    """Speaks /api/v2 with a token: a given one, or one that it fetches when needed and again after it expires."""
 
     PREFIX = "/api/v2"
 
@@ -32,11 +32,11 @@ class ClientOfAirflow3(Client):
         self._is_given = token is not None
 
     def is_healthy(self) -> bool:
-        """Whether API server, scheduler and DAG processor all say so."""
+        """Whether API server, scheduler and DAG processor are healthy."""
         return _are_airflow_parts_healthy(self, "/api/v2/monitor/health", ("metadatabase", "scheduler", "dag_processor"))
 
     def trigger(self, dag: str, run: str, conf: dict[str, Any]) -> None:
-        """Start a run without a logical date. Sent twice, it starts once."""
+        """Start a run without a logical date. A repeated call starts no second run."""
         body = {"dag_run_id": run, "logical_date": None, "conf": conf}
         self.request("POST", f"/dags/{dag}/dagRuns", body, accept=(409,))
 
@@ -84,11 +84,11 @@ class ClientOfAirflow2(Client):
     PREFIX = "/api/v1"
 
     def is_healthy(self) -> bool:
-        """Whether webserver and scheduler say so; the scheduler parses the DAGs."""
+        """Whether webserver and scheduler are healthy; the scheduler parses the DAGs."""
         return _are_airflow_parts_healthy(self, "/api/v1/health", ("metadatabase", "scheduler"))
 
     def trigger(self, dag: str, run: str, conf: dict[str, Any]) -> None:
-        """Start a run, whose logical date is now. Sent twice, it starts once."""
+        """Start a run whose logical date is now. A repeated call starts no second run."""
         self.request("POST", f"/dags/{dag}/dagRuns", {"dag_run_id": run, "conf": conf}, accept=(409,))
 
     def result(self, dag: str, run: str, task: str) -> dict[str, Any] | None:

@@ -1,1 +1,1 @@
-"""An Airflow of this project's own, on this machine or as docker-compose.yaml says: home, database, processes."""
+"""An Airflow of this project's own, on this machine or in the deployment of docker-compose.yaml: home, database, processes."""

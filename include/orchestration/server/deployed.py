@@ -1,7 +1,7 @@
-"""The Airflow of a deployment, which this process means instead of a local one: SLUICE_AIRFLOW is its address. Imports no Airflow.
+"""The Airflow of a deployment, which this process uses instead of a local one: SLUICE_AIRFLOW is its address. Imports no Airflow.
 
-Who asks is proved by a token (SLUICE_AIRFLOW_TOKEN, a file that holds one), or else by the login that the deployment keeps for
-`sluice` in a file (SLUICE_AIRFLOW_LOGIN), which a container of it can read.
+The client logs in by a token (SLUICE_AIRFLOW_TOKEN names a file that holds it), or else by the login of the user `sluice`, which the
+deployment keeps in a file that its containers can read (SLUICE_AIRFLOW_LOGIN).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SERVICE_USER = "sluice"
 
 
 def deployed_airflow_address() -> str | None:
-    """Where the deployment's Airflow is; None where a local one is meant. Raises UsageError for what is no address."""
+    """The address of the deployment's Airflow; None if a local one is used. Raises UsageError if it is no address."""
     said = os.environ.get(ADDRESS, "").strip().rstrip("/")
     if said and urllib.parse.urlsplit(said).scheme not in ("http", "https"):
         raise UsageError(f"{ADDRESS} is the address of an Airflow, as http://apiserver:8080, not '{said}'.")
@@ -34,7 +34,7 @@ def deployed_airflow_address() -> str | None:
 
 
 def deployed_airflow_client(address: str) -> Client:
-    """A client of the deployment's Airflow. Raises UsageError where nothing says who asks."""
+    """A client of the deployment's Airflow. Raises UsageError without a token or a login."""
     file = os.environ.get(TOKEN)
     if file:
         if airflow_line() == 2:
@@ -43,16 +43,16 @@ def deployed_airflow_client(address: str) -> Client:
     login_file = os.environ.get(LOGIN_FILE)
     if not login_file:
         raise UsageError(
-            f"{ADDRESS} says where Airflow is, and nothing says who asks. Set {TOKEN} to a file, mode 0600, with a token of its REST API."
+            f"{ADDRESS} says where Airflow is, but there is no token and no login. Set {TOKEN} to a file, mode 0600, with a token of its REST API."
         )
     login = json.loads(_read_secret_of_variable(LOGIN_FILE, Path(login_file)))
     return make_airflow_client(address, str(login["username"]), str(login["password"]))
 
 
 def deployed_command_environment() -> dict[str, str]:
-    """The environment of the deployment's own command line: this process's, as it is.
+    """The environment of the deployment's own command line: this process's, unchanged.
 
-    Raises UsageError where it does not say which database: Airflow would make one of its own, which nobody else uses.
+    Raises UsageError if it names no database: Airflow would create one that nobody else uses.
     """
     if not os.environ.get(_DATABASE):
         raise UsageError(
@@ -66,4 +66,4 @@ def _read_secret_of_variable(variable: str, path: Path) -> bytes:
     try:
         return read_secret_file(path)
     except FileNotFoundError:
-        raise UsageError(f"{variable} names {path}, which is not there.") from None
+        raise UsageError(f"{variable} names {path}, which does not exist.") from None

@@ -1,6 +1,6 @@
-"""Makes a deployment ready that docker-compose.yaml describes: database, users, pools, connection. Imports no Airflow.
+"""Prepares the deployment that docker-compose.yaml describes: database, users, pools, connection. Imports no Airflow.
 
-`python -m orchestration.server.deployment`, once at each start and before anything else of Airflow. Doing it again changes nothing.
+Run `python -m orchestration.server.deployment` once at each start, before anything else of Airflow. Repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GUESSABLE = re.compile(r"^(.)\1*$|change.?me|password|secret|example|your[-_ ]"
 
 
 def make_deployment_ready(settings: Settings) -> None:
-    """Make the deployment of this process's AIRFLOW__ variables ready. Raises UsageError for a weak secret, SluiceError."""
+    """Prepare the deployment of this process's AIRFLOW__ variables. Raises UsageError for a weak secret, and SluiceError."""
     refuse_weak_secrets(SECRETS)
     make_environment_folders(settings)
     _run_deployment_command("airflow db migrate", airflow_command("db", "migrate"))
@@ -60,7 +60,7 @@ def refuse_weak_secrets(needed: Mapping[str, int]) -> None:
 
 
 def make_environment_folders(settings: Settings) -> None:
-    """Make the places of an environment, which services mount one by one; what is personal or secret for this user alone."""
+    """Make the folders of an environment, which services mount one by one; personal and secret ones for this user alone."""
     for place in (settings.lake_folder, settings.landing, settings.released, settings.truth):
         place.mkdir(parents=True, exist_ok=True)
     for place in (settings.restricted, settings.secrets, settings.vault):

@@ -1,7 +1,7 @@
-"""The users that a deployment begins with, in the auth manager of Airflow's provider FAB, which keeps them in the database as hashes.
+"""The first users of a deployment, in the auth manager of Airflow's provider FAB, which keeps their passwords in the database as hashes.
 
-`admin`, whose password .env holds, makes the others in the UI. `sluice` is who asks when `sluice backfill` runs in a container; a file
-that only this user can read holds its password. Run as a process of its own, by `orchestration.server.deployment`: it imports Airflow.
+`admin`, whose password is in .env, creates the others in the UI. `sluice backfill` in a container logs in as `sluice`; a file that only
+this user of the operating system can read holds its password. Run as a process of its own, by `orchestration.server.deployment`: it imports Airflow.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sluice.durable_files import PRIVATE, write_json_durably
 
 @providers_configuration_loaded
 def make_first_users(admin_password: str, login_file: Path) -> None:
-    """Make both users where they are not there. A user that is there keeps password and roles, whatever .env says by now."""
+    """Create the users that do not exist yet. An existing user keeps password and roles, whatever .env says now."""
     with get_application_builder() as builder:
         users = builder.sm
         if users.find_user(username=LOGIN) is None:
@@ -38,7 +38,7 @@ def make_first_users(admin_password: str, login_file: Path) -> None:
 
 def _add_user(users: Any, name: str, role: str, password: str) -> None:
     if not users.add_user(name, name, "Sluice", f"{name}@sluice.invalid", users.find_role(role), password):
-        raise SystemExit(f"Airflow's database does not take the user {name}.")
+        raise SystemExit(f"Airflow's database does not accept the user {name}.")
 
 
 if __name__ == "__main__":

@@ -34,19 +34,22 @@ def generate_deployment_secrets() -> dict[str, str]:
 
 
 def write_environment_file(path: Path) -> None:
-    """Write the file for its owner alone. Raises FileExistsError where one is: nothing is overwritten."""
+    """Write the file for its owner alone. Raises FileExistsError if there is one: nothing is overwritten."""
     lines = [f"{name}={value}" for name, value in generate_deployment_secrets().items()]
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(HEADER + "\n".join(lines) + "\n")
 
 
 def main(arguments: list[str]) -> int:
-    """Returns 0, or 2 where the file is there already or cannot be made."""
+    """Returns 0, or 2 if the file exists already or cannot be made."""
     path = Path(arguments[0] if arguments else ".env")
     try:
         write_environment_file(path)
     except FileExistsError:
-        print(f"{path} is there already and is kept. To make new secrets, move it away (and see what it says).", file=sys.stderr)
+        print(
+            f"{path} exists already and is kept. To make new secrets, move it away (and read its comments first).",
+            file=sys.stderr,
+        )
         return 2
     except OSError as error:
         print(f"{path} cannot be made: {error.strerror}.", file=sys.stderr)

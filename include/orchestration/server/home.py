@@ -1,4 +1,4 @@
-"""The local Airflow's home below the checkout: where it is, its secrets, what its processes are told. Imports no Airflow."""
+"""The local Airflow's home below the checkout: its path, its secrets, the environment of its processes. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LOOPBACK = "127.0.0.1"
 LOGIN = "admin"
 DEFAULT_PORT = 8080
 API_BACKENDS = ("airflow.api.auth.backend.session", "airflow.providers.fab.auth_manager.api.auth.backend.basic_auth")
-"""Who is asked, on Airflow 2, whether a request may pass: the session of the UI, or a password sent along."""
+"""What lets a request pass on Airflow 2: the session of the UI, or a password sent with it."""
 
 DEFERRABLE_BY_DEFAULT = "AIRFLOW__OPERATORS__DEFAULT_DEFERRABLE"
-"""The variable by which Airflow says that tasks leave their worker while something else works. Only then is there a triggerer."""
+"""Airflow's variable that lets tasks leave their worker while something else works. Only then is a triggerer started."""
 PASSED_ON = (
     "AIRFLOW__API_AUTH__JWT_EXPIRATION_TIME",
     DEFERRABLE_BY_DEFAULT,
@@ -29,8 +29,7 @@ PASSED_ON = (
     "AIRFLOW__WORKERS__SECRETS_BACKEND",
     "AIRFLOW__WORKERS__SECRETS_BACKEND_KWARGS",
 )
-"""What a user may set for the local Airflow: how many seconds a token of its REST API lives, whether tasks are deferred, and which secret
-back end it asks."""
+"""What a user may set for the local Airflow: the lifetime of a REST API token in seconds, whether tasks are deferred, and the secret back end."""
 
 SPARK_CONNECTION = {
     "conn_type": "spark",
@@ -45,14 +44,14 @@ def airflow_pool_name(pipeline: str) -> str:
 
 
 def local_airflow_home(settings: Settings) -> Path:
-    """AIRFLOW_HOME of this checkout; each line of Airflow has one of its own."""
+    """AIRFLOW_HOME of this checkout; each line of Airflow has its own."""
     return settings.state / ("airflow2" if airflow_line() == 2 else "airflow")
 
 
 def local_airflow_environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
-    """What every process of the local Airflow is told. Makes the secrets where there are none yet.
+    """The variables of every process of the local Airflow. Makes the secrets if there are none yet.
 
-    idle_schedule: the scheduler makes no scheduled runs; runs that somebody triggers go.
+    idle_schedule: the scheduler makes no scheduled runs; triggered runs start.
     """
     folder = local_airflow_home(settings)
     kept = _load_or_make_secrets(folder)
@@ -65,7 +64,7 @@ def local_airflow_environment(settings: Settings, *, port: int = DEFAULT_PORT, i
         "AIRFLOW__CORE__DAGS_FOLDER": str(settings.root / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(folder / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        # Safe mode takes a file without the word "airflow" in it for no DAG file; ours are such files.
+        # Safe mode ignores DAG files without the word "airflow" in them, such as ours.
         "AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE": "False",
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__FERNET_KEY": kept["fernet_key"],
@@ -99,7 +98,7 @@ def _airflow_3_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[s
 
 def _airflow_2_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[str, str]:
     return {
-        # The one executor that Airflow 2 runs on SQLite: one task at a time, in the scheduler's process.
+        # The only executor of Airflow 2 on SQLite: one task at a time, in the scheduler's process.
         "AIRFLOW__CORE__EXECUTOR": "SequentialExecutor",
         "AIRFLOW__API__AUTH_BACKENDS": ",".join(API_BACKENDS),
         "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",  # as on Airflow 3; without it each command warns
@@ -110,13 +109,13 @@ def _airflow_2_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[s
         "AIRFLOW__WEBSERVER__BASE_URL": local_airflow_address(port),
         "AIRFLOW__WEBSERVER__WORKERS": "1",
         "AIRFLOW__WEBSERVER__SECRET_KEY": kept["secret_key"],
-        # Where Airflow keeps what its UI is configured with; the file is made with the defaults, which let nobody in.
+        # The configuration of Airflow's UI; Airflow makes the file with its defaults, which let nobody in.
         "AIRFLOW__WEBSERVER__CONFIG_FILE": str(folder / "webserver_config.py"),
     }
 
 
 def local_airflow_address(port: int) -> str:
-    """Where UI and API are."""
+    """The address of the UI and the API."""
     return f"http://{LOOPBACK}:{port}"
 
 

@@ -1,4 +1,4 @@
-"""Makes the local Airflow's home ready: database, pools, and on Airflow 2 its user. Imports no Airflow."""
+"""Prepares the local Airflow's home: database, pools, and on Airflow 2 its user. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from sluice.settings import Settings, list_pipeline_names
 
 
 def prepare_local_airflow(settings: Settings) -> None:
-    """Make the home ready. Does nothing where that is done.
+    """Prepare the home. Does nothing if that was done before.
 
-    Raises SluiceError with Airflow's last words.
+    Raises SluiceError with the end of Airflow's output.
     """
     folder = local_airflow_home(settings)
     secret = local_airflow_password(settings)
@@ -53,8 +53,8 @@ def airflow_pool_definition(pipeline: str) -> dict[str, object]:
 
 
 def _make_admin_user(settings: Settings, secret: str, new: bool) -> None:
-    """The password goes in as typed at a prompt: arguments can be read by everybody on the machine."""
-    if not new:  # to create a user that is there changes nothing, and `users reset-password` fails in 2.11.2
+    """Create the user. The password goes to the command's prompt, since everybody on the machine can read arguments."""
+    if not new:  # creating an existing user changes nothing, and `users reset-password` fails in 2.11.2
         with contextlib.suppress(SluiceError):
             _run_local_airflow_command(settings, "users", "delete", "--username", LOGIN)
     person = ("--firstname", "Local", "--lastname", "Admin", "--email", f"{LOGIN}@localhost")

@@ -33,7 +33,7 @@ from sluice.settings import Settings
 
 START_SECONDS = 180
 STOP_SECONDS = 40
-"""Longer than the supervisor takes at most."""
+"""Longer than the supervisor ever takes."""
 
 
 class LocalAirflow:
@@ -52,7 +52,7 @@ class LocalAirflow:
     def start(self) -> Client:
         """Start it and return when all its parts are healthy.
 
-        Raises UsageError where one runs already, SluiceError where it does not start.
+        Raises UsageError if one runs already, SluiceError if it does not start.
         """
         running = find_running_airflow(self._settings)
         if running:
@@ -87,7 +87,7 @@ class LocalAirflow:
         return self.client
 
     def stop(self) -> None:
-        """Stop it, and whatever it started."""
+        """Stop it with everything that it started."""
         if self._supervisor is not None:
             self._supervisor.terminate()
             try:
@@ -132,7 +132,7 @@ def local_airflow_client(settings: Settings, port: int) -> Client:
 def find_running_airflow(settings: Settings) -> tuple[int, int] | None:
     """Process id and port of the supervisor that runs in this home, or None. The lock decides."""
     folder = local_airflow_home(settings)
-    for _ in range(50):  # it says who it is just after it has locked, and no more just before it unlocks
+    for _ in range(50):  # it writes its id just after it locks, and removes it just before it unlocks
         if not _is_file_locked(folder / "supervisor.lock"):
             return None
         with contextlib.suppress(FileNotFoundError):
@@ -171,7 +171,7 @@ def stop_running_airflow(settings: Settings) -> bool:
 
 
 def choose_airflow_port(wanted: str) -> int:
-    """The port that SLUICE_AIRFLOW_PORT wants; where it says nothing 8080, or any free one. Raises UsageError."""
+    """The port of SLUICE_AIRFLOW_PORT; if that is not set 8080, or any free one. Raises UsageError."""
     if wanted and not (wanted.isdecimal() and 0 < int(wanted) < 65536):
         raise UsageError("SLUICE_AIRFLOW_PORT is no port; expected a number from 1 to 65535.")
     for port in (int(wanted),) if wanted else (DEFAULT_PORT, 0):

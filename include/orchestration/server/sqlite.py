@@ -1,4 +1,4 @@
-"""How the local Airflow's processes share one SQLite file. Airflow is told of CONNECT_ARGS by a setting; it imports no Airflow."""
+"""Lets the local Airflow's processes share one SQLite file. A setting of Airflow names CONNECT_ARGS. Imports no Airflow."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 SECONDS = 60.0
-"""How long a process waits for another that writes. SQLite has one writer at a time; its own patience is 5 seconds."""
+"""How long a process waits for another that writes. SQLite allows one writer at a time, and by itself waits 5 seconds."""
 
 LARGEST_BODY = 32 << 20
-"""The most bytes of a request that may write. Whoever sends it need not have logged in when it is read."""
+"""The most bytes of a request that may write. It is read before its sender has to log in."""
 BODY_SECONDS = 30.0
-"""How long such a request may take to come."""
+"""How long such a request may take to arrive."""
 
 
 class Cursor(sqlite3.Cursor):
     """Takes the lock for writing before a savepoint that begins a transaction.
 
-    Python's driver begins a transaction before a write, but not before a savepoint. What is read in one that began by a savepoint
-    may be outdated when it comes to writing, and SQLite then answers "database is locked" at once, however long one would wait:
+    Python's driver begins a transaction before a write, but not before a savepoint. Data read in a transaction that began by a savepoint
+    may be outdated when it is about to write, and SQLite then answers "database is locked" at once, without waiting:
     Airflow makes the runs of a backfill in such savepoints, while the scheduler writes.
     """
 
@@ -49,8 +49,8 @@ class OneWriter:
     the whole server stands still until `SECONDS` are over, and answers 500 then. Seen on Airflow 3.3.2 with a backfill that was
     cancelled while a task began.
 
-    A turn never waits for whoever sent the request, who need not even have logged in: the body is there before it begins, and the
-    answer is sent when it is over.
+    A turn never waits for the sender of the request, who need not even have logged in: the body has arrived before the turn begins, and
+    the answer is sent after it.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class OneWriter:
             await send(message)
 
     async def _whole_body(self, receive: Any) -> bytes | None:
-        """What was sent; None where whoever sends has gone. Raises ValueError where it is too much."""
+        """The body; None if the sender has gone. Raises ValueError if it is too large."""
         body = bytearray()
         while True:
             message = await receive()
@@ -102,7 +102,7 @@ class OneWriter:
 
 
 def _replay_received_body(body: bytes, receive: Any) -> Callable[[], Awaitable[Any]]:
-    """A body that was received, to be received once more; then what follows it."""
+    """Returns a function that gives a received body again, and then what follows it."""
     waiting: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def next_message() -> Any:
@@ -112,7 +112,7 @@ def _replay_received_body(body: bytes, receive: Any) -> Callable[[], Awaitable[A
 
 
 async def _send_refusal(send: Any, status: int, why: str) -> None:
-    """Answer without asking Airflow. The connection ends, since what comes on it may be more of the body."""
+    """Answer without asking Airflow. The connection ends, since the rest of the body may still come on it."""
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": f"{why}\n".encode()})
@@ -124,4 +124,4 @@ def is_sqlite_used() -> bool:
 
 
 CONNECT_ARGS: dict[str, Any] = {"factory": Connection, "timeout": SECONDS} if is_sqlite_used() else {}
-"""What the driver is given beside the file."""
+"""Arguments of the driver besides the file."""

@@ -1,9 +1,9 @@
 """A standalone Spark cluster on this machine: a master and workers as plain processes, from PySpark's own package.
 
-For `make run-cluster` and tests. Workers have nothing of the checkout: neither its folder nor its path nor its variables. Each has its own
-working folder and its own local disk; jars are copied for them, as an image would hold them. Variables of the AWS tools, by which a store
-is reached, they have as a machine has its role. Anybody who reaches the master's port may run code on the workers, so all of them listen on
-127.0.0.1 alone.
+For `make run-cluster` and tests. Workers get nothing of the checkout: neither its folder nor its path nor its variables. Each has its own
+working folder and its own local disk; jars are copied for them, as an image would hold them. They do get the variables of the AWS tools, by
+which they reach a store, as a machine has its role. Anybody who reaches the master's port can run code on the workers, so all of them listen
+only on 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from sluice.settings import Settings
 _KEPT = ("HOME", "JAVA_HOME", "LANG", "PATH")
 _OF_STORES = "AWS_"
 _JARS = ("jars", "log-store", "store-jars")
-"""The folders with what Spark needs beside its own jars; the last two are there once a store is set up."""
+"""The folders with the jars that Spark needs besides its own; the last two exist once a store is set up."""
 _START_SECONDS = 120
 _STOP_SECONDS = 10
 
 
 class StandaloneCluster:
-    """A master and its workers, from `with` to its end. cores, memory: of each worker, as Spark writes them.
+    """A master and its workers, for the length of a `with` block. cores, memory: of each worker, in Spark's spelling.
 
-    folder: for what they write; it must be empty or missing. before: a command that the workers' commands are arguments of.
+    folder: for their files; it must be empty or missing. before: a command that gets the workers' commands as arguments.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class StandaloneCluster:
 
     @property
     def master(self) -> str:
-        """Its address, as spark-submit takes it."""
+        """The master's address, for spark-submit."""
         return f"spark://{LOOPBACK}:{self._port}"
 
     @property
     def python(self) -> Path:
-        """The Python of executors: this one with its packages, and without what is installed from this checkout."""
+        """The Python of executors: this one with its packages, but without this checkout's own."""
         return self._folder / "python" / "bin" / "python"
 
     @property
@@ -98,18 +98,18 @@ class StandaloneCluster:
         self._start(name, ("org.apache.spark.deploy.worker.Worker", *size, *work, self.master), self._before)
 
     def read_state(self) -> dict[str, Any]:
-        """What the master says of its workers and applications. Raises OSError while it does not answer."""
+        """The master's report on its workers and applications. Raises OSError while it does not answer."""
         with urllib.request.urlopen(f"http://{LOOPBACK}:{self._page}/json/", timeout=10) as answer:
             told: dict[str, Any] = json.load(answer)
         return told
 
     def find_executors(self, name: str) -> list[psutil.Process]:
-        """The JVMs of the executors that a worker started and that run."""
+        """The running JVMs of the executors that a worker started."""
         mine = self.processes[name].pid
         return [one for one in find_session_members(mine) if _is_executor(one)]
 
     def kill_worker(self, name: str) -> None:
-        """Kill a worker and all that it started, as a machine that goes down does."""
+        """Kill a worker and all that it started, as when a machine fails."""
         process = self.processes.pop(name)
         for one in find_session_members(process.pid):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -118,7 +118,7 @@ class StandaloneCluster:
         process.wait()
 
     def stop(self) -> None:
-        """Stop workers and master with all that they started: SIGTERM, then SIGKILL to what is left."""
+        """Stop workers and master with all that they started: SIGTERM, then SIGKILL for the rest."""
         members = [one for process in self.processes.values() for one in find_session_members(process.pid)]
         for process in reversed(self.processes.values()):
             process.send_signal(signal.SIGTERM)
@@ -174,19 +174,19 @@ class StandaloneCluster:
 
 
 def make_executor_image(settings: Settings, folder: Path) -> None:
-    """Put into a folder what an image would hold: `jars`, Delta's and those of stores; and `python`, with the packages that this one has."""
+    """Put into a folder what an image would hold: `jars`, those of Delta and of stores; and `python`, with the packages of this one."""
     for jars in (settings.state / name for name in _JARS):
         if jars.is_dir():
             shutil.copytree(jars, folder / "jars", dirs_exist_ok=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "python")], check=True)
     packages = next((folder / "python" / "lib").glob("python3*/site-packages"))
     here = Path(settings.spark_environment()["SPARK_HOME"]).parent
-    # Of a folder that is named so, Python reads no .pth file: not the one by which this checkout is installed.
+    # Python reads no .pth file from a folder with this name, so not the one by which this checkout is installed.
     (packages / "packages.pth").write_text(f"{here}\n", encoding="utf-8")
 
 
 def find_free_ports(number: int) -> list[int]:
-    """So many ports of the loopback that nobody listens on."""
+    """Returns this many free ports of the loopback interface."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(number)]
         for probe in probes:

@@ -1,6 +1,6 @@
 """Makes the buckets of the S3 server that docker-compose.store.yaml starts: `python -m orchestration.server.store_buckets READER`.
 
-Once at each start, before anything that reads the store. Doing it again changes nothing. A bucket on another store is made by its owner.
+Runs once at each start, before anything reads the store. Repeating it changes nothing. On another store, its owner makes the buckets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SECRETS = {"AWS_SECRET_ACCESS_KEY": 32}
 
 
 def make_buckets(settings: Settings, reader: str) -> list[str]:
-    """Makes the missing buckets of the places that are on a store, and returns their names.
+    """Makes the missing buckets of the locations that are on a store, and returns their names.
 
     reader: the user of the store who may read the lake, and nothing else. Raises UsageError for a weak secret, and SluiceError.
     """
@@ -27,7 +27,7 @@ def make_buckets(settings: Settings, reader: str) -> list[str]:
 
     refuse_weak_secrets(SECRETS)
     lake, *others = (urlsplit(str(place)).netloc for place in (settings.lake, settings.restricted, settings.landing))
-    buckets = sorted({lake, *others} - {""})  # a path of a disk has none
+    buckets = sorted({lake, *others} - {""})  # a path on a disk has none
     client = open_s3_client()
     try:
         there = {str(one["Name"]) for one in client.list_buckets()["Buckets"]}
@@ -43,7 +43,7 @@ def make_buckets(settings: Settings, reader: str) -> list[str]:
 
 
 def allow_reading(bucket: str, reader: str) -> dict[str, object]:
-    """The policy of a bucket in which one user may list and read, beside its owner, and nobody else."""
+    """The policy of a bucket that only its owner and one user may list and read."""
     user, name = {"AWS": [reader]}, f"arn:aws:s3:::{bucket}"
     may_list = {"Effect": "Allow", "Principal": user, "Action": ["s3:ListBucket"], "Resource": [name]}
     may_read = {"Effect": "Allow", "Principal": user, "Action": ["s3:GetObject"], "Resource": [f"{name}/*"]}
@@ -53,7 +53,7 @@ def allow_reading(bucket: str, reader: str) -> dict[str, object]:
 if __name__ == "__main__":
     try:
         made = make_buckets(Settings.current(), sys.argv[1])
-        print(f"buckets made: {', '.join(made) or 'none, all are there'}", flush=True)
+        print(f"buckets made: {', '.join(made) or 'none, all exist'}", flush=True)
     except SluiceError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)

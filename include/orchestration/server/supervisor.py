@@ -1,6 +1,6 @@
-"""Runs the parts of the local Airflow, and ends them and all they started when told to or when one ends.
+"""Runs the parts of the local Airflow, and ends them and all that they started on SIGTERM or when one of them ends.
 
-All share this process's session, tasks and their Spark jobs too; that is how the last of them is found.
+All share this process's session, also tasks and their Spark jobs, so that every last one can be found.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from orchestration.server.home import DEFERRABLE_BY_DEFAULT, LOOPBACK, airflow_c
 from sluice.durable_files import write_json_durably
 
 FINISH_SECONDS = 5
-"""What the parts get to end by themselves after SIGTERM; then every process of the session is told."""
+"""The seconds that the parts get to end by themselves after SIGTERM; then every process of the session gets SIGTERM."""
 
 STOP_SECONDS = 10
-"""What those get before SIGKILL."""
+"""The seconds that those get before SIGKILL."""
 
 
 def main() -> None:
@@ -55,9 +55,9 @@ def main() -> None:
 
 @contextlib.contextmanager
 def hold_supervisor_lock(folder: Path, port: int) -> Iterator[None]:
-    """Hold the home's lock, which lives as long as this process, and say beside it who does.
+    """Hold the home's lock, which lives as long as this process, and write this process's id beside it.
 
-    Exits with 3 where another holds it.
+    Exits with 3 if another process holds it.
     """
     with (folder / "supervisor.lock").open("w") as lock:
         try:
@@ -73,8 +73,8 @@ def hold_supervisor_lock(folder: Path, port: int) -> Iterator[None]:
 
 
 def start_airflow_parts(folder: Path, port: int, files: contextlib.ExitStack) -> list[subprocess.Popen[bytes]]:
-    """Start what this line of Airflow consists of, each part with a log file of its own in <home>/logs."""
-    for left in folder.glob("airflow-*.pid"):  # by a part that was killed; its process id may be another's by now
+    """Start the parts of this line of Airflow, each with its own log file in <home>/logs."""
+    for left in folder.glob("airflow-*.pid"):  # of a part that was killed; another process may have its id by now
         left.unlink()
     return [
         subprocess.Popen(
@@ -88,8 +88,8 @@ def start_airflow_parts(folder: Path, port: int, files: contextlib.ExitStack) ->
 
 
 def airflow_part_commands(port: int) -> dict[str, list[str]]:
-    """The parts by name, and what Airflow is told to start each."""
-    # Its log server would listen on all interfaces; the server of the UI reads the log files by itself.
+    """The parts by name, with the Airflow command that starts each."""
+    # Its log server would listen on all interfaces; the UI's server reads the log files itself.
     scheduler = ["scheduler", "--skip-serve-logs"]
     deferrable = os.environ.get(DEFERRABLE_BY_DEFAULT, "").lower() in ("true", "t", "1")
     triggerer = {"triggerer": ["triggerer", "--skip-serve-logs"]} if deferrable else {}
@@ -105,7 +105,7 @@ def airflow_part_commands(port: int) -> dict[str, list[str]]:
 
 
 def stop_airflow_parts(parts: list[subprocess.Popen[bytes]]) -> None:
-    """SIGTERM to the parts, then to all of the session, then SIGKILL to what is left of it."""
+    """Send SIGTERM to the parts, then to the whole session, then SIGKILL to the rest of it."""
     for part in parts:
         part.terminate()
     session = os.getpid()

@@ -1,1 +1,1 @@
-"""A stage as a task of Airflow: the operator, its hook, and what spark-submit is given."""
+"""A stage as a task of Airflow: the operator, its hook, and the arguments of spark-submit."""

@@ -1,8 +1,8 @@
-"""Which Spark a job goes to: the Airflow connection says it, and with it the profile and where the driver runs. Imports no Airflow.
+"""Chooses the Spark for a job: the Airflow connection names the master, the profile and where the driver runs. Imports no Airflow.
 
 The connection's host and port are the master, and its deploy-mode is that of the provider. Two more fields of its extra are Sluice's own:
-`profile`, a file of spark_jobs/conf, and `executor-python`, the path of Python where executors run. What it does not say, the
-environment says (SLUICE_ENV).
+`profile`, a file of spark_jobs/conf, and `executor-python`, the path of Python where executors run. The environment (SLUICE_ENV) decides
+what the connection leaves out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CLIENT, _CLUSTER = "client", "cluster"
 
 
 def choose_spark(settings: Settings, connection: str, master: str, extra: Mapping[str, Any]) -> Settings:
-    """The settings with the Spark that a connection names. connection: its id; master: as spark-submit takes it; extra: its extra fields.
+    """The settings with the Spark that a connection names. connection: its id; master: for spark-submit; extra: its extra fields.
 
     Raises UsageError, before anything is submitted, for a profile that does not exist, for a cluster with the profile of one machine, and
     for a deploy mode that Spark refuses.
@@ -44,7 +44,7 @@ def choose_spark(settings: Settings, connection: str, master: str, extra: Mappin
 
 
 def choose_driver_manager(settings: Settings, connection: str, extra: Mapping[str, Any]) -> ClusterManager | None:
-    """The manager that is to start the driver on its cluster; None where the driver runs beside the task, in client mode.
+    """The manager that starts the driver on its cluster; None in client mode, where the driver runs beside the task.
 
     settings: with the connection's master. Raises UsageError for a deploy mode that does not exist, or that Spark refuses.
     """

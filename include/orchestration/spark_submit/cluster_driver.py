@@ -1,6 +1,6 @@
-"""A job whose driver a cluster starts: what spark-submit is told for it, how it is followed through the lake, and how it is stopped.
+"""A job whose driver a cluster starts: its options of spark-submit, how it is followed through the lake, and how it is stopped.
 
-The task that submitted it follows it, or a trigger after the task was deferred: both by `DriverFollower`.
+The task that submitted the driver follows it, or a trigger after the task was deferred, both by `DriverFollower`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from sluice.runs.followed_job import BEAT_SECONDS, JobEnd, JobLost, JobWatch, lo
 from sluice.settings import Settings
 
 POLL_SECONDS = 5.0
-"""How often a follower looks at the file of a driver."""
+"""Seconds between two looks at a driver's file."""
 START_SECONDS = 1800.0
-"""How long a cluster may take to start a driver, before its task gives up: it may have no room for it for a while."""
+"""How long a cluster may take to start a driver before the task gives up: it may be full for a while."""
 _MANAGER_EVERY = 30.0
-"""How often the cluster's manager is asked, too: it knows of a driver that failed before it could say anything."""
+"""Seconds between two questions to the cluster's manager, which knows of a driver that failed before it could write its file."""
 _UNPACKED = "checkout"
-"""The name, in a driver's working folder, of what is unpacked from the zip of `write_driver_files_zip`."""
+"""The folder in a driver's working folder into which the zip of `write_driver_files_zip` is unpacked."""
 
 
 @dataclass(frozen=True)
 class SubmittedDriver:
-    """What it takes to find a driver again, in whatever process. attempt: of `locate_followed_job`. name: its manager's for it; "" if unknown.
+    """All that is needed to find a driver again, from any process. attempt: of `locate_followed_job`. name: the manager's; "" if unknown.
 
-    submitted_at: in seconds since 1970. Everything in it is an id or a time.
+    submitted_at: in seconds since 1970. Holds only ids and times.
     """
 
     conn_id: str
@@ -45,7 +45,7 @@ class SubmittedDriver:
 
 
 def driver_submit_options(settings: Settings, manager: ClusterManager, script: str) -> dict[str, Any]:
-    """What the provider's hook is told beside what it is told in client mode: `conf`, `archives`, `files`; and `application`.
+    """The arguments that the provider's hook gets in addition to those of client mode: `conf`, `archives`, `files`; and `application`.
 
     script: the job script's path in this checkout.
     """
@@ -54,7 +54,7 @@ def driver_submit_options(settings: Settings, manager: ClusterManager, script: s
     options: dict[str, Any] = {"application": script}
     if is_code_shipped(settings):
         options["archives"] = f"{write_driver_files_zip(settings)}#{_UNPACKED}"
-        # In the working folder, which is the first on the class path: messages that may quote rows are withheld there, too.
+        # In the working folder, which is first on the class path, so that messages that may quote rows are withheld there too.
         options["files"] = str(settings.spark_conf / "log4j2.properties")
         variables["SLUICE_ROOT"] = _UNPACKED
     else:
@@ -69,9 +69,9 @@ def driver_submit_options(settings: Settings, manager: ClusterManager, script: s
 
 
 class DriverFollower:
-    """Follows one driver, from whatever process. hook: with the connection that submitted it.
+    """Follows one driver, from any process. hook: the one whose connection submitted it.
 
-    Its manager is asked only where the hook can do that (`ClusterManager.tracking_options`).
+    It asks the manager only if the hook can do that (`ClusterManager.tracking_options`).
     """
 
     def __init__(
@@ -92,12 +92,12 @@ class DriverFollower:
         self._ended_as = ""
 
     def look(self) -> JobEnd | None:
-        """How the driver ended; None while it works, or may yet start. Raises JobLost."""
+        """Return how the driver ended; None while it works or may yet start. Raises JobLost."""
         end = self._watch.look()
         if end is None and self._provider is not None and self._clock() - self._asked_at >= _MANAGER_EVERY:
             self._asked_at = self._clock()
             before, self._ended_as = self._ended_as, self._find_end_at_manager()
-            if before and self._ended_as:  # twice in a row: a driver says how it ended just before its manager learns it
+            if before and self._ended_as:  # twice in a row: a driver writes how it ended just before its manager learns it
                 raise JobLost(
                     f"The cluster says that {self._driver.name} is {self._ended_as}, and the driver did not say how it ended: it was killed, "
                     "or failed before it began. Its own log is with the cluster."
@@ -105,7 +105,7 @@ class DriverFollower:
         return end
 
     def stop(self, ask_seconds: float) -> None:
-        """Ask the job to stop before its next batch, wait for that, and then have its manager kill it. Returns when that is asked for."""
+        """Ask the job to stop before its next batch, wait for that, and then ask its manager to kill it. Does not wait for the kill."""
         request = self._records.stop_request(self._driver.run)
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
@@ -130,13 +130,13 @@ class DriverFollower:
         assert self._provider is not None
         try:
             status = self._provider.get_job_status(self._driver.name, {})
-        except Exception:  # a manager that does not answer says nothing of the driver
+        except Exception:  # no answer from the manager says nothing about the driver
             return self._ended_as
         return "" if self._provider.is_job_active(status) else status
 
 
 def read_driver_name(hook: SparkSubmitHook, manager: ClusterManager) -> str:
-    """The manager's name for the driver that the hook has submitted, as the provider writes it; "" if it did not see one."""
+    """The manager's name for the driver that the hook submitted, as the provider writes it; "" if the provider saw none."""
     name = getattr(hook, manager.driver_field, None) or ""
     namespace = hook._connection.get("namespace")
     return f"{namespace}:{name}" if name and namespace else name
@@ -147,7 +147,7 @@ def _is_tracked(hook: SparkSubmitHook, manager: ClusterManager) -> bool:
 
 
 def _ask_by_provider(hook: SparkSubmitHook, manager: ClusterManager, name: str) -> SparkSubmitOperator:
-    """The provider's own way to ask each manager, and to have it kill a driver. It belongs to no DAG."""
+    """The provider's operator, which can ask each manager and have it kill a driver. It belongs to no DAG."""
     setattr(hook, manager.driver_field, name.rpartition(":")[2])
     asking = SparkSubmitOperator(task_id="asking", conn_id=hook._conn_id)
     asking._hook = hook

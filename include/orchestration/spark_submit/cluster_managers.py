@@ -1,7 +1,7 @@
-"""The cluster managers that a connection may name: which profile is made for each, and how each runs a driver in cluster mode. Imports no Airflow.
+"""The cluster managers that a connection may name: the profile for each, and how each runs a driver in cluster mode. Imports no Airflow.
 
 In cluster mode the manager starts the driver on the cluster. The task then follows it through the lake (`sluice.runs.followed_job`).
-A further manager is one more entry of `CLUSTER_MANAGERS`.
+To add a manager, add an entry to `CLUSTER_MANAGERS`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ClusterManager:
-    """begins: how a master's address begins. profile: the file of spark_jobs/conf that is made for it.
+    """begins: the beginning of a master's address. profile: the file of spark_jobs/conf for it.
 
-    driver_variable: how a property begins that sets a variable of a driver that it starts; "" if it runs no Python driver.
-    driver_conf: properties by which spark-submit returns once the driver is accepted, and nobody but Airflow starts another attempt.
-    tracked_by: the argument of the provider's hook with which that asks the manager about a driver it has submitted, and kills it.
-    needs: the field of the connection's extra without which it cannot; "" if it needs none.
-    driver_field: where the provider's hook keeps the name of the submitted driver.
+    driver_variable: the prefix of properties that set a driver's variables; "" if the manager runs no Python driver.
+    driver_conf: properties that let spark-submit return once the driver is accepted, and leave further attempts to Airflow.
+    tracked_by: the argument that lets the provider's hook ask the manager about a submitted driver, and kill it.
+    needs: the field of the connection's extra that this requires; "" if none.
+    driver_field: the hook's attribute with the name of the submitted driver.
     """
 
     begins: str
@@ -31,7 +31,7 @@ class ClusterManager:
     driver_field: str = ""
 
     def tracking_options(self, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """The provider's option with which its hook can ask and kill; nothing if the connection lacks what that needs."""
+        """The provider's option that lets its hook ask and kill; empty if the connection lacks the field that this requires."""
         return {self.tracked_by: True} if self.tracked_by and (not self.needs or extra.get(self.needs)) else {}
 
 
@@ -59,5 +59,5 @@ CLUSTER_MANAGERS = (
 
 
 def find_cluster_manager(master: str) -> ClusterManager:
-    """The manager of a cluster's master. What is none of the others is taken for a standalone master."""
+    """The manager of a cluster's master. An unknown address counts as a standalone master."""
     return next((one for one in CLUSTER_MANAGERS if master.startswith(one.begins)), CLUSTER_MANAGERS[0])

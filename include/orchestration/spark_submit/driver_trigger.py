@@ -1,4 +1,4 @@
-"""What follows a driver on a cluster while its task is deferred: it holds no slot of a worker."""
+"""Follows a driver on a cluster while its task is deferred and holds no slot of a worker."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sluice.runs.followed_job import JobLost
 from sluice.settings import Settings
 
 STOP_SECONDS = 20.0
-"""How long a driver gets that is asked to stop: Airflow gives a trigger 30 s."""
+"""How long a driver may take to stop when asked: Airflow gives a trigger 30 s."""
 
 
 class DriverTrigger(BaseTrigger):
     """Ends when a submitted driver has ended, is lost, or takes too long. Its event says which, and `finish_deferred` does the rest.
 
-    The arguments are the fields of `SubmittedDriver`; and until: when it takes too long, in seconds since 1970, None for never. A triggerer
-    that is started anew makes it again from them.
+    The arguments are the fields of `SubmittedDriver`, and `until`: when it has taken too long, in seconds since 1970, None for never. A
+    restarted triggerer makes the trigger again from them.
     """
 
     def __init__(self, *, until: float | None, **driver: Any) -> None:
@@ -37,11 +37,11 @@ class DriverTrigger(BaseTrigger):
         self._until = until
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """The class and its arguments, as Airflow keeps them."""
+        """The class and its arguments, for Airflow to store."""
         return f"{type(self).__module__}.{type(self).__qualname__}", {**asdict(self._driver), "until": self._until}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look at the driver's file until it says how it ended."""
+        """Watch the driver's file until it says how the driver ended."""
         yield TriggerEvent({"driver": asdict(self._driver), **await self._wait_for_end()})  # type: ignore[no-untyped-call]
 
     async def _wait_for_end(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class DriverTrigger(BaseTrigger):
         return {}
 
     async def on_kill(self) -> None:
-        """Stop the driver of a deferred task that somebody marked or cleared. Airflow 3 calls it; Airflow 2 has nothing of the kind."""
+        """Stop the driver of a deferred task that somebody marked or cleared. Only Airflow 3 calls this."""
         followed = await asyncio.to_thread(self._follow)
         await asyncio.to_thread(followed.stop, STOP_SECONDS)
 
@@ -65,7 +65,7 @@ class DriverTrigger(BaseTrigger):
         settings = choose_spark_by_connection(Settings.current(), conn_id)
         manager = choose_driver_manager_by_connection(settings, conn_id)
         if manager is None:
-            raise JobLost(f"The connection '{conn_id}' is no more one of cluster mode.")
+            raise JobLost(f"The connection '{conn_id}' no longer uses cluster mode.")
         records = PipelineRecords(settings, self._driver.pipeline)
         hook = SluiceSparkSubmitHook(
             stop_request=records.stop_request(self._driver.run), conn_id=conn_id, settings=settings, on_cluster=manager

@@ -1,7 +1,7 @@
-"""Secrets that Airflow's secret back end has, given to one job: files for its owner only, in a folder of its own that is gone afterwards.
+"""Gives a job the secrets of Airflow's secret back end, as files that only their owner can read, in a folder that is removed afterwards.
 
-A secret's variable is `sluice_secret_` and its name with _ for what is no letter and no digit: sluice_secret_pseudonym_key. It is asked
-for where SLUICE_SECRETS has no such file. The value goes into no argument, no variable, no template field and no XCom.
+A secret's variable is `sluice_secret_` and the secret's name with _ for everything but letters and digits: sluice_secret_pseudonym_key. It
+is looked up if SLUICE_SECRETS has no such file. The value goes into no argument, no variable, no template field and no XCom.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def secret_variable_name(name: str) -> str:
 
 @contextlib.contextmanager
 def secrets_given_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
-    """What a job's environment is to have, so that it finds the secrets of its pipeline that are no files; nothing where there are none."""
+    """The variables by which a job finds those secrets of its pipeline that are no files; empty if there are none."""
     _remove_abandoned_secret_folders()
     found = {
         name: value for name in _find_missing_secrets(records) if (value := _ask_airflow_variable(secret_variable_name(name)))
@@ -53,16 +53,16 @@ def secrets_given_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
 
 
 def _find_missing_secrets(records: PipelineRecords) -> list[str]:
-    """The secrets that the pipeline needs and SLUICE_SECRETS has not."""
+    """The secrets that the pipeline needs and SLUICE_SECRETS lacks."""
     try:
         needed = needed_secrets.find_needed_secrets(load_declaration_graph(records.settings, records.pipeline))
-    except Exception:  # what is wrong with a declaration, the job says
+    except Exception:  # the job reports wrong declarations
         return []
     return [name for name in needed if not records.settings.secret(name).is_file()]
 
 
 def _ask_airflow_variable(name: str) -> str | None:
-    """A variable's value, from whatever back ends this Airflow has; None without it."""
+    """A variable's value from any of this Airflow's back ends; None if there is none."""
     if airflow_line() == 3:
         from airflow.sdk import Variable
 
@@ -75,13 +75,13 @@ def _ask_airflow_variable(name: str) -> str | None:
 
 
 def _memory_folder() -> str | None:
-    """A folder that is never on a disk, where this machine has one."""
+    """A folder in memory, if this machine has one."""
     memory = Path("/dev/shm")
     return str(memory) if memory.is_dir() and os.access(memory, os.W_OK) else None
 
 
 def _remove_abandoned_secret_folders() -> None:
-    """Remove the folders of tasks that were killed and could not."""
+    """Remove the folders of tasks that were killed before they could."""
     for folder in Path(_memory_folder() or tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
         owner = folder.name.removeprefix(_FOLDER).split("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists() and folder.stat().st_uid == os.getuid():

@@ -1,4 +1,4 @@
-"""spark-submit that is asked before it is killed, and that gets nothing of Airflow's own."""
+"""Runs spark-submit, asks it to stop before killing it, and passes on none of Airflow's own variables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sluice.errors import UsageError
 from sluice.settings import Settings
 
 _OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
-"""How variables begin that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
+"""The prefixes of variables that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
 
 _FRAME = re.compile(r"\s*at [\w.$/]+\(")
 _NOISE = re.compile(r"WARNING: Using incubator modules|Picked up \w*JAVA\w*OPTIONS|\{\"run\":|\s*$")
@@ -31,10 +31,10 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
     stop_request: the file whose presence asks the job to stop before its next batch.
     ask_seconds, terminate_seconds: how long to wait after asking, and then after SIGTERM, before SIGKILL.
-    given: where the job finds what `given_secrets` gives it. settings: with the Spark that the connection chooses, as
-    `choose_spark_by_connection` returns them; those of this process unless given. on_cluster: the manager that starts the driver, in cluster
-    mode: then what is submitted goes on after the submit, and `cluster_driver` follows and stops it.
-    Raises AirflowFailException where the connection is missing: the provider would go on with YARN.
+    given: the variables of `given_secrets`. settings: with the Spark of the connection, as `choose_spark_by_connection` returns them; those
+    of this process unless given. on_cluster: in cluster mode, the manager that starts the driver. The driver then runs on after the submit,
+    and `cluster_driver` follows and stops it.
+    Raises AirflowFailException if the connection is missing: the provider would use YARN instead.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
     def submit(self, application: str = "", **options: Any) -> str | None:
         """Run spark-submit to its end, with Sluice's settings and without Airflow's secrets.
 
-        It is in a process group of its own, which signals to the task's group do not reach.
+        It has a process group of its own, which signals to the task's group do not reach.
         """
         told = job_environment(self._settings) | self._given
-        # The task's standard input is its line to its supervisor, which hands out connections, and waits until nobody holds it.
+        # The task's standard input is its connection to its supervisor, which waits until nobody holds it.
         try:
             return super().submit(application, **{"process_group": 0, "env": told, "stdin": subprocess.DEVNULL, **options})
         finally:
@@ -76,15 +76,15 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
                 self._submit_sp.stdout.close()  # the provider leaves it open
 
     def on_kill(self) -> None:
-        """Stop the job in steps, then what the provider knows of beside it, such as a driver on a cluster."""
+        """Stop the job in steps, then whatever else the provider knows of, such as a driver on a cluster."""
         self.stop_submit()
         super().on_kill()
 
     def stop_submit(self) -> None:
-        """Ask the job to stop, wait, SIGTERM, wait, SIGKILL. Nothing happens where it has ended.
+        """Ask the job to stop, wait, SIGTERM, wait, SIGKILL. Does nothing if it has ended.
 
-        Airflow gives a killed task 5 seconds. So another process, outside of the task's group, does it;
-        this one waits for that as long as it may.
+        Airflow gives a killed task 5 seconds. So another process, outside of the task's group, does the work;
+        this one waits for it as long as it may.
         """
         if self._submit_sp is None or self._submit_sp.poll() is not None:
             return
@@ -115,7 +115,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 def choose_spark_by_connection(settings: Settings, conn_id: str) -> Settings:
     """The settings with the Spark that a connection of Airflow names.
 
-    Raises AirflowFailException where the connection is missing or `choose_spark` refuses it: no retry would help.
+    Raises AirflowFailException if the connection is missing or `choose_spark` refuses it: no retry would help.
     """
     connection = _require_connection(conn_id)
     # The provider knows how host, port and type make the master.
@@ -127,7 +127,7 @@ def choose_spark_by_connection(settings: Settings, conn_id: str) -> Settings:
 
 
 def choose_driver_manager_by_connection(settings: Settings, conn_id: str) -> ClusterManager | None:
-    """The manager that is to start the driver, as the connection says; None where the driver runs beside the task.
+    """The manager that starts the driver according to the connection; None if the driver runs beside the task.
 
     settings: as `choose_spark_by_connection` returns them.
     """
@@ -145,7 +145,7 @@ def _require_connection(conn_id: str) -> Any:
 
 
 def job_environment(settings: Settings) -> dict[str, str]:
-    """The variables that a job's process has: those of this process without Airflow's own, and what Sluice's settings say."""
+    """The variables of a job's process: those of this process without Airflow's own, and Sluice's settings."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)
     } | settings.spark_environment()

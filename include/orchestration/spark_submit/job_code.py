@@ -1,7 +1,7 @@
 """The job code as zip files, so that drivers and executors on hosts without this checkout find it. Imports no Airflow.
 
 Executors, and a driver that a cluster starts, import the packages from one zip. Such a driver also reads files of a checkout, such as
-environments and profiles; they are in a second one, which is unpacked beside it.
+environments and profiles, from a second zip, which is unpacked in its folder.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sluice.settings import Settings
 
 PACKAGES = ("sluice", "residue", "pipelines")
 _SHIPPED = (".py", ".csv", ".toml", ".json")
-"""Of which kinds files are shipped: code, and the rule sets that code reads beside itself."""
+"""The kinds of files that are shipped: code, and the rule sets that code reads from its own folder."""
 _READ_BY_DRIVERS = {"include": _SHIPPED, "environments": (".toml",), "spark_jobs": (".py", ".conf", ".properties")}
 """The folders of a checkout that a driver reads, and which kinds of files of each."""
 CODE_OF_EXECUTORS = "spark.sluice.code"
-"""The property of a profile that says where a cluster's executors have the job code from: `shipped`, unless it is `image`."""
+"""The property of a profile that says where a cluster's executors get the job code from: `shipped`, the default, or `image`."""
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
@@ -31,9 +31,9 @@ def is_code_shipped(settings: Settings) -> bool:
 
 
 def job_code_to_ship(settings: Settings) -> Path | None:
-    """What spark-submit is to be given as --py-files: the zip of today's code on a cluster, None where it is not shipped.
+    """The argument --py-files of spark-submit: the zip of the current code, None if no code is shipped.
 
-    The file is named after its content, and one that is there is never changed: a driver that runs imports from it.
+    The file is named after its content, and an existing file is never changed, since a running driver imports from it.
     """
     return write_job_code_zip(settings) if is_code_shipped(settings) else None
 

@@ -1,4 +1,4 @@
-"""A stage of a pipeline as a task: what its job is told, what its exit code means, what becomes of its report."""
+"""A stage of a pipeline as a task: its job's arguments, the meaning of its exit code, and its report."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ if TYPE_CHECKING:
 LEASE_WAIT_SECONDS = 300
 """How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
 KILLED_SECONDS = 3.0
-"""How long a killed task waits for a driver on a cluster that it asked to stop: Airflow gives it 5."""
+"""How many seconds a killed task waits for a driver on a cluster that it asked to stop: Airflow gives it 5."""
 
 
 class SluiceSparkSubmitOperator(SparkSubmitOperator):
     """One stage of a pipeline. Returns the job's report, which Airflow keeps as the task's XCom.
 
-    options: those of any operator. What Spark is to be told goes into conf, as {"spark.driver.memory": "4g"}.
-    alert_when: how many rows may fail a rule, by "table.rule", before an alert is sent. deferrable: whether a task whose driver a cluster
-    starts (cluster mode) leaves its worker while that works; as `[operators] default_deferrable` of Airflow says, unless it is given.
-    Raises AirflowFailException (no retry) for exit code 2, for a form that contradicts itself and where tables differ from their recompute,
-    AirflowException (retry) for any other exit code but 0, AirflowSkipException where a backfill leaves upkeep to another run.
+    options: those of any operator. Spark's properties go into conf, such as {"spark.driver.memory": "4g"}.
+    alert_when: how many rows may fail a rule, by "table.rule", before an alert is sent. deferrable: whether a task in cluster mode leaves
+    its worker while the driver works; by default Airflow's `[operators] default_deferrable`.
+    Raises AirflowFailException (no retry) for exit code 2, for a form that contradicts itself and if tables differ from their recompute,
+    AirflowException (retry) for any other exit code but 0, AirflowSkipException if a backfill leaves upkeep to another run.
     """
 
     operator_extra_links = stage_task_links()
@@ -102,7 +102,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         self._followed: DriverFollower | None = None
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
-        """Submit the job unless the pipeline is quiet, wait for it and return its report; None where no report came back.
+        """Submit the job unless the pipeline is quiet, wait for it and return its report; None if no report came back.
 
         In cluster mode a deferrable task leaves its worker instead of waiting, and `finish_deferred` goes on.
         """
@@ -116,12 +116,12 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.secrets_given_to_job(records) as given:
             report = Path(folder) / "report.json"
             self.application_args = self._arguments(asked, context, ("--report", str(report)))
-            # Secrets of Airflow's are in no file that could be compared.
+            # Airflow's secrets are in no file that could be compared.
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
                 return self._alert_and_return(_read_report(report), run)
             self._hook = hook = self._make_hook(records, run, given=given)
             try:
-                unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns of an `execute` that calls the other's
+                unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
             except AirflowException:
                 if not hook.exit_code:
                     raise
@@ -132,7 +132,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             return self._alert_and_return(_read_report(report), run)
 
     def _run_on_cluster(self, asked: RunRequest, context: Context, records: PipelineRecords, manager: ClusterManager) -> Any:
-        """Have the cluster start the driver, unless that of an earlier attempt is still at work, and follow it; or defer, and follow it then."""
+        """Let the cluster start the driver, unless that of an earlier attempt still works, and follow it; or defer the task, and follow it then."""
         run, task = run_identity(context), f"{run_identity(context)}-{re.sub('[^A-Za-z0-9]', '_', self.task_id)}"
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
@@ -180,13 +180,13 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         return SubmittedDriver(self._conn_id, self.pipeline, run, attempt, read_driver_name(hook, manager), time.time())
 
     def finish_deferred(self, context: Context, event: dict[str, Any]) -> Any:
-        """Go on after a trigger has seen the end of the driver, or has given it up. Returns and raises what `execute` does."""
+        """Continue after a trigger has seen the end of the driver, or has given it up. Returns and raises what `execute` does."""
         asked, run = self._build_request(context), run_identity(context)
         settings = choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
         if manager is None or "lost" in event:
-            raise AirflowException(f"{self.name}: {event.get('lost') or 'its connection is no more one of cluster mode'}")
+            raise AirflowException(f"{self.name}: {event.get('lost') or 'its connection no longer uses cluster mode'}")
         driver = SubmittedDriver(**event["driver"])
         followed = DriverFollower(driver, self._make_hook(records, run, manager), manager, settings)
         if "too_long" in event:
@@ -194,7 +194,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             raise AirflowException(f"{self.name}: it took longer than its execution_timeout, so it was stopped.")
         end = followed.look()
         if end is None:
-            raise AirflowException(f"{self.name}: the file in which the driver said how it ended is gone.")
+            raise AirflowException(f"{self.name}: the file in which the driver reported how it ended is gone.")
         return self._finish_on_cluster(records, asked, followed, end)
 
     def _finish_on_cluster(self, records: PipelineRecords, asked: RunRequest, followed: DriverFollower, end: JobEnd) -> Any:
@@ -224,16 +224,16 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         )
 
     def on_kill(self) -> None:
-        """Stop the job, politely at first."""
+        """Stop the job: ask it first."""
         if self._followed is not None:
             self._followed.stop(KILLED_SECONDS)
         elif self._hook is not None:
             self._hook.on_kill()
 
     def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str]) -> bool:
-        """Whether nothing has changed since a run that left nothing to do; the stage is then recorded and reported by Python alone.
+        """Whether nothing has changed since a run that left nothing to do; Python alone then records and reports the stage.
 
-        That is done in a process of its own, which loads what Airflow does not. Whatever keeps it from doing so is a reason to submit.
+        A separate process does that, with packages that Airflow does not load. If it fails for any reason, the job is submitted.
         """
         if quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
             return False
@@ -251,23 +251,23 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         return done.returncode == 0
 
     def _leave_to_kept_running(self, records: PipelineRecords, asked: RunRequest, *, certain: bool = False) -> None:
-        """Raise where a process keeps the pipeline running, which does what an increment would do, and nothing else; or one stage of it.
+        """Raise if a process keeps the pipeline running, which does what an increment would do and nothing else, or only one stage.
 
-        certain: only where it is seen to live, on this host; where the lease was refused it is clear that it does.
+        certain: raise only if the process is seen to live on this host. If the lease was refused, it certainly lives.
         """
         found = holder.find_lease_holder(records)
         if found is None or not found.kept_running or (certain and not found.here):
             return
         told = found.held(f"Pipeline '{self.pipeline}'", self.pipeline)
         if found.stage is not None:
-            # The task of that stage fails, too: skipped, it would have all that follow it skipped, and nobody heard that they are not done.
+            # The task of that stage fails too: if it were skipped, all later tasks would be, and nobody would learn that they are not done.
             raise AirflowFailException(told)
         if asked.mode == "increment":
             raise AirflowSkipException(told)
         raise AirflowFailException(f"Mode '{asked.mode}' is none of that: {told}")
 
     def _failure(self, records: PipelineRecords, asked: RunRequest, end: JobEnd) -> AirflowException:
-        """What an exit code but 0 means to Airflow. Raises what `_leave_to_kept_running` does, if that is why."""
+        """The exception for an exit code other than 0. Raises what `_leave_to_kept_running` does, if that is the cause."""
         if end.exit_code == UsageError.exit_code:
             return AirflowFailException(f"{self.name}: wrong use or declaration: {end.reason}")
         if end.exit_code == LeaseHeld.exit_code:
@@ -310,7 +310,7 @@ def _end_of(timeout: timedelta | None) -> float | None:
 
 
 def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
-    """The job's arguments, each a text. The interval is half-open, as two instants. answer: see `run_identity_arguments`."""
+    """The job's arguments as texts. The interval is half-open, as two instants. answer: see `run_identity_arguments`."""
     days = asked.interval
     optional = {
         "--from": days.start.isoformat() if days else "",
@@ -327,9 +327,9 @@ def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answ
 
 
 def run_identity_arguments(context: Context, answer: tuple[str, str]) -> list[str]:
-    """The arguments that say to any job which run it is of and how long it may wait.
+    """The arguments that tell any job its run and how long it may wait.
 
-    answer: the argument that says where its report goes, or where it is followed from, and that place.
+    answer: the argument for the path of its report, or of the file by which it is followed, and that path.
     """
     run = run_identity(context)
     return ["--run-id", run, "--airflow-run", f"{run}-{context['ti'].try_number}", "--wait", str(LEASE_WAIT_SECONDS), *answer]

@@ -218,7 +218,7 @@ def test_secrets_are_made_for_their_owner_alone_and_never_twice(tmp_path: Path) 
     assert [value for value in made(file).values() if value in first.stdout + first.stderr] == []
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert again.returncode == 2
-    assert "is there already and is kept" in again.stderr
+    assert "exists already and is kept" in again.stderr
     assert file.read_text() == content
     assert set(made(file).values()).isdisjoint(environment_file.generate_deployment_secrets().values()), "new ones each time"
 
