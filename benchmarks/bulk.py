@@ -20,7 +20,7 @@ from _cpu_seconds import adopt_orphans, measure_command
 from _options import BenchmarkOptions
 from _results import Medians
 from of_bulk.visits import land_records
-from sluice.delta_log import open_table_snapshot
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 

@@ -29,7 +29,7 @@ from _results import Medians, format_table
 from demonstrations import store_server
 from demonstrations.store_server import S3Server
 from sluice.declare.assembly import loading
-from sluice.delta_log import open_table_snapshot
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import tasks_of_pipeline
 from sluice.runs import ledger

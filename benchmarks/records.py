@@ -24,9 +24,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from _options import BenchmarkOptions
 from _results import Medians
 from sluice import record_tables
-from sluice.delta_log import read_snapshot_rows
 from sluice.entries import COUNTED, ENTRY
 from sluice.ingest.ledger import DELIVERIES, OUTCOMES
+from sluice.open_tables import read_snapshot_rows
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.ledger import FLOW_OBJECTS, RUNS
 from sluice.settings import Settings

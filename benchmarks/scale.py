@@ -29,7 +29,7 @@ from _options import BenchmarkOptions
 from _peak_memory import watch_peak_memory
 from _results import format_table
 from of_bulk.visits import land_records
-from sluice import delta_log
+from sluice import open_tables
 from sluice.declare import Source
 from sluice.delta_rs_commits import complete_commit
 from sluice.ingest.deliveries import discovery
@@ -79,7 +79,7 @@ def measure_cpu(work: Callable[[], object], times: int = 3) -> float:
 
 def open_anew(path: str) -> object:
     """A table with all its files, as a process opens it that has not seen it before."""
-    return delta_log.open_table_to_change(path).get_add_actions(flatten=True)
+    return open_tables.open_table_to_change(path).get_add_actions(flatten=True)
 
 
 # ----------------------------------------------------------------------------------------- without a JVM

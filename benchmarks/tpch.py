@@ -35,7 +35,7 @@ from of_tpch.comparison import check_equality
 from of_tpch.deliveries import MOST_REFRESHES, Deliveries, deliver, generate_tables
 from of_tpch.in_duckdb import DATABASE
 from of_tpch.queries import QUERIES, SCALE
-from sluice.delta_log import open_table_snapshot
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import Settings

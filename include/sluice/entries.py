@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from sluice.delta_log import LastCommit, TableSnapshot, find_commit, find_table_snapshot, is_still_last
+from sluice.open_tables import LastCommit, TableSnapshot, find_commit, find_table_snapshot, is_still_last
 
 ENTRY = "entry"
 COUNTED = ("outcomes", "runs", "erasure")

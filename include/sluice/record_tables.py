@@ -16,9 +16,10 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, write_deltalake
 
 from sluice import entries
-from sluice.delta_log import LastCommit, find_commit, is_delta_table, is_still_last, open_checked_table, open_table_to_change
+from sluice.delta_log import is_delta_table
 from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit
 from sluice.entries import ENTRY
+from sluice.open_tables import LastCommit, find_commit, is_still_last, open_checked_table, open_table_to_change
 from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.settling import settle_store_commit, store_commit_properties

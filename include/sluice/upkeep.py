@@ -17,7 +17,6 @@ from sluice import record_tables
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.delta_log import open_delta_table
 from sluice.lake import clustering, commit_marks, deletion_vectors, file_rewrites, log, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
@@ -27,6 +26,7 @@ from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate, open_to_read
+from sluice.open_tables import open_delta_table
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.table_properties import INSTANTS, MICROSECONDS
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from sluice.delta_log import LOG, keep_written_table, open_delta_table
+from sluice.delta_log import LOG
 from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import write_file_durably
 from sluice.lake import commit_marks, log
@@ -21,6 +21,7 @@ from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
+from sluice.open_tables import keep_written_table, open_delta_table
 from sluice.pipeline_stages import VACUUM
 from sluice.table_properties import REMOVED_UNTIL, WALKED_AT
 from sluice.work_progress import count_work

@@ -10,12 +10,12 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.delta_log import open_delta_table
 from sluice.erasure import receiving
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases
 from sluice.locations import is_on_disk, walk_folders
+from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.copies import releasing
 

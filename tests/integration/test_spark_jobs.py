@@ -9,11 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
-from sluice import delta_log
+from sluice import open_tables
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.delta_log import open_table_to_change
 from sluice.flows.progress import streams
+from sluice.open_tables import open_table_to_change
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +72,7 @@ def test_a_later_increment_takes_few_jobs_a_flow_and_nothing_new_none(lake: Lake
         opened.append(path)
         return open_table_to_change(path)
 
-    monkeypatch.setattr(delta_log, "open_table_to_change", open_and_note)
+    monkeypatch.setattr(open_tables, "open_table_to_change", open_and_note)
     lake.run(*LAYERS)
     assert [path for path in opened if "/_sluice/" not in path] == [], "no table is opened again that is as it was"
     lake.land("sales/4.csv", "id,city,amount\n4,a,1\n")

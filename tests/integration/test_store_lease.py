@@ -16,8 +16,8 @@ import pytest
 from tests.s3_proxy import Faults, running_faulty_proxy
 
 from demonstrations.store_server import S3Server
-from sluice.delta_log import open_delta_table, read_snapshot_rows
 from sluice.locations import locate
+from sluice.open_tables import open_delta_table, read_snapshot_rows
 from sluice.runs.lease.lease_object import read_lease_state
 from sluice.stores.store_location import StoreLocation
 from sluice.table_properties import EPOCH

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.airflow.test_spark_submit import context
 
-from sluice.delta_log import open_delta_table
 from sluice.locations import locate
+from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 

@@ -31,9 +31,9 @@ from orchestration.rest.versions import make_airflow_client
 from orchestration.server import environment_file
 from orchestration.server.home import LOGIN, local_airflow_address
 from orchestration.spark_submit.job_code import write_job_code_zip
-from sluice.delta_log import open_delta_table
 from sluice.errors import SluiceError
 from sluice.locations import is_on_disk
+from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 

@@ -12,9 +12,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluice import entries, record_tables
-from sluice.delta_log import DamagedLog, open_checked_table, read_snapshot_rows
+from sluice.delta_log import DamagedLog
 from sluice.entries import ENTRY
 from sluice.lake.inventory import read_file_inventory
+from sluice.open_tables import open_checked_table, read_snapshot_rows
 from sluice.record_tables import MOST_SMALL_FILES, append_record_rows, create_record_table, has_many_small_files, join_small_files
 from sluice.table_properties import RETENTION, STATISTICS
 
@@ -68,7 +69,7 @@ def test_an_append_opens_no_table_that_this_process_has_written(runs: str, monke
 
 def test_the_last_entry_is_in_the_log_however_many_columns_there_are(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forget_own_tables(monkeypatch)
-    monkeypatch.setattr("sluice.delta_log.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
+    monkeypatch.setattr("sluice.open_tables.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
     append(runs, 1)
     monkeypatch.undo()
     assert list_entries(runs) == [1, 2, 3, 4]
@@ -87,7 +88,7 @@ def test_an_older_table_of_many_columns_goes_on_counting_and_gets_its_statistics
     assert list_entries(path) == [7, 8, 9, 10]
     join_small_files(path)
     forget_own_tables(monkeypatch)
-    monkeypatch.setattr("sluice.delta_log.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
+    monkeypatch.setattr("sluice.open_tables.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
     append(path, 1)
     monkeypatch.undo()
     assert list_entries(path) == [7, 8, 9, 10, 11]

@@ -14,9 +14,10 @@ from sluice.catalogs.catalog import NamedColumn, NamedTable
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.computed import View
 from sluice.declare.sql.schema import quote_identifier
-from sluice.delta_log import is_delta_table, open_checked_table
+from sluice.delta_log import is_delta_table
 from sluice.lake.workspace import PROVENANCE
 from sluice.locations import is_on_disk, locate
+from sluice.open_tables import open_checked_table
 from sluice.settings import Settings
 from sluice.stores.opening import hadoop_url
 

@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import open_table_snapshot
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
 from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import anonymised, suppression
 

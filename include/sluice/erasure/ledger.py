@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from sluice import entries
-from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY
 from sluice.lake.commit_marks import format_commit_mark
+from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.record_tables import append_record_rows
 

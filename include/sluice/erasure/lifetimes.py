@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.declare.pipeline import parse_duration
-from sluice.delta_log import open_table_snapshot
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows
 from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_stages import DELETIONS
 from sluice.settings import name_quarantine
 

@@ -19,7 +19,6 @@ from deltalake.exceptions import CommitFailedError
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
-from sluice.delta_log import find_table_snapshot, open_table_to_change
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.erasure import requests, vault
 from sluice.erasure.requests import ErasureRequest
@@ -29,6 +28,7 @@ from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.locations import Location, locate
+from sluice.open_tables import find_table_snapshot, open_table_to_change
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice import entries
-from sluice.delta_log import find_table_snapshot
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.file_events import TAKEN
 from sluice.lake.commit_marks import format_commit_mark
+from sluice.open_tables import find_table_snapshot
 from sluice.record_tables import append_record_rows
 
 Row = Mapping[str, Any]

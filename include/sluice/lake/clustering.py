@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from sluice.delta_log import LOG, list_log_versions, open_checked_table
+from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import log
 from sluice.locations import Location, locate, open_to_read
+from sluice.open_tables import open_checked_table
 
 _FEATURE = "clustering"
 _DOMAIN = "delta.clustering"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sluice.delta_log import open_checked_table
 from sluice.lake import log
+from sluice.open_tables import open_checked_table
 
 
 def count_files_with_deleted_rows(path: str) -> int:

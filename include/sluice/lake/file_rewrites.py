@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
-from sluice.delta_log import LOG, keep_written_table, open_checked_table, open_table_to_change
+from sluice.delta_log import LOG
 from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import flush_file_and_name, write_file_durably
 from sluice.errors import SluiceError
@@ -29,6 +29,7 @@ from sluice.lake.file_overlap import FileGroup
 from sluice.lake.log import DataFile, list_file_values
 from sluice.lake.written_alike import is_written_alike
 from sluice.locations import Location, is_on_disk, locate
+from sluice.open_tables import keep_written_table, open_checked_table, open_table_to_change
 
 _STAGING = ".spark-staging-layout-"
 """How the name of the staged table's folder begins: like Spark's own folders, which are swept if their writer was killed."""

@@ -12,9 +12,10 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError, TableNotFoundError
 
-from sluice.delta_log import LOG, list_log_versions, open_checked_table
+from sluice.delta_log import LOG, list_log_versions
 from sluice.delta_log import is_delta_table as is_delta_table  # also imported from here
 from sluice.locations import Location, locate
+from sluice.open_tables import open_checked_table
 from sluice.table_properties import RETENTION
 
 _READER_VERSIONS = frozenset({1, 3})

@@ -10,12 +10,12 @@ from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
 from sluice.declare.sql.schema import sql_literal
-from sluice.delta_log import keep_written_table, open_table_to_change
 from sluice.delta_rs_commits import complete_commit
 from sluice.errors import SluiceError
 from sluice.lake.commit_marks import read_session_mark
 from sluice.lake.layout_properties import PropertyChanges, list_names_unknown_to_spark
 from sluice.lake.written_alike import has_protocol_written_alike
+from sluice.open_tables import keep_written_table, open_table_to_change
 from sluice.stores.settling import settle_store_commit, store_commit_properties
 
 if TYPE_CHECKING:

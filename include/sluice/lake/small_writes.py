@@ -26,7 +26,7 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import StructType
 
-from sluice.delta_log import TRANSACTIONS, keep_written_table, open_checked_table, open_table_to_change
+from sluice.delta_log import TRANSACTIONS
 from sluice.delta_rs_commits import complete_commit
 from sluice.errors import SluiceError
 from sluice.lake.file_sizes import choose_file_size
@@ -35,6 +35,7 @@ from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
 from sluice.lake.written_alike import is_written_alike, list_statistics_columns
+from sluice.open_tables import keep_written_table, open_checked_table, open_table_to_change
 from sluice.step_times import WRITING, measure_step
 from sluice.stores.settling import settle_store_commit, store_commit_properties
 

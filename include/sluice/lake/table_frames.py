@@ -17,8 +17,9 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.delta_log import check_table_logs, open_checked_table
+from sluice.delta_log import check_table_logs
 from sluice.lake import log
+from sluice.open_tables import open_checked_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

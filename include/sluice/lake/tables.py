@@ -14,10 +14,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sluice.declare.sql.schema import not_null_rule_name, quote_identifier, sql_literal
-from sluice.delta_log import LOG, list_log_versions, open_checked_table
+from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import clustering, log, property_commits, table_frames
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
 from sluice.locations import locate, remove_folder
+from sluice.open_tables import open_checked_table
 from sluice.table_properties import CHECKS, CONSTRAINT, INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:

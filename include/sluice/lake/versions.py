@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
-from sluice.delta_log import open_checked_table
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import log
 from sluice.locations import locate
+from sluice.open_tables import open_checked_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

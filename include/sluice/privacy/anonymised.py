@@ -17,7 +17,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
-from sluice.delta_log import find_table_snapshot
+from sluice.open_tables import find_table_snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

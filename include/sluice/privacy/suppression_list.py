@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from sluice.delta_log import open_table_snapshot, read_snapshot_rows
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.row_sizes import measure_inline_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
+from sluice.open_tables import open_table_snapshot, read_snapshot_rows
 from sluice.privacy import secrets
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from sluice import entries
-from sluice.delta_log import open_checked_table, read_snapshot_rows
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.locations import locate
+from sluice.open_tables import open_checked_table, read_snapshot_rows
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.record_tables import append_record_rows

@@ -15,7 +15,7 @@ from deltalake.schema import PrimitiveType, StructType
 from sluice.catalogs.named_tables import locate_for_readers, plan_catalog_names, write_view_query
 from sluice.declare import Pipeline, Source, materialized_view, role_view, table, view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.delta_log import CatalogOwnsCommits, open_checked_table
+from sluice.open_tables import CatalogOwnsCommits, open_checked_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

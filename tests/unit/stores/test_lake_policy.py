@@ -17,8 +17,8 @@ from tests.store_actions import EVERYDAY, POLICY, actions_of_request
 
 from demonstrations.store_server import S3Server
 from residue.stored_files import StoredFile, list_stored_versions, list_unfinished_uploads
-from sluice.delta_log import open_delta_table
 from sluice.locations import locate
+from sluice.open_tables import open_delta_table
 from sluice.stores.former_versions import remove_former_versions
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.store_location import StoreLocation

@@ -15,9 +15,9 @@ from sluice.cli.places import resolve_table_name
 from sluice.cli.printing import AsJson, Limit, escaping_console, format_instant, print_json, print_rows
 from sluice.cli.tables.read import select_printable_columns
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.delta_log import open_checked_table
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.lake import log
+from sluice.open_tables import open_checked_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 

@@ -13,8 +13,8 @@ import typer
 from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
-from sluice.delta_log import open_table_snapshot
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.runs import ledger
 from sluice.settings import Settings, name_quarantined_table

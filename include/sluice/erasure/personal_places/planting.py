@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from sluice.delta_log import open_table_to_change
 from sluice.erasure.personal_places import containers
 from sluice.erasure.personal_places.place import SHORT, CanaryMarks
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, is_on_disk
+from sluice.open_tables import open_table_to_change
 from sluice.stores.opening import delta_rs_storage_options
 
 COLUMN = "canary_id"

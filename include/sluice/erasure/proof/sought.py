@@ -18,7 +18,6 @@ import residue
 from residue import Needle, ScannedSoFar, ScanResult, TableClock, Unread, needles
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.privacy.treat import AS_TEXT
-from sluice.delta_log import open_table_snapshot
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.place import LANDING
@@ -29,6 +28,7 @@ from sluice.erasure.vault import PSEUDONYM, Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
 from sluice.lake.releases import Release
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets, suppression_list
 from sluice.privacy.pseudonyms import compute_pseudonym

@@ -20,7 +20,6 @@ from functools import cached_property
 from typing import Any
 
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
-from sluice.delta_log import open_table_snapshot
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.steps import places
@@ -28,6 +27,7 @@ from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
 from sluice.locations import Location
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_stages import DELETIONS
 from sluice.quality import quarantine
 

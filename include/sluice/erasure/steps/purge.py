@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sluice.delta_log import open_checked_table
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasing import Erasing
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
+from sluice.open_tables import open_checked_table
 
 _VECTORS = "deletionVectors"
 

@@ -12,13 +12,13 @@ from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
 from sluice import session
-from sluice.delta_log import open_checked_table
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_places
 from sluice.lake.log import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, find_last_write, is_on_disk, locate, remove_folder, walk_folders
+from sluice.open_tables import open_checked_table
 from sluice.settings import Settings
 from sluice.work_progress import count_work
 

@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import open_table_snapshot
 from sluice.ingest import ledger
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import ExaminedDelivery
@@ -17,6 +16,7 @@ from sluice.ingest.schema.evolution import held_back_note, newly_held_back_field
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.open_tables import open_table_snapshot
 
 
 def build_outcome_rows(

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructType
 from sluice.column_origins import TableOrigins, TracedColumn
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import Dataset
-from sluice.delta_log import open_checked_table
 from sluice.flows.column_lineage import trace_table_columns
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.open_tables import open_checked_table
 from sluice.runs.execution import clones
 from sluice.runs.status.column_lineage import read_column_lineage, write_column_lineage
 from sluice.step_times import PLANNING, measure_step

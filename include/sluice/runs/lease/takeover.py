@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
-from sluice.delta_log import open_delta_table
 from sluice.errors import SluiceError
 from sluice.lake.actions import find_delta_tables
 from sluice.lake.written_alike import has_protocol_written_alike
 from sluice.locations import Location
+from sluice.open_tables import open_delta_table
 from sluice.stores.settling import settle_store_commit, store_commit_properties
 from sluice.table_properties import EPOCH
 from sluice.work_progress import count_work

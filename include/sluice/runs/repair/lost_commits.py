@@ -18,15 +18,7 @@ from typing import Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import (
-    LOG,
-    LogDamage,
-    TableSnapshot,
-    checksum_file_path,
-    find_log_damage,
-    list_log_versions,
-    open_delta_table,
-)
+from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions
 from sluice.durable_files import write_text_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
@@ -36,6 +28,7 @@ from sluice.lake import durability
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
 from sluice.locations import Location, locate
+from sluice.open_tables import TableSnapshot, open_delta_table
 from sluice.runs.ledger import REPAIR
 from sluice.settings import Settings, name_quarantine
 

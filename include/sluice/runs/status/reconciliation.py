@@ -9,9 +9,9 @@ from typing import Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import find_table_snapshot
 from sluice.ingest import ledger as tables
 from sluice.lake import log
+from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
 from sluice.runs.status.books import PipelineBooks

@@ -22,10 +22,10 @@ from tests.s3_proxy import Faults, FaultyProxy, running_faulty_proxy
 from tests.waiting import until
 
 from demonstrations.store_server import S3Server
-from sluice.delta_log import open_delta_table
 from sluice.durable_files import write_json_durably
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError, StopRequested
 from sluice.locations import Location, locate, remove_folder
+from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import holder, lease_object, lock, machine, store_lease
 from sluice.runs.lease.holder import LeaseHolder

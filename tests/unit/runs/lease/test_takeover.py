@@ -10,8 +10,8 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from sluice.delta_log import open_delta_table
 from sluice.locations import locate
+from sluice.open_tables import open_delta_table
 from sluice.runs.lease import takeover
 from sluice.runs.lease.takeover import commit_epoch_to_tables
 from sluice.stores.opening import delta_rs_storage_options
