@@ -33,7 +33,7 @@ from sluice import open_tables
 from sluice.declare import Source
 from sluice.delta_rs_commits import complete_commit
 from sluice.ingest.deliveries import discovery
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.lake.layout import decide_layout
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
@@ -126,7 +126,9 @@ def measure_commits(root: Path, size: int) -> Iterator[Measured]:
 
     yield Measured("commits of a table, it is opened", size, measure_cpu(lambda: open_anew(path)))
     yield Measured("commits of a table, its state is asked again", size, measure_cpu(lambda: log.read_table_state(path)))
-    yield Measured("commits of a table, its whole history is read", size, measure_cpu(lambda: log.read_commit_history(path)))
+    yield Measured(
+        "commits of a table, its whole history is read", size, measure_cpu(lambda: commit_history.read_commit_history(path))
+    )
 
 
 def measure_partitions(root: Path, size: int) -> Iterator[Measured]:

@@ -131,7 +131,7 @@ class Bench:
         """Land a batch, ingest it, and measure the silver stage. The table is afterwards as it was before."""
         from delta.tables import DeltaTable
 
-        from sluice.lake import log
+        from sluice.lake import commit_history, log
 
         self.land(self.batch(self.landed))
         self.run("bronze")
@@ -142,7 +142,7 @@ class Bench:
         seconds = time.monotonic() - began
         time.sleep(0.5)  # what is known of jobs comes by a bus
         called = _jobs(self.spark) - before
-        merged = [commit for commit in log.read_commit_history(path, 2) if commit["version"] > version]
+        merged = [commit for commit in commit_history.read_commit_history(path, 2) if commit["version"] > version]
         assert len(merged) == 1, f"{len(merged)} commits"
         # A MERGE of little leaves the days that it touched in one file; until it is laid out again, that is not what is measured here.
         DeltaTable.forPath(self.spark, path).restoreToVersion(version)

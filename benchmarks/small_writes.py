@@ -90,7 +90,7 @@ def make_writes(changed: int, rows: int) -> dict[str, Write]:
 
 def measure_write(spark: SparkSession, write: Write, paths: Mapping[str, str], rounds: int) -> dict[str, float]:
     """The median of CPU seconds by way. paths: of the tables, by way. Raises AssertionError where the tables come to differ."""
-    from sluice.lake import log, small_writes
+    from sluice.lake import commit_history, log, small_writes
 
     took: dict[str, list[float]] = {way: [] for way in paths}
     for seed in range(rounds + 1):
@@ -102,7 +102,7 @@ def measure_write(spark: SparkSession, write: Write, paths: Mapping[str, str], r
                 measure_tree() as seconds,
             ):
                 write(spark, path, seed)
-            assert log.summarize_new_versions(path, before).writers == way, f"{way} did not write"
+            assert commit_history.summarize_new_versions(path, before).writers == way, f"{way} did not write"
             took[way].append(seconds[0])
         ours, theirs = (spark.read.format("delta").load(path) for path in paths.values())
         assert not ours.exceptAll(theirs).count() and not theirs.exceptAll(ours).count(), "the tables differ"

@@ -117,7 +117,7 @@ def count_content(path: str) -> list[dict[str, object]]:
 
 def measure_table(table: GrowingTable, days: int, folder: Path) -> tuple[list[list[str]], list[list[str]], bool]:
     """Rows of the two tables of results, and whether the goal is met."""
-    from sluice.lake import log
+    from sluice.lake import file_statistics
     from sluice.session import start_spark_session
     from sluice.settings import Settings
 
@@ -139,12 +139,12 @@ def measure_table(table: GrowingTable, days: int, folder: Path) -> tuple[list[li
     with measure_tree() as seconds:
         done = lay_out_by_need(spark, by_need, table)
     written, rewrites, cpu = written + done, rewrites + bool(done), cpu + seconds[0]
-    before = {one.path for one in log.list_data_files(nightly)}
+    before = {one.path for one in file_statistics.list_data_files(nightly)}
     with measure_tree() as seconds:
         spark.sql(statement).collect()
-    whole = sum(one.size for one in log.list_data_files(nightly) if one.path not in before)
+    whole = sum(one.size for one in file_statistics.list_data_files(nightly) if one.path not in before)
     assert count_content(never) == count_content(by_need) == count_content(nightly), "the tables differ"
-    came = sum(one.size for one in log.list_data_files(never))
+    came = sum(one.size for one in file_statistics.list_data_files(never))
     share = written / (days + 1) / whole
     costs = [
         [
@@ -162,12 +162,12 @@ def measure_table(table: GrowingTable, days: int, folder: Path) -> tuple[list[li
 
 def describe_questions(table: GrowingTable, paths: dict[str, str]) -> list[list[str]]:
     """What questions of one value open, of each way, and of the files that there are."""
-    from sluice.lake import log
+    from sluice.lake import file_statistics
     from sluice.lake.layout import measure_asked_questions
 
     found = []
     for way, path in paths.items():
-        files = log.list_data_files(path)
+        files = file_statistics.list_data_files(path)
         for column, cost in measure_asked_questions(path, table.asked_by).items():
             opened, size = (f"{cost.files:.1f}", f"{cost.bytes:,.0f}") if cost else ("all", "all")
             found.append([

@@ -13,15 +13,24 @@ from urllib.parse import unquote, urlparse
 
 import pyarrow.parquet as pq
 
-from sluice import record_tables
+from sluice import delta_log, record_tables
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import clustering, commit_marks, deletion_vectors, file_rewrites, log, small_writes, table_frames
+from sluice.lake import (
+    clustering,
+    commit_marks,
+    deletion_vectors,
+    file_rewrites,
+    file_statistics,
+    log,
+    small_writes,
+    table_frames,
+)
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
+from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
-from sluice.lake.log import PartitionFiles
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.workspace import Workspace
@@ -83,7 +92,7 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
 
 
 def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str], groups: Sequence[FileGroup]) -> tuple[int, int]:
-    note, files = commit_marks.read_session_mark(session), {one.path: one for one in log.list_data_files(path)}
+    note, files = commit_marks.read_session_mark(session), {one.path: one for one in file_statistics.list_data_files(path)}
 
     def lay_out(staged: str) -> None:
         if small_writes.is_laid_out_by_delta_rs(staged, zorder):
@@ -114,7 +123,7 @@ def _note_what_it_bought(
 def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
     """Write the small files of one of Sluice's own record tables anew as one; None where there are few."""
     path = workspace.places.bookkeeping(name)
-    if not log.is_delta_table(path) or not record_tables.has_many_small_files(path):
+    if not delta_log.is_delta_table(path) or not record_tables.has_many_small_files(path):
         return None
     with report_table_change(f"_sluice/{name}", OPTIMIZE.name, path) as report:
         workspace.note(OPTIMIZE.name)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from sluice.delta_log import LOG
 from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import write_file_durably
-from sluice.lake import commit_marks, log
+from sluice.lake import commit_history, commit_marks, log
 from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list_possible_places
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
@@ -93,7 +93,7 @@ def _count_removed(path: str, remove: Callable[[], None]) -> int:
     before = log.latest_table_version(path) or 0
     remove()
     new = (log.latest_table_version(path) or 0) - before
-    ended = [commit for commit in log.read_commit_history(path, new) if commit["operation"] == END] if new > 0 else []
+    ended = [commit for commit in commit_history.read_commit_history(path, new) if commit["operation"] == END] if new > 0 else []
     return sum(int(commit["metrics"].get("numDeletedFiles") or 0) for commit in ended)
 
 
@@ -166,7 +166,7 @@ def _commit_without_data(
         "operationParameters": parameters,
         "isBlindAppend": True,
         "operationMetrics": metrics,
-        "engineInfo": log.SLUICE,
+        "engineInfo": commit_history.SLUICE,
         **({"userMetadata": mark} if mark else {}),
         **(said or {}),
     }

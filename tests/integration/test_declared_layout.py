@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Layout, Pipeline, Source, Watermark, auto_cdc, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import clustering, deletion_vectors, log, small_writes
+from sluice.lake import clustering, commit_history, deletion_vectors, log, small_writes
 from sluice.lake.written_alike import is_written_alike
 from sluice.locations import locate, remove_folder
 from sluice.runs.copies import cloning
@@ -100,7 +100,7 @@ def count_by_delta_rs(lake: Lakehouse, name: str) -> int:
 
 
 def operations(lake: Lakehouse, name: str) -> list[str]:
-    return [str(one["operation"]) for one in log.read_commit_history(lake.workspace().path(name))]
+    return [str(one["operation"]) for one in commit_history.read_commit_history(lake.workspace().path(name))]
 
 
 def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(lake: Lakehouse, tmp_path: Path) -> None:
@@ -162,8 +162,10 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
         "by_city": 1,
     }
     assert [operations(said, name)[0] for name in ("sales", "sale", "by_city")] == ["SET TBLPROPERTIES"] * 3
-    writers = {name: log.read_commit_history(said.workspace().path(name), 1)[0]["writer"] for name in ("sale", "by_city")}
-    assert writers == {"sale": log.DELTA_RS, "by_city": log.SPARK}, "the second one needs another protocol"
+    writers = {
+        name: commit_history.read_commit_history(said.workspace().path(name), 1)[0]["writer"] for name in ("sale", "by_city")
+    }
+    assert writers == {"sale": commit_history.DELTA_RS, "by_city": commit_history.SPARK}, "the second one needs another protocol"
     assert (properties(said, "sales")[CHANGE_FEED], properties(said, "sales")[STATISTICS]) == (
         "false",
         "_delivery,_ingested_at,id",
@@ -223,7 +225,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     clustered.run()
     land(clustered, 200, 100)
     clustered.run()
-    assert {one["writer"] for one in log.read_commit_history(path, 1)} == {log.SPARK}
+    assert {one["writer"] for one in commit_history.read_commit_history(path, 1)} == {commit_history.SPARK}
     planned = plan.plan_run(clustered.settings, clustered.graph)
     assert (
         "clustered by amount: OPTIMIZE is by Spark and writes all 3 files, " in planned.layouts["sale"].why

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
+from sluice import delta_log
 from sluice.declare import Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError, SluiceError
@@ -117,8 +118,8 @@ def test_other_columns_than_declared_fail_before_any_commit(shop: Shop, transfor
     for part in said:
         assert part in str(caught.value)
         assert any(part in mistake for mistake in found), found
-    assert not log.is_delta_table(lake.workspace().path("order"))
-    assert not log.is_delta_table(lake.workspace().quarantine("order"))
+    assert not delta_log.is_delta_table(lake.workspace().path("order"))
+    assert not delta_log.is_delta_table(lake.workspace().quarantine("order"))
 
 
 def test_a_schema_that_comes_later_or_changes_is_given_to_the_table_that_is_there(shop: Shop) -> None:

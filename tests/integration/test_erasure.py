@@ -12,7 +12,7 @@ from pipelines.gym import maker
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.vault import Identifier
-from sluice.lake import log
+from sluice.lake import commit_history
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import add_pseudonym_column, compute_pseudonym
 
@@ -112,7 +112,9 @@ def test_nothing_names_the_subject_and_a_second_propagation_does_nothing(gym: La
     assert gym.versions() == before
     for table in ("readings", "heart_rate"):
         merge = next(
-            c for c in log.read_commit_history(gym.workspace().path(table)) if c["note"].get("flow") == f"erasure_{table}"
+            c
+            for c in commit_history.read_commit_history(gym.workspace().path(table))
+            if c["note"].get("flow") == f"erasure_{table}"
         )
         assert str(subject) not in str(merge["parameters"])
 

@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.lake import log
+from sluice.lake import commit_history
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,6 +116,6 @@ def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:
     assert (reports["hour"].inserted, reports["hour"].updated, reports["hour"].deleted) == (1, 0, 0), "no row was changed by it"
     assert all(
         commit["note"].get("sluice") == 1
-        for commit in log.read_commit_history(path)
+        for commit in commit_history.read_commit_history(path)
         if commit["operation"] == "WRITE" and commit["note"]
     )

@@ -12,7 +12,7 @@ from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.flows.gold.view_batch import ViewBatch
 from sluice.flows.silver import fold
-from sluice.lake import log, small_writes
+from sluice.lake import commit_history, small_writes
 from sluice.verification.parts import TablePart
 from sluice.verification.verify import verify_tables_lazily
 
@@ -50,7 +50,7 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
 
 def list_writes(lake: Lakehouse, table: str) -> list[str]:
     """What was done to a table's rows, the first first."""
-    commits = reversed(log.read_commit_history(lake.workspace().path(table)))
+    commits = reversed(commit_history.read_commit_history(lake.workspace().path(table)))
     return [one["operation"] for one in commits if one["operation"] in ("WRITE", "MERGE", "DELETE")]
 
 

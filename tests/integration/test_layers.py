@@ -17,7 +17,7 @@ from pipelines.gym import maker
 from pipelines.gym.members import FIRST_MEMBER
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
-from sluice.lake import log
+from sluice.lake import commit_history
 from sluice.locations import locate
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
@@ -133,10 +133,10 @@ def test_the_same_content_delivered_again_changes_no_file_of_silver_or_gold(gym:
 
 def test_commits_say_which_run_made_them_and_of_which_deliveries(gym: Lakehouse) -> None:
     for table, path in gym.workspace().tables().items():
-        for commit in log.read_commit_history(path):
+        for commit in commit_history.read_commit_history(path):
             assert commit["note"].get("sluice") == 1, (table, commit["version"], commit["operation"])
             assert commit["note"]["run"]
-    merge = next(c for c in log.read_commit_history(gym.workspace().path("heart_rate")) if c["operation"] == "MERGE")
+    merge = next(c for c in commit_history.read_commit_history(gym.workspace().path("heart_rate")) if c["operation"] == "MERGE")
     assert merge["note"]["deliveries"] == {"count": 5, "ranges": [[19, 23]]}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import PLACES, Lakehouse, settings_at
 
+from sluice import delta_log
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -72,7 +73,7 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
     assert "adalovelace" not in {who for (who,) in shop.rows("order", "who")} and len(shop.rows("person")) == 4
     assert [str(one) for one in prevention.inspect_lake_logs(shop.settings, shop.graph)] == []
     known = prevention.personal_columns_by_path(shop.settings, shop.graph)
-    tables = {path for path in known if log.is_delta_table(path)}
+    tables = {path for path in known if delta_log.is_delta_table(path)}
     assert len(tables) >= 9, "the check has looked at something"
     # By other means: no log has a name in clear, whatever part of it.
     for path in tables:

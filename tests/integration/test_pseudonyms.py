@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
+from sluice import delta_log
 from sluice.declare import Pipeline, Source, expect_or_quarantine, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.lazy import F
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
-from sluice.lake import log
 from sluice.locations import locate, walk_folders
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
@@ -147,7 +147,7 @@ def test_restricted_tables_lie_apart_for_their_owner_only_and_every_command_find
     lake.run()
     root = lake.settings.restricted
     path = root / "shop" / "test_pseudonyms" / "person_keys"
-    assert lake.workspace().path("person_keys") == str(path) and log.is_delta_table(str(path))
+    assert lake.workspace().path("person_keys") == str(path) and delta_log.is_delta_table(str(path))
     assert root.stat().st_mode & 0o777 == 0o700
     folders = (here for here, _, _ in walk_folders(locate(lake.settings.lake)) if here.name.endswith("person_keys"))
     in_lake = {str(one.relative_to(locate(lake.settings.lake))) for one in folders}

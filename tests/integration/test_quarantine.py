@@ -17,7 +17,7 @@ from sluice.erasure import lifetimes, receiving
 from sluice.errors import UsageError
 from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
-from sluice.lake import log
+from sluice.lake import commit_history
 from sluice.lake.commit_marks import find_version_origins
 from sluice.lake.report import FlowReport
 from sluice.quality import verdicts
@@ -133,7 +133,7 @@ def test_rows_expire_by_the_declared_time_and_what_was_counted_of_them_stays(sho
     with pytest.raises(UsageError, match="more than 90 days expire"):
         replay(lake, "orders", "orders/1/1")
     assert lake.run()["order"].rows_out == 0 and lake.rows("order", "id") == [(1,)]
-    notes = [commit["note"] for commit in log.read_commit_history(lake.workspace().quarantine("orders"), 1)]
+    notes = [commit["note"] for commit in commit_history.read_commit_history(lake.workspace().quarantine("orders"), 1)]
     assert notes[0]["flow"] == "erasure_orders_quarantine"
 
 

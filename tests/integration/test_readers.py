@@ -14,12 +14,13 @@ from tests import readers
 from tests.conftest import ROOT, Lakehouse, gym_at
 
 from pipelines.gym import maker
+from sluice import delta_log
 from sluice.declare import Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.erasure import receiving
 from sluice.erasure.vault import Identifier
-from sluice.lake import log
+from sluice.lake import commit_history, log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,13 +73,15 @@ def check_engines_agree(spark: SparkSession, engines: Mapping[str, readers.Reade
 def test_every_engine_reads_every_table_of_the_gym(
     gym: Lakehouse, spark: SparkSession, engines: Mapping[str, readers.Reader]
 ) -> None:
-    tables = {name: path for name, path in gym.workspace().tables().items() if log.is_delta_table(path)}
+    tables = {name: path for name, path in gym.workspace().tables().items() if delta_log.is_delta_table(path)}
     rows = {name: check_engines_agree(spark, engines, path, None) for name, path in tables.items()}
     assert {"readings", "heart_rate", "members_history", "device_day", "heart_rate_10min"} <= {
         name for name in rows if rows[name]
     }
     merged = [
-        name for name, path in tables.items() if "MERGE" in {commit["operation"] for commit in log.read_commit_history(path)}
+        name
+        for name, path in tables.items()
+        if "MERGE" in {commit["operation"] for commit in commit_history.read_commit_history(path)}
     ]
     assert "readings" in merged, "the erasure took rows out of bronze"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.conftest import Lakehouse
 
+from sluice import delta_log
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import SluiceError, UsageError
@@ -118,6 +119,6 @@ def test_a_bronze_table_that_is_gone_is_not_made_empty_in_silence(lake: Lakehous
     remove_folder(locate(lake.workspace().path("counts")))
     with pytest.raises(UsageError, match=r"2 deliveries.*--mode refresh --table counts"):
         lake.run("bronze")
-    assert not log.is_delta_table(lake.workspace().path("counts"))
+    assert not delta_log.is_delta_table(lake.workspace().path("counts"))
     lake.run("bronze", mode="refresh", tables=["counts"])
     assert len(lake.rows("counts", "item")) == 4

@@ -13,7 +13,7 @@ from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, tab
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
-from sluice.lake import log, versions
+from sluice.lake import commit_history, log, versions
 from sluice.locations import locate
 from sluice.runs import ledger
 from sluice.runs.planning import plan as plans
@@ -115,7 +115,7 @@ def test_a_table_is_as_it_was_in_one_commit_and_what_reads_it_follows(shop: Lake
     found = restore(shop, "sale", version)
     assert shop.rows("sale") == before
     assert (found["updated"], found["deleted"], found["note"]) == (1, 1, f"restored to version {version}")
-    made = log.read_commit_history(path(shop, "sale"), 2)
+    made = commit_history.read_commit_history(path(shop, "sale"), 2)
     assert [commit["operation"] for commit in made] == ["MERGE", "SET TBLPROPERTIES"]
     assert {commit["note"]["mode"] for commit in made} == {"restore"}
     assert [(row["mode"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(shop.records)] == [

@@ -28,7 +28,7 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import file_overlap, inventory, layout, log, small_writes
+from sluice.lake import commit_history, file_overlap, file_statistics, inventory, layout, log, small_writes
 from sluice.locations import locate
 from sluice.runs.execution import upkeep
 from sluice.runs.planning import plan
@@ -105,7 +105,7 @@ def test_optimize_keeps_to_partitions_with_new_files_and_vacuum_to_files_that_ar
     lake.land("sales/3.csv", "id,city,amount\n5,c's,1\n")
     lake.run("bronze", "silver")
     lake.run("optimize")
-    commits = [c for c in log.read_commit_history(lake.workspace().path("sale")) if c["operation"] == "OPTIMIZE"]
+    commits = [c for c in commit_history.read_commit_history(lake.workspace().path("sale")) if c["operation"] == "OPTIMIZE"]
     assert "c's" in str(commits[0]["parameters"]["predicate"]) and int(commits[0]["metrics"]["numRemovedFiles"]) == 3
     assert json.loads(commits[0]["parameters"]["zOrderBy"]) == ["id"], "sorted by what is declared"
     versions = lake.versions()
@@ -136,7 +136,7 @@ def test_small_files_are_joined_and_what_is_good_stays_as_it_is(lake: Lakehouse,
         assert unordered.run("optimize")["sale"].committed is False
         unordered.land(f"sales/{day}.csv", f"id,city,amount\n{90000 + day},a,1\n")
         unordered.run("bronze", "silver")
-    (sizes,) = (one.file_sizes for one in log.list_partition_file_sizes(path) if one.values["city"] == "a")
+    (sizes,) = (one.file_sizes for one in file_statistics.list_partition_file_sizes(path) if one.values["city"] == "a")
     large, small = max(sizes), sorted(sizes)[:-1]
     assert 4 * max(small) < large < sum(small), "what the test is about"
     before, rows = set(RustTable(path).file_uris()), unordered.rows("sale")
@@ -180,7 +180,7 @@ def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bough
     assert plain.rows("sale") == rows
     asked = report.questions["id"]
     assert asked["files_after"] < asked["files_before"] and "a question by id opens" in "; ".join(report.notes)
-    commit = log.read_commit_history(path, 1)[0]
+    commit = commit_history.read_commit_history(path, 1)[0]
     assert commit["operation"] == "OPTIMIZE" and commit["note"]["sluice"]
     assert plain.run("optimize")["sale"].decision == "no: no data came since the last rewrite"
     assert plain.run("gold")["by_city"].committed is False, "who follows the table sees no change"
@@ -332,7 +332,7 @@ def test_a_declared_layout_is_brought_to_a_table_that_is_there_and_partitions_by
     assert {name: log.read_table_properties(path)[name] for name in expected} == expected
     laid.land("sales/3.csv", "id,city,amount\n4,a,1\n")
     laid.run()
-    commits = [one["operation"] for one in log.read_commit_history(path)]
+    commits = [one["operation"] for one in commit_history.read_commit_history(path)]
     assert commits.count("SET TBLPROPERTIES") == 2, "once, and the fingerprint's of the first run"
     back = declaring(None)
     back.land("sales/4.csv", "id,city,amount\n5,a,1\n")

@@ -23,7 +23,7 @@ from sluice.errors import DeclarationError, SluiceError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.in_time import InTime, merge_time_spans
 from sluice.flows.progress.batches import PinnedVersions
-from sluice.lake import log, table_frames, tables
+from sluice.lake import commit_history, log, table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
@@ -267,13 +267,16 @@ def test_inputs_are_read_at_versions_that_the_commit_names(
         patch.setattr(PinnedVersions, "pin_for_batch", meanwhile)
         lake.run()
     path = lake.workspace.path("by_region")
-    commit = log.read_commit_history(path, 1)[0]
+    commit = commit_history.read_commit_history(path, 1)[0]
     assert commit["note"]["inputs"] == {"days": pinned}
     assert table_frames.read_table(spark, path).where("region = 2").agg(F.max("n")).first()[0] == 1, (
         "what came after the pin waits"
     )
     lake.run()
-    assert log.read_commit_history(path, 1)[0]["note"]["inputs"] == {"days": log.latest_table_version(lake.path)} and lake.right()
+    assert (
+        commit_history.read_commit_history(path, 1)[0]["note"]["inputs"] == {"days": log.latest_table_version(lake.path)}
+        and lake.right()
+    )
 
 
 def test_a_pin_is_not_used_by_a_batch_that_tells_of_later_versions(

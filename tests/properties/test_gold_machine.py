@@ -30,6 +30,7 @@ from tests.properties import plain_gold, ward_gold, ward_silver
 from tests.properties.plain_fold import Event
 from tests.properties.plain_gold import DAYS, FIRST, Ward
 
+from sluice import delta_log
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
@@ -259,7 +260,7 @@ class History:
     def _rows(self, table: str) -> list[dict[str, Any]]:
         """A table's rows, read by another engine than the one that wrote them."""
         path = self.lake.workspace().path(table)
-        return DeltaTable(path).to_pyarrow_table().to_pylist() if log.is_delta_table(path) else []
+        return DeltaTable(path).to_pyarrow_table().to_pylist() if delta_log.is_delta_table(path) else []
 
     def _in_full(self, held: dict[str, list[dict[str, Any]]]) -> dict[str, Counter[Row]]:
         """Every view over these rows of silver: in one Spark job, as texts by name of the column."""

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from sluice import delta_log
 from sluice.delta_log import DamagedLog, check_table_logs, checksum_file_path, find_log_damage
 from sluice.ingest import ledger
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.open_tables import open_checked_table
 from sluice.record_tables import create_record_table
 
@@ -74,7 +75,7 @@ def test_a_last_commit_that_was_lost_is_refused_with_the_table_the_file_and_the_
     for reads in (
         log.latest_table_version,
         log.read_table_state,
-        log.read_commit_history,
+        commit_history.read_commit_history,
         log.table_change_mark,
         log.read_table_properties,
     ):
@@ -86,7 +87,7 @@ def test_a_last_commit_that_was_lost_is_refused_with_the_table_the_file_and_the_
 
 def test_without_the_look_an_empty_commit_passes_for_one_that_did_nothing(table: Path) -> None:
     commit(table, 2).write_bytes(b"")
-    assert DeltaTable(str(table)).version() == 2 and log.is_delta_table(str(table))
+    assert DeltaTable(str(table)).version() == 2 and delta_log.is_delta_table(str(table))
 
 
 def test_a_commit_that_is_missing_between_others_and_an_empty_one_behind_a_checkpoint_are_found(table: Path) -> None:

@@ -13,11 +13,11 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from sluice.errors import SluiceError
-from sluice.lake import log, small_writes
+from sluice.lake import file_statistics, small_writes
 from sluice.lake.file_overlap import FileExtent, find_small_files_of_one_size
 from sluice.lake.file_rewrites import rewrite_file_group
+from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import decide_by_partitions, decide_layout, has_grown_since_rewrite, measure_asked_questions
-from sluice.lake.log import PartitionFiles
 
 MIB = 1024 * 1024
 
@@ -116,7 +116,7 @@ def read_rows(path: str) -> list[dict[str, object]]:
 def rewrite_as_decided(path: str, zorder: Sequence[str]) -> int:
     """Do what is decided, as the stage does it, without Spark. Returns the bytes that were written."""
     decision = decide_layout(path, zorder)
-    files = {one.path: one for one in log.list_data_files(path)}
+    files = {one.path: one for one in file_statistics.list_data_files(path)}
     for group in decision.groups:
         rewrite_file_group(
             path, group, files, zorder, None, lambda staged: (small_writes.lay_out_small_table(staged, zorder, None), None)[1]
@@ -136,17 +136,17 @@ def test_daily_increments_are_well_laid_out_and_upkeep_writes_no_more_than_came(
     path, chance = str(tmp_path / "t"), random.Random(3)
     came = rewritten = merged = rewrites = 0
     for day in range(days):
-        known = {one.path for one in log.list_data_files(path)} if day else set[str]()
+        known = {one.path for one in file_statistics.list_data_files(path)} if day else set[str]()
         append_rows(path, chance.sample(range(10**6), 50), day)
-        came += next(one.size for one in log.list_data_files(path) if one.path not in known)
+        came += next(one.size for one in file_statistics.list_data_files(path) if one.path not in known)
         if day % 7 == 6:
-            before = {one.path for one in log.list_data_files(path)}
+            before = {one.path for one in file_statistics.list_data_files(path)}
             small_merge(path, date(2026, 1, 1) + timedelta(days=day - 1))
-            merged += sum(one.size for one in log.list_data_files(path) if one.path not in before)
+            merged += sum(one.size for one in file_statistics.list_data_files(path) if one.path not in before)
         if written := rewrite_as_decided(path, zorder):
             rewritten, rewrites = rewritten + written, rewrites + 1
             assert decide_layout(path, zorder).why == "no data came since the last rewrite", "a second run has nothing to do"
-    files = log.list_data_files(path, zorder)
+    files = file_statistics.list_data_files(path, zorder)
     assert 0 < rewritten <= came + merged and rewritten + merged <= 3 * came
     assert len(files) < min(days, 70) and rewrites < 60
     assert len(read_rows(path)) == days * 50
@@ -166,13 +166,13 @@ def test_only_the_files_of_a_group_are_written_anew_and_no_row_changes(tmp_path:
     append_rows(path, range(2_000_000, 2_050_000), 1, partitioned)
     for day in range(9):
         append_rows(path, range(day, 9_000 + day, 9), 1, partitioned)
-    good = max(log.list_data_files(path), key=lambda one: one.size).path
-    before, rows = {one.path for one in log.list_data_files(path)}, read_rows(path)
+    good = max(file_statistics.list_data_files(path), key=lambda one: one.size).path
+    before, rows = {one.path for one in file_statistics.list_data_files(path)}, read_rows(path)
     decision = decide_layout(path, ("id",))
     assert decision.why.startswith("9 files; ") and "9 of 10 files" in decision.why, decision.why
     questions = measure_asked_questions(path, ("id", "text"))
     rewrite_as_decided(path, ("id",))
-    after = {one.path for one in log.list_data_files(path)}
+    after = {one.path for one in file_statistics.list_data_files(path)}
     assert good in after and len(before - after) == 9 and len(after - before) == 1
     assert read_rows(path) == rows
     now = measure_asked_questions(path, ("id", "text"))
@@ -188,7 +188,7 @@ def test_files_of_few_rows_are_laid_out_without_spark(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for day in range(9):
         append_rows(path, range(day, 900 + day, 9), day)
-    decision, files = decide_layout(path, ("id",)), {one.path: one for one in log.list_data_files(path)}
+    decision, files = decide_layout(path, ("id",)), {one.path: one for one in file_statistics.list_data_files(path)}
     asked = []
 
     def lay_out(staged: str) -> None:
@@ -203,7 +203,7 @@ def test_somebody_elses_commit_ends_a_rewrite_and_the_table_is_theirs(tmp_path: 
     path = str(tmp_path / "t")
     for day in range(9):
         append_rows(path, range(day, 900 + day, 9), day)
-    decision, files = decide_layout(path, ("id",)), {one.path: one for one in log.list_data_files(path)}
+    decision, files = decide_layout(path, ("id",)), {one.path: one for one in file_statistics.list_data_files(path)}
 
     def lay_out_while_somebody_writes(staged: str) -> None:
         small_writes.lay_out_small_table(staged, ("id",), None)
@@ -219,7 +219,7 @@ def test_a_rewrite_that_lost_rows_is_not_committed(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for day in range(9):
         append_rows(path, range(day, 900 + day, 9), day)
-    decision, files = decide_layout(path, ("id",)), {one.path: one for one in log.list_data_files(path)}
+    decision, files = decide_layout(path, ("id",)), {one.path: one for one in file_statistics.list_data_files(path)}
     with pytest.raises(SluiceError, match="do not have the rows of the old"):
         rewrite_file_group(path, decision.groups[0], files, ("id",), None, lambda staged: None)
     assert DeltaTable(path).version() == 8

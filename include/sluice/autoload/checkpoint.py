@@ -11,6 +11,7 @@ import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sluice import delta_log
 from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew, UsageError
 from sluice.lake import log
@@ -108,7 +109,7 @@ def refuse_foreign_checkpoint(folder: Path, known: CheckpointPurpose, data: Path
             f"The checkpoint directory {folder} belongs to the table at {known.location}, not to {where}. {another} "
             f"If that table was moved, write its new place into {_FILE}."
         )
-    if not log.is_delta_table(known.location) or log.read_table_id(known.location) != known.table_id:
+    if not delta_log.is_delta_table(known.location) or log.read_table_id(known.location) != known.table_id:
         raise UsageError(
             f"The checkpoint directory {folder} belongs to the table that was at {known.location} and is there no more; what it says is "
             f"ingested is not in a new one. Give a new checkpoint directory: every file is then read into the new table."

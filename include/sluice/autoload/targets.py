@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from pyspark.errors import AnalysisException
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze.shape import TECHNICAL
-from sluice.lake import log, table_frames, tables
+from sluice.lake import table_frames, tables
 from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def create_autoload_target(session: SparkSession, target: AutoloadTarget, shape:
 
 def has_delta_table(target: AutoloadTarget) -> bool:
     """Whether a Delta table already exists."""
-    return target.path is not None and log.is_delta_table(target.path)
+    return target.path is not None and delta_log.is_delta_table(target.path)
 
 
 def read_own_columns(session: SparkSession, path: str) -> StructType:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest_name_hint
-from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.runs import ledger
 from sluice.settings import Settings, list_pipeline_names, name_quarantine, require_known_pipeline
@@ -28,7 +28,7 @@ def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, 
     if wanted in present:
         return records, wanted, ledger.find_table_path(records, wanted)
     kept = _locate_change_logs(records)
-    if wanted in kept and log.is_delta_table(kept[wanted]):
+    if wanted in kept and delta_log.is_delta_table(kept[wanted]):
         return records, wanted, kept[wanted]
     if find_computed_view_graph(settings, name) is not None:
         raise UsageError(

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import load_kept_object, write_json_durably
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
 from sluice.errors import StopRequested
-from sluice.lake import log, table_frames
+from sluice.lake import table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate, remove_folder
@@ -40,7 +41,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
     for source in workspace.graph.sources.values():
         before = suppression.oldest_kept_instant(source, now)
         # What was begun is finished, even if its source by now declares that everything is kept.
-        if (before is not None or _expiry_journal_path(workspace, source).is_file()) and log.is_delta_table(
+        if (before is not None or _expiry_journal_path(workspace, source).is_file()) and delta_log.is_delta_table(
             workspace.path(source.name)
         ):
             try:
@@ -116,7 +117,7 @@ def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> F
     """Rows that could not be read have no time of their own; they count from when they were set aside."""
     name, path = name_quarantine(source), workspace.quarantine(source)
     with report_table_change(name, DELETIONS.name, path) as report:
-        if log.is_delta_table(path):
+        if delta_log.is_delta_table(path):
             aside = table_frames.read_table(workspace.session, path)
             old = aside.where(F.col("quarantined_at") < F.lit(before)).select(*PROVENANCE).distinct()
             if note_rows(workspace, name, old):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.identifiers import ErasureRequests
@@ -100,7 +101,7 @@ def _find_latest_request_delivery(workspace: Workspace) -> int:
     for path in (workspace.path(name) for name in sorted(reads)):
         row = (
             table_frames.read_table(workspace.session, path).agg(F.max("_delivery").alias("last")).first()
-            if log.is_delta_table(path)
+            if delta_log.is_delta_table(path)
             else None
         )
         found += [int(row["last"])] if row and row["last"] is not None else []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import naming, places
@@ -42,7 +43,7 @@ def empty_other_subject_cells(erasing: Erasing) -> None:
             subjects.find_other_subject_columns(workspace.graph, source),
             subjects.find_free_text_columns(workspace.graph, source),
         )
-        there = source.into is None and bool(cells or texts) and log.is_delta_table(workspace.path(source.name))
+        there = source.into is None and bool(cells or texts) and delta_log.is_delta_table(workspace.path(source.name))
         if there and not erasing.is_done(_CELLS_STEP, source.name):
             report = _empty_cells_in_bronze(workspace, source, cells, texts, names)
             erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.CELL_MARK)]
@@ -150,7 +151,7 @@ def anonymise_kept_facts(erasing: Erasing) -> None:
         kept = (
             source.into is None
             and anonymised.keeps_anonymised_facts(workspace.graph, source)
-            and log.is_delta_table(workspace.path(source.name))
+            and delta_log.is_delta_table(workspace.path(source.name))
         )
         if kept and not erasing.is_done(_FACTS_STEP, source.name):
             report = _anonymise_bronze_rows(workspace, source)

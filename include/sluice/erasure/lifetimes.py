@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.pipeline import parse_duration
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows
-from sluice.lake import log, table_frames, tables
+from sluice.lake import commit_history, file_statistics, log, table_frames, tables
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
 from sluice.open_tables import open_table_snapshot
@@ -63,7 +64,10 @@ def _remove_rows(workspace: Workspace, name: str, path: str, old: DataFrame | No
 
 def _find_old_rows_aside(workspace: Workspace, path: str, before: datetime) -> DataFrame | None:
     """Of a quarantine. By the log first, which takes no Spark job."""
-    if not log.is_delta_table(path) or log.count_rows_in_matching_files(path, {"quarantined_at": [(_LONG_AGO, before)]}) == 0:
+    if (
+        not delta_log.is_delta_table(path)
+        or file_statistics.count_rows_in_matching_files(path, {"quarantined_at": [(_LONG_AGO, before)]}) == 0
+    ):
         return None
     aside = table_frames.read_table(workspace.session, path)
     return aside.where(F.col("quarantined_at") < F.lit(before)).select(*PROVENANCE).distinct()
@@ -74,10 +78,10 @@ def _find_old_late_runs(workspace: Workspace, path: str, before: datetime) -> Da
 
     A run that was killed is in no ledger: the commit tells when it was, and where that is not in the log any more, how long ago at least.
     """
-    state = log.read_table_state(path) if log.is_delta_table(path) else None
+    state = log.read_table_state(path) if delta_log.is_delta_table(path) else None
     if state is None or state.rows == 0:
         return None
-    commits = log.read_commit_history(path)
+    commits = commit_history.read_commit_history(path)
     began = {str(commit["note"]["run"]): commit["at"] for commit in commits if "run" in commit["note"] and commit["at"]}
     began |= _read_starts_of_runs(workspace)
     oldest = min((commit["at"] for commit in commits if commit["at"]), default=before)
@@ -89,7 +93,7 @@ def _find_old_late_runs(workspace: Workspace, path: str, before: datetime) -> Da
 def _read_starts_of_runs(workspace: Workspace) -> dict[str, datetime]:
     """By run, when it began."""
     path = workspace.records.bookkeeping("runs")
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return {}
     rows = open_table_snapshot(path).query_rows("SELECT run, min(started_at) AS at FROM t GROUP BY run").to_pylist()
     return {str(row["run"]): row["at"] for row in rows if row["at"] is not None}

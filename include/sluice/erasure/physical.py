@@ -9,13 +9,13 @@ import time
 from collections.abc import Collection
 from datetime import datetime
 
-from sluice import vacuum
+from sluice import delta_log, vacuum
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
 from sluice.flows.progress import behind, streams
-from sluice.lake import log, shallow
+from sluice.lake import shallow
 from sluice.lake.releases import releases_folder
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -74,7 +74,7 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
     paths = {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}
     with count_work("tables searched for files of erased people", len(paths)) as work:
         for name, path in paths.items():
-            if log.is_delta_table(path) and sweep.find_orphan_files(path, now):
+            if delta_log.is_delta_table(path) and sweep.find_orphan_files(path, now):
                 streams.stop_if_requested(workspace)
                 report = vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
                 held = any(note.startswith(vacuum.HELD) for note in report.notes)

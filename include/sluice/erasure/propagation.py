@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
+from sluice import delta_log
 from sluice.erasure import asking, canary, ledger, receiving, requests, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
@@ -23,7 +24,7 @@ from sluice.erasure.steps import canaries, landing
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.erasure.vault import PSEUDONYM, Identifier
-from sluice.lake import log, shallow
+from sluice.lake import shallow
 from sluice.lake.log import read_table_retention
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -71,7 +72,7 @@ def _count_erased_rows(workspace: Workspace) -> Counter[str]:
 def _compute_physical_due_time(workspace: Workspace, settled: Sequence[ErasureRequest]) -> datetime:
     """When the files that still hold them may go: the longest retention of a table, counted from now."""
     tables = {**workspace.tables(), **canaries.canary_table_paths(workspace, settled)}
-    keeps = [read_table_retention(path) for path in tables.values() if log.is_delta_table(path)]
+    keeps = [read_table_retention(path) for path in tables.values() if delta_log.is_delta_table(path)]
     # One second more, because commits have millisecond timestamps and this one does not.
     return datetime.now(UTC) + max(keeps, default=timedelta()) + timedelta(seconds=1)
 
@@ -95,7 +96,7 @@ def recompute_suppression_entries(workspace: Workspace) -> list[str]:
 
     The entries of a request whose identifiers have left the vault stay as they are: they know the spelling that was erased.
     """
-    if not log.is_delta_table(workspace.suppression):
+    if not delta_log.is_delta_table(workspace.suppression):
         return []
     changed = suppression_list.find_changed_forms(workspace)
     if not changed:

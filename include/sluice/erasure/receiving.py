@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
@@ -25,7 +26,6 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import PSEUDONYM, Identifier
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.ingest import ledger
-from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.locations import Location, locate
 from sluice.open_tables import find_table_snapshot, open_table_to_change
@@ -204,7 +204,7 @@ def lift_suppression(records: PipelineRecords, request: str) -> int:
 
 def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
     path = records.bookkeeping("suppression")
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return 0
     table = open_table_to_change(path)
     numbers = ledger.read_delivery_ledger_columns(records.bookkeeping("deliveries"), ["delivery"])["delivery"].to_pylist()

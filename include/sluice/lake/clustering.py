@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from sluice.delta_log import LOG, list_log_versions
-from sluice.lake import log
+from sluice.lake import commit_history
 from sluice.locations import Location, locate, open_to_read
 from sluice.open_tables import open_checked_table
 
@@ -51,7 +51,7 @@ def was_clustered_otherwise(path: str) -> bool:
 
     As far as the log goes back.
     """
-    for commit in log.read_commit_history(path):
+    for commit in commit_history.read_commit_history(path):
         said = commit["parameters"] or {}
         if commit["operation"] == "OPTIMIZE" and str(said.get("isFull")).lower() == "true":
             return False

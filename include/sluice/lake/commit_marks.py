@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from sluice.lake import log
+from sluice import delta_log
+from sluice.lake import commit_history
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,7 @@ def _find_cached_origins(
         known[path] = {}  # a table that reads itself would bring nothing
         found: dict[int, DeliveryOrigin] = {}
         before: Mapping[str, int] = {}
-        for commit in sorted(log.read_commit_history(path), key=lambda one: int(one["version"])):
+        for commit in sorted(commit_history.read_commit_history(path), key=lambda one: int(one["version"])):
             note = commit["note"]
             inputs = {name: int(version) for name, version in note.get("inputs", {}).items()}
             if inputs:
@@ -88,7 +89,7 @@ def _origin_of_view_inputs(
     parts: list[DeliveryOrigin] = []
     for name, (before, now) in spans.items():
         path = path_of(name)
-        versions = _find_cached_origins(path, path_of, known) if path is not None and log.is_delta_table(path) else {}
+        versions = _find_cached_origins(path, path_of, known) if path is not None and delta_log.is_delta_table(path) else {}
         parts += [origin for version, origin in versions.items() if before < version <= now]
         if min(versions, default=now + 1) > before + 1 and now > before:
             parts.append(DeliveryOrigin(earlier=True))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.lake import commit_marks, log, small_writes
+from sluice.lake import commit_marks, file_statistics, log, small_writes
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import FILES_BY_SIZE
 from sluice.step_times import COMPUTING, WRITING, measure_step
@@ -72,7 +72,7 @@ def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence
 
     size: as in `append_rows`. If no file can hold a row of these deliveries, the rows are appended.
     """
-    if size is not None and not log.find_values_in_file_ranges(path, "_delivery", deliveries):
+    if size is not None and not file_statistics.find_values_in_file_ranges(path, "_delivery", deliveries):
         append_rows(frame, path, None, size)
         return
     within = f"_delivery IN ({', '.join(str(delivery) for delivery in sorted(deliveries))})"

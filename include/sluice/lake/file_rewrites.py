@@ -26,7 +26,7 @@ from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import flush_file_and_name, write_file_durably
 from sluice.errors import SluiceError
 from sluice.lake.file_overlap import FileGroup
-from sluice.lake.log import DataFile, list_file_values
+from sluice.lake.file_statistics import DataFile, list_file_values
 from sluice.lake.written_alike import is_written_alike
 from sluice.locations import Location, is_on_disk, locate
 from sluice.open_tables import keep_written_table, open_checked_table, open_table_to_change

@@ -17,7 +17,9 @@ from urllib.parse import unquote
 from deltalake import DeltaTable
 
 from sluice.delta_log import LOG, list_log_versions
-from sluice.lake.log import SLUICE, has_plain_reader_protocol, list_file_values, parse_interval_length
+from sluice.lake.commit_history import SLUICE
+from sluice.lake.file_statistics import list_file_values
+from sluice.lake.log import has_plain_reader_protocol, parse_interval_length
 from sluice.locations import Location, locate
 from sluice.open_tables import open_checked_table
 from sluice.printable import format_size

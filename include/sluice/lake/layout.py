@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.lake import clustering, log
+from sluice.lake import clustering, commit_history, file_statistics, log
 from sluice.lake.file_overlap import (
     WORTH_OPENING,
     FileExtent,
@@ -33,7 +33,7 @@ from sluice.lake.file_overlap import (
     measure_point_questions,
 )
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
-from sluice.lake.log import DataFile, PartitionFiles
+from sluice.lake.file_statistics import DataFile, PartitionFiles
 from sluice.printable import format_size
 
 LARGE_FILE = 512 * 1024 * 1024
@@ -77,7 +77,7 @@ class LayoutDecision:
 
 def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> LayoutDecision:
     """Decides whether a table's files are to be rewritten. zorder: the declared order. demanded: rewrite whatever has come since the last time."""
-    partitions = log.list_partition_file_sizes(path)
+    partitions = file_statistics.list_partition_file_sizes(path)
     if clustering.has_clustering_feature(path):
         return _decide_clustered(path, partitions, demanded)
     if demanded:
@@ -91,7 +91,7 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
 
     size = read_declared_file_size(path)
     if file_rewrites.is_rewritten_by_files(path, zorder):
-        return decide_by_files(log.list_data_files(path, zorder), zorder, size)
+        return decide_by_files(file_statistics.list_data_files(path, zorder), zorder, size)
     return decide_by_partitions(partitions, bool(zorder), size)
 
 
@@ -203,7 +203,7 @@ def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = LARGE_FILE) -
 def measure_asked_questions(path: str, columns: Sequence[str]) -> Mapping[str, QuestionCost | None]:
     """Returns what a query for one value of each of these columns must open now, by the log. None: the log says nothing about the column."""
     there = [column for column in columns if column in log.read_column_names(path)]
-    return measure_point_questions([_measure_extent(one, there) for one in log.list_data_files(path, there)], there)
+    return measure_point_questions([_measure_extent(one, there) for one in file_statistics.list_data_files(path, there)], there)
 
 
 def _find_groups_of_small_files(partitions: Sequence[PartitionFiles], good: int) -> Mapping[int, list[int]]:
@@ -239,7 +239,7 @@ def _has_new_data(path: str) -> bool:
     if log.latest_table_version(path) is None:
         return False
     for most in (_FIRST_LOOK, None):
-        operations = [str(commit["operation"]) for commit in log.read_commit_history(path, most)]
+        operations = [str(commit["operation"]) for commit in commit_history.read_commit_history(path, most)]
         since = list(itertools.takewhile(lambda operation: operation != "OPTIMIZE", operations))
         if any(operation.startswith(_CHANGES_DATA) for operation in since):
             return True

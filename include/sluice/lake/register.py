@@ -11,6 +11,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.expansion.stored import resolve_computed_views
 from sluice.errors import SluiceError
@@ -56,7 +57,7 @@ def _find_missing_input_table(settings: Settings, graph: Graph, name: str) -> st
     made_of = (
         read for view in resolve_computed_views(graph.computed, (name,)) for read in view.reads if read not in graph.computed
     )
-    return next((read for read in made_of if not log.is_delta_table(graph.location(settings, read))), None)
+    return next((read for read in made_of if not delta_log.is_delta_table(graph.location(settings, read))), None)
 
 
 def compute_view_frames(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.flow_counts import FlowCounts
-from sluice.lake import log
+from sluice.lake import commit_history, log
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class FlowReport(FlowCounts):
     def note_new_versions(self, path: str) -> None:
         """Notes which version the flow's table has now, and what the versions since the flow began did."""
         self.version_after = log.latest_table_version(path)
-        new = log.summarize_new_versions(path, self.version_before)
+        new = commit_history.summarize_new_versions(path, self.version_before)
         self.written_by = new.writers
         state = log.read_table_state(path) if new.writers else None
         if state is not None:

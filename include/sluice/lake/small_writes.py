@@ -30,7 +30,7 @@ from sluice.delta_log import TRANSACTIONS
 from sluice.delta_rs_commits import complete_commit
 from sluice.errors import SluiceError
 from sluice.lake.file_sizes import choose_file_size
-from sluice.lake.log import list_file_values
+from sluice.lake.file_statistics import list_file_values
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.delta_log import check_table_logs
 from sluice.lake import log
 from sluice.open_tables import open_checked_table
@@ -49,7 +50,7 @@ def read_table(session: SparkSession, path: str, version: int | None = None) -> 
 
 def _read_small_table(session: SparkSession, path: str, version: int | None) -> DataFrame | None:
     """Reads the table by its files' paths. None if Delta's reader must read it, which also reports what is wrong with a table."""
-    if _PATTERN_LETTERS & set(path) or not log.is_delta_table(path):  # Spark would read such a path as a pattern
+    if _PATTERN_LETTERS & set(path) or not delta_log.is_delta_table(path):  # Spark would read such a path as a pattern
         return None
     try:
         table = open_checked_table(path, version)

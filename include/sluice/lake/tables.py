@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.declare.sql.schema import not_null_rule_name, quote_identifier, sql_literal
 from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import clustering, log, property_commits, table_frames
@@ -62,7 +63,7 @@ def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
     Deletion vectors stay off unless they are declared, so that deleted rows leave the files themselves. An existing table gets the
     properties and cluster columns of the shape, and loses statistics of columns that have become personal.
     """
-    if log.is_delta_table(path):
+    if delta_log.is_delta_table(path):
         _align_table_layout(session, path, shape)
         return False
     remove_unfinished_table(path)

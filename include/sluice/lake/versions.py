@@ -12,8 +12,9 @@ from urllib.parse import unquote
 
 from deltalake.exceptions import DeltaError
 
+from sluice import delta_log
 from sluice.errors import SluiceError, UsageError
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.locations import locate
 from sluice.open_tables import open_checked_table
 
@@ -29,7 +30,7 @@ _AT = "sluice.restoredAt"
 
 def resolve_version(name: str, path: str, text: str) -> int:
     """Returns the version of a table that a version number, a date or an instant (UTC) means. Raises UsageError for any other text."""
-    commits = log.read_commit_history(path)
+    commits = commit_history.read_commit_history(path)
     numbers = [int(commit["version"]) for commit in commits]
     if text.isdecimal():
         if not min(numbers) <= int(text) <= max(numbers):
@@ -49,7 +50,7 @@ def resolve_version(name: str, path: str, text: str) -> int:
 
 def read_version_commit_time(path: str, version: int) -> datetime | None:
     """Returns when a version was committed (UTC), or None if its log is gone."""
-    return next((commit["at"] for commit in log.read_commit_history(path) if commit["version"] == version), None)
+    return next((commit["at"] for commit in commit_history.read_commit_history(path) if commit["version"] == version), None)
 
 
 def read_version_columns(path: str, version: int | None = None) -> dict[str, str]:
@@ -82,7 +83,7 @@ def describe_versions_with_columns(path: str, wanted: dict[str, str]) -> str:
 
 
 def _latest_version_numbers(path: str) -> list[int]:
-    return sorted(int(commit["version"]) for commit in log.read_commit_history(path, _LISTED))
+    return sorted(int(commit["version"]) for commit in commit_history.read_commit_history(path, _LISTED))
 
 
 def is_version_whole(path: str, version: int) -> bool:
@@ -128,7 +129,7 @@ class RestorationMark:
 
 def read_restoration_mark(path: str) -> RestorationMark | None:
     """Returns a table's mark. None if it has none, or if there is no table. Needs no JVM."""
-    properties = log.read_table_properties(path) if log.is_delta_table(path) else {}
+    properties = log.read_table_properties(path) if delta_log.is_delta_table(path) else {}
     if PROPERTY not in properties:
         return None
     at = properties.get(_AT)

@@ -12,7 +12,8 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
-from sluice.lake.log import has_plain_reader_protocol, list_file_values
+from sluice.lake.file_statistics import list_file_values
+from sluice.lake.log import has_plain_reader_protocol
 from sluice.lake.statistics_columns import has_misread_statistics
 from sluice.lake.table_frames import read_spark_schema
 from sluice.table_properties import (

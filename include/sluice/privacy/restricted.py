@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from sluice import delta_log
 from sluice.errors import SluiceError, UsageError
-from sluice.lake import log
 from sluice.locations import is_on_disk, locate
 from sluice.settings import QUARANTINE, Settings
 
@@ -27,7 +27,7 @@ def refuse_moved_table(settings: Settings, name: str, path: str, restricted: boo
     if not restricted:
         here, there = there, here
     other = there + path.removeprefix(here)
-    if log.is_delta_table(other):
+    if delta_log.is_delta_table(other):
         now = "restricted now, and was not" if restricted else "not restricted any more"
         raise SluiceError(
             f"Table '{name}' is {now}: its earlier rows still lie in {other}. "

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from sluice import delta_log
 from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
 from sluice.declare.names import check_secret_name
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
@@ -163,7 +164,7 @@ def read_suppression_key(settings: Settings, path: str) -> bytes:
     Raises UsageError if the key is lost, or is not the one that the list was made with.
     """
     found = read_secret_key(settings, make=not _is_anybody_suppressed(settings))
-    said = log.read_table_properties(path).get(KEY_PROPERTY) if log.is_delta_table(path) else None
+    said = log.read_table_properties(path).get(KEY_PROPERTY) if delta_log.is_delta_table(path) else None
     if said is not None and said != _key_check_digits(found):
         name = SUPPRESSION_KEY
         raise UsageError(

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
-from sluice.lake import log, table_frames
+from sluice.lake import table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import anonymised, secrets
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns
@@ -142,7 +143,7 @@ def _listed_domains_and_forms(workspace: Workspace, domain: str) -> list[tuple[s
 
     Entries from before a form was declared, whose identifiers have left the vault, are of the text as it was written.
     """
-    if not log.is_delta_table(workspace.suppression):
+    if not delta_log.is_delta_table(workspace.suppression):
         return []
     wanted = {domain, *workspace.graph.former(domain)} & read_listed_values(workspace.suppression, "domain")
     forms = dict.fromkeys((workspace.graph.canonical(domain), AS_TEXT))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from sluice import delta_log
 from sluice.lake import commits, log, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.row_sizes import measure_inline_rows
@@ -116,7 +117,7 @@ def list_suppressed_requests(workspace: Workspace) -> frozenset[str]:
     """The requests whose subjects are on the list."""
     return (
         frozenset(read_listed_values(workspace.suppression, "request"))
-        if log.is_delta_table(workspace.suppression)
+        if delta_log.is_delta_table(workspace.suppression)
         else frozenset()
     )
 

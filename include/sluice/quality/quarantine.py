@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from sluice.lake import commits, log, table_frames, tables
+from sluice.lake import commits, file_statistics, table_frames, tables
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 
@@ -54,7 +54,7 @@ def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Seq
         return
     # The log is asked first, without a Spark job: most deliveries never had a row in quarantine.
     before = (
-        sorted(log.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries]))
+        sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries]))
         if not size.rows
         else []
     )

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DateType, MapType, StructType, TimestampNTZType, TimestampType
 
+from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.pipeline import parse_duration
 from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import nearest_name_hint
-from sluice.lake import log, table_frames
+from sluice.lake import file_statistics, log, table_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -91,7 +92,7 @@ def _rounded_excess(low: float, high: float) -> int:
 
 
 def _evaluate_freshness(rule: Fresh, whole: WholeTable) -> TableRuleFinding:
-    known, latest = log.read_highest_value(whole.path, rule.column)
+    known, latest = file_statistics.read_highest_value(whole.path, rule.column)
     if not known:
         row = table_frames.read_table(whole.session, whole.path).agg(F.max(F.col(f"`{rule.column}`")).alias("latest")).first()
         latest = row.latest if row else None
@@ -110,7 +111,7 @@ def _as_utc_instant(value: date | datetime) -> datetime:
 
 def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFinding:
     here = _rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns)
-    if whole.other is not None and log.is_delta_table(whole.other):
+    if whole.other is not None and delta_log.is_delta_table(whole.other):
         there = table_frames.read_table(whole.session, whole.other).select(*_quoted_columns(rule.of_columns)).distinct()
         pairs = zip(rule.columns, rule.of_columns, strict=True)
         same = [F.col(f"here.`{one}`") == F.col(f"there.`{other}`") for one, other in pairs]

@@ -17,9 +17,10 @@ from datetime import UTC, datetime
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from sluice import delta_log
 from sluice.column_origins import Origin, TableOrigins
 from sluice.declare.assembly.graph import Graph
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.locations import is_on_disk, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import make_private_folder
@@ -139,7 +140,7 @@ def _describe_inputs(settings: Settings, graph: Graph, table: str) -> list[Input
     from openlineage.client.event_v2 import InputDataset
 
     path = graph.location(settings, table)
-    commits = log.read_commit_history(path, 1) if log.is_delta_table(path) else []
+    commits = commit_history.read_commit_history(path, 1) if delta_log.is_delta_table(path) else []
     pinned: Mapping[str, int] = ((commits[0]["note"] or {}).get("inputs") or {}) if commits else {}
     found = []
     for name in graph[table].reads:

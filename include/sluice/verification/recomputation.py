@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sluice import delta_log
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.kinds import load_kind_function
-from sluice.lake import log, table_frames
+from sluice.lake import table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
 from sluice.verification.comparison import align_columns
@@ -85,7 +86,7 @@ def recompute_table(again: Recomputation, table: Table[Any]) -> DataFrame | None
 
 def recompute_view(again: Recomputation, view: MaterializedView[Any]) -> DataFrame | None:
     """The rows that a view should have, over those of its inputs that exist."""
-    there = view.over(name for name in view.reads if log.is_delta_table(again.workspace.path(name)))
+    there = view.over(name for name in view.reads if delta_log.is_delta_table(again.workspace.path(name)))
     if there is None:
         return None
     inputs = {name: again.read_input(name) for name in there.reads}

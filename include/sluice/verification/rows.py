@@ -14,13 +14,14 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Expectation
 from sluice.ingest import ledger
-from sluice.lake import log, table_frames, tables
+from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, suppression, suppression_list, treatments
 
@@ -56,7 +57,7 @@ def recompute_silver_rows(workspace: Workspace, table: AnyTable, only: Column | 
 def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | None:
     """The records of the deliveries that count now, without those of erased people."""
     path = workspace.path(source.name)
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return None
     bronze = table_frames.read_table(workspace.session, path)
     if not delivered_columns(bronze.columns):

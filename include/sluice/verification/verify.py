@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, Table
@@ -136,7 +137,7 @@ class _VerificationRun:
 
     def stale(self, declared: Any) -> list[Interval]:
         """The intervals of a table that earlier code made."""
-        if declared.name not in self.workspace.graph.tables or not log.is_delta_table(self.workspace.path(declared.name)):
+        if declared.name not in self.workspace.graph.tables or not delta_log.is_delta_table(self.workspace.path(declared.name)):
             return []
         if declared.name not in self._intervals:
             self._intervals[declared.name] = self._stale(declared)
@@ -200,7 +201,7 @@ class _VerificationRun:
 
     def _restored(self, name: str) -> str | None:
         path = self.workspace.path(name)
-        return log.read_table_properties(path).get(RESTORED) if log.is_delta_table(path) else None
+        return log.read_table_properties(path).get(RESTORED) if delta_log.is_delta_table(path) else None
 
     def _late(self, declared: Dataset[Any]) -> str:
         state = log.read_table_state(self.workspace.late(declared.name)) if declared.late else None

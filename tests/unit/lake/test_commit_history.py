@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaProtocolError
 
-from sluice.lake.log import read_commit_history, summarize_new_versions
+from sluice.lake.commit_history import read_commit_history, summarize_new_versions
 
 
 def test_a_shallow_clone_of_spark_has_a_history(tmp_path: Path) -> None:

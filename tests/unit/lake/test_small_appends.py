@@ -19,7 +19,7 @@ from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commit_marks, commits, log, row_sizes, small_writes, tables
+from sluice.lake import commit_history, commit_marks, commits, log, row_sizes, small_writes, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
@@ -39,7 +39,10 @@ def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp
     commit_marks.mark_session_commits(spark, "r1", "increment", "bronze_t", [3])
     commits.append_rows(appended_rows(spark), ours, ONCE, row_sizes.measure_rows(appended_rows(spark)))
     commits.append_rows(appended_rows(spark), theirs, ONCE)
-    assert (log.summarize_new_versions(ours, 1).writers, log.summarize_new_versions(theirs, 1).writers) == ("delta-rs", "Spark")
+    assert (commit_history.summarize_new_versions(ours, 1).writers, commit_history.summarize_new_versions(theirs, 1).writers) == (
+        "delta-rs",
+        "Spark",
+    )
 
     def held(path: str) -> DataFrame:
         return spark.read.format("delta").load(path)
@@ -55,7 +58,7 @@ def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp
         return described(rows.drop("_commit_timestamp"))
 
     assert feed(ours) == feed(theirs)
-    commit = log.read_commit_history(ours, 1)[0]
+    commit = commit_history.read_commit_history(ours, 1)[0]
     assert (commit["operation"], commit["note"]["run"], commit["parameters"]["mode"]) == ("WRITE", "r1", "Append")
     assert int(commit["metrics"]["numOutputRows"]) == len(THERE)
     text = (Path(ours) / "_delta_log" / f"{2:020d}.json").read_text()
@@ -107,7 +110,7 @@ def test_rows_of_deliveries_are_appended_where_none_can_be_there_and_replaced_wh
         frame = spark.createDataFrame(list(rows), ddl)
         commits.replace_rows_of_deliveries(frame, path, sorted({number for number, _ in rows}), RowsSize(len(rows), 10))
         held = sorted(tuple(row) for row in spark.read.format("delta").load(path).collect())
-        return held, log.summarize_new_versions(path, before).writers
+        return held, commit_history.summarize_new_versions(path, before).writers
 
     assert replace((1, "a"), (3, "b")) == ([(1, "a"), (3, "b")], "delta-rs")
     assert replace((4, "c")) == ([(1, "a"), (3, "b"), (4, "c")], "delta-rs")
@@ -120,12 +123,12 @@ def test_dates_that_delta_rs_cannot_name_are_left_to_spark(spark: SparkSession, 
     for version, (day, writer) in enumerate([("9999-12-31", "delta-rs"), ("0001-01-01", "delta-rs"), ("+300000-01-01", "Spark")]):
         frame = spark.sql(f"SELECT {version} AS k, DATE'{day}' AS day UNION ALL SELECT NULL, NULL")
         commits.append_rows(frame, path, None, row_sizes.measure_rows(frame))
-        assert log.summarize_new_versions(path, version).writers == writer, day
+        assert commit_history.summarize_new_versions(path, version).writers == writer, day
     assert spark.read.format("delta").load(path).where("day > DATE'9999-12-31'").count() == 1
     both = spark.sql(f"SELECT 'D' AS {small_writes.OPERATION}, 2 AS k, DATE'+300000-01-01' AS day")
     by = BoundingColumns(tables.parse_ddl_schema(ddl), ("k",))
     assert apply_merge_operations(spark, path, both, ("k",), by).deleted == 1
-    assert log.summarize_new_versions(path, 3).writers == "Spark"
+    assert commit_history.summarize_new_versions(path, 3).writers == "Spark"
 
 
 def test_many_rows_of_a_table_with_partitions_are_left_to_spark(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commit_marks, log, small_writes, tables
+from sluice.lake import commit_history, commit_marks, log, small_writes, tables
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.statistics_columns import choose_statistics_columns
@@ -103,7 +103,10 @@ def test_both_ways_leave_what_every_reader_reads_alike(
         none_is_few.setattr(small_writes, "MOST_ROWS", 0)
         many = apply_merge_operations(spark, theirs, changed_rows(spark), KEYS, bounding)
     assert few == many == MergeCounts(2, 2, 1)
-    assert (log.summarize_new_versions(ours, 1).writers, log.summarize_new_versions(theirs, 1).writers) == ("delta-rs", "Spark")
+    assert (commit_history.summarize_new_versions(ours, 1).writers, commit_history.summarize_new_versions(theirs, 1).writers) == (
+        "delta-rs",
+        "Spark",
+    )
 
     def held(path: str) -> DataFrame:
         return spark.read.format("delta").load(path)
@@ -119,7 +122,7 @@ def test_both_ways_leave_what_every_reader_reads_alike(
         return described(rows.drop("_commit_timestamp"))
 
     assert feed(ours) == feed(theirs)
-    commit = log.read_commit_history(ours, 1)[0]
+    commit = commit_history.read_commit_history(ours, 1)[0]
     assert (commit["operation"], commit["note"]["run"], commit["metrics"]["numTargetRowsUpdated"]) == ("MERGE", "r1", 2)
     checksums = [json.loads((Path(path) / "_delta_log" / f"{2:020d}.crc").read_text()) for path in (ours, theirs)]
     assert all(
@@ -349,7 +352,7 @@ def test_a_small_table_is_laid_out_in_one_file_and_has_the_same_rows(tmp_path: P
         few.setattr(small_writes, "MOST_SORTED_ROWS", 4)
         assert small_writes.is_laid_out_by_delta_rs(path, zorder) is not bool(zorder)
     assert small_writes.lay_out_small_table(path, zorder, '{"sluice": 1, "run": "r1"}') == (5, 1)
-    commit = log.read_commit_history(path, 1)[0]
+    commit = commit_history.read_commit_history(path, 1)[0]
     assert (commit["operation"], commit["note"]["run"]) == ("OPTIMIZE", "r1")
     text = (Path(path) / "_delta_log" / f"{DeltaTable(path).version():020d}.json").read_text()
     assert '"dataChange":true' not in text and "example.org" not in text

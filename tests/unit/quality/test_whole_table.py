@@ -27,7 +27,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.quality.expectations import ExpectationDecorator
 from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
 from sluice.errors import DeclarationError
-from sluice.lake import log
+from sluice.lake import file_statistics
 from sluice.quality import whole_table
 from sluice.quality.whole_table import TableRuleFinding, WholeTable
 
@@ -219,11 +219,11 @@ def test_freshness_is_known_of_partitions_and_unknown_without_statistics(tmp_pat
     write_deltalake(
         parts, pa.table({"day": pa.array([instant(1).date(), instant(20).date()]), "x": [1, 2]}), partition_by=["day"]
     )
-    assert log.read_highest_value(parts, "day") == (True, instant(20).date())
+    assert file_statistics.read_highest_value(parts, "day") == (True, instant(20).date())
     plain = str(tmp_path / "plain")
     hidden = {"delta.dataSkippingStatsColumns": "x"}
     write_deltalake(plain, pa.table({"day": pa.array([instant(1).date()]), "x": [1]}), configuration=hidden)
-    assert log.read_highest_value(plain, "day") == (False, None)
+    assert file_statistics.read_highest_value(plain, "day") == (False, None)
 
 
 def test_every_expectation_on_a_whole_table_has_its_handler() -> None:
@@ -249,8 +249,8 @@ def test_uniqueness_references_and_what_has_no_statistics_are_counted_by_spark(s
     hidden = str(tmp_path / "hidden")
     rows = spark.createDataFrame([(1, instant(21)), (2, None)], "x INT, at TIMESTAMP")
     rows.write.format("delta").option("delta.dataSkippingStatsColumns", "x").save(hidden)
-    assert log.read_highest_value(hidden, "at") == (False, None)
+    assert file_statistics.read_highest_value(hidden, "at") == (False, None)
     assert whole_table.evaluate_table_rule(Fresh(name="f", column="at", within="1 day"), WholeTable(spark, hidden, now=NOW)).met
     visible = str(tmp_path / "visible")
     rows.write.format("delta").save(visible)
-    assert log.read_highest_value(visible, "at") == (True, instant(21))
+    assert file_statistics.read_highest_value(visible, "at") == (True, instant(21))

@@ -11,7 +11,7 @@ from sluice.cli.places import find_replacing_sources, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
-from sluice.lake import log
+from sluice.lake import commit_history
 from sluice.lake.commit_marks import DeliveryOrigin, find_version_origins
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as ledgers
@@ -49,7 +49,7 @@ def history(
         found = find_version_origins(path, partial(_find_input_path, records))
         rows += [
             _commit_as_row(shown, commit, found.get(commit["version"], DeliveryOrigin()))
-            for commit in log.read_commit_history(path, limit)
+            for commit in commit_history.read_commit_history(path, limit)
         ]
     rows = sorted(rows, key=lambda row: str(row["at"]), reverse=True)[:limit]
     if as_json:

@@ -16,7 +16,7 @@ from sluice.cli.printing import AsJson, Limit, escaping_console, format_instant,
 from sluice.cli.tables.read import select_printable_columns
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.open_tables import open_checked_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -69,7 +69,7 @@ def changes(
 
 def _resolve_last_version(name: str, path: str, first: int, last: int | None) -> int:
     """The last version to show. Raises UsageError unless the table has that version and the first."""
-    versions = [int(commit["version"]) for commit in log.read_commit_history(path)]
+    versions = [int(commit["version"]) for commit in commit_history.read_commit_history(path)]
     oldest, latest = min(versions), max(versions)
     for option, version in (("from", first), ("to", latest if last is None else last)):
         if not oldest <= version <= latest:

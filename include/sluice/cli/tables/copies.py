@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sluice import delta_log
 from sluice.cli.places import resolve_table_name
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
-from sluice.lake import log, releases, versions
+from sluice.lake import releases, versions
 from sluice.lake.releases import Release
 from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
@@ -126,7 +127,7 @@ def _find_other_side(records: PipelineRecords, name: str, path: str, against: st
     if path.startswith(f"{records.settings.restricted}/"):
         raise UsageError(f"'{name}' is restricted and lies in no lake; compare it with a version of it.")
     other = str(locate(against).absolute()) + path.removeprefix(records.settings.lake)
-    if not log.is_delta_table(other):
+    if not delta_log.is_delta_table(other):
         raise SluiceError(f"The lake {against} has no table '{name}'. It would lie in {other}.")
     return ComparedSide(against, other)
 

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from sluice import delta_log
 from sluice.cli.printing import AsJson, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
-from sluice.lake import log
 from sluice.lake.file_overlap import describe_question_costs
 from sluice.lake.layout import measure_asked_questions
 from sluice.pipeline_stages import OPTIMIZE
@@ -53,7 +53,7 @@ def optimize(
         return
     if not table:
         raise UsageError(f"--now is for one table: sluice optimize {pipeline}.TABLE --now")
-    if graph.table_of(table) != table or not log.is_delta_table(graph.location(settings, table)):
+    if graph.table_of(table) != table or not delta_log.is_delta_table(graph.location(settings, table)):
         raise UsageError(f"'{name}' has no table of its own yet.")
     # Spark's modules only now: a wrong name is answered at once.
     from sluice.runs import job, summary

@@ -7,13 +7,14 @@ import os
 import re
 import time
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
 from sluice.ingest.landing.rewriting import MARK
-from sluice.lake import log, releases
+from sluice.lake import releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, is_on_disk, locate
@@ -33,7 +34,7 @@ _RECORDS = frozenset({
 def claim_tables(settings: Settings, graph: Graph) -> Claim:
     """Claims declared tables, quarantines and late tables that exist."""
     paths = list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).values()
-    known = {_plain_place(path) for path in paths if log.is_delta_table(path)}
+    known = {_plain_place(path) for path in paths if delta_log.is_delta_table(path)}
     return lambda root, path: root in (LAKE, RESTRICTED) and _plain_place(str(path)) in known
 
 

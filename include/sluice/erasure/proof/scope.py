@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
-from sluice import session
+from sluice import delta_log, session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.claims import OWN_TABLES
@@ -22,7 +22,6 @@ from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
-from sluice.lake import log
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import locate
@@ -80,7 +79,7 @@ def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     records = graph.records(settings)
     found = list_record_tables(graph, PipelinePlaces(records, graph), settings)
     found |= {f"_sluice/{name}": records.bookkeeping(name) for name in OWN_TABLES}
-    return {name: path for name, path in found.items() if log.is_delta_table(path)}
+    return {name: path for name, path in found.items() if delta_log.is_delta_table(path)}
 
 
 def list_unreachable_places(settings: Settings, graph: Graph) -> list[dict[str, Any]]:

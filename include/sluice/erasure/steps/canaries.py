@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.ingest.source import Source
 from sluice.erasure import canary, vault
 from sluice.erasure.personal_places.place import TEXT, CanaryPlace, ControlStore
@@ -18,7 +19,7 @@ from sluice.erasure.steps import rows, sweep
 from sluice.flows.quarantine import settlement
 from sluice.ingest import formats
 from sluice.ingest.landing import rewriting
-from sluice.lake import log, table_frames, tables
+from sluice.lake import table_frames, tables
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.privacy import secrets
@@ -51,7 +52,7 @@ def canary_table_paths(workspace: Workspace, requests: Iterable[ErasureRequest])
         if folder
         for store in list_control_stores()
     }
-    return {name: path for name, path in found.items() if log.is_delta_table(path)}
+    return {name: path for name, path in found.items() if delta_log.is_delta_table(path)}
 
 
 def _requests_by_canary(requests: Iterable[ErasureRequest]) -> dict[str, ErasureRequest]:
@@ -88,7 +89,7 @@ def _remove_all(paths: Iterable[Location]) -> int:
 def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
     """Erases by pseudonyms, as for people, since no value may get into a plan."""
     path = str(place.path)
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return 0
     key = secrets.read_secret_key(workspace.settings, make=False)
     hashed = [(made,) for value in sorted(place.values) if (made := compute_pseudonym(key, TEXT, value))]

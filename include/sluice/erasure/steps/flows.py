@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.errors import SluiceError
@@ -45,7 +46,9 @@ def run_following_flows(erasing: Erasing) -> None:
     except NotFollowed as failed:
         reports, errors = failed.reports, failed.errors
     erasing.reports += reports
-    stale = sorted(name for name in errors if name not in workspace.graph.tables and log.is_delta_table(workspace.path(name)))
+    stale = sorted(
+        name for name in errors if name not in workspace.graph.tables and delta_log.is_delta_table(workspace.path(name))
+    )
     if stale:
         first = errors[stale[0]]
         why = str(first) if isinstance(first, SluiceError) else type(first).__name__
@@ -73,7 +76,7 @@ def _find_input_domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str
             found.add(domain)
         elif declared.reads:
             path = workspace.path(name)
-            columns = log.read_column_names(path) if log.is_delta_table(path) else []
+            columns = log.read_column_names(path) if delta_log.is_delta_table(path) else []
             told = subjects.find_table_subjects(workspace.graph, declared, columns)  # type: ignore[arg-type]
             found |= {domain for _, domain in told.columns} | told.unknown
     return found

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.file_formats import CsvDialect
@@ -44,7 +45,7 @@ def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
             own
             and declared.folded_source
             and not _is_anonymised_instead(workspace, declared)
-            and log.is_delta_table(workspace.path(declared.name))
+            and delta_log.is_delta_table(workspace.path(declared.name))
         ):
             found += _list_table_subjects(workspace, declared)
     return found
@@ -78,7 +79,7 @@ def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
                 name_quarantine(declared.name), path, "`_subject`", domain, source.subject_at, None, source.row_dialect, others
             )
             found.append(place)
-    return [place for place in found if log.is_delta_table(place.path)]
+    return [place for place in found if delta_log.is_delta_table(place.path)]
 
 
 def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
@@ -86,7 +87,7 @@ def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
     found = []
     for stream in (one for one in workspace.graph.streams.values() if one.may_be_late):
         path = workspace.late(stream.name)
-        if log.is_delta_table(path):
+        if delta_log.is_delta_table(path):
             columns = log.read_column_names(path)
             found += [
                 SubjectTable(stream.late, path, f"`{column}`", domain, at, f"`_input` = '{name}'")
@@ -127,5 +128,5 @@ def _is_anonymised_instead(workspace: Workspace, declared: Source | Dataset[Any]
 def bronze_subject_expression(source: Source, workspace: Workspace) -> str:
     """An SQL expression for the subject, from its column or from the rescued data."""
     path = workspace.path(source.name)
-    columns = log.read_column_names(path) if log.is_delta_table(path) else []
+    columns = log.read_column_names(path) if delta_log.is_delta_table(path) else []
     return subjects.build_subject_expression(workspace.graph, source, columns) or "CAST(NULL AS STRING)"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from sluice import delta_log
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasing import Erasing
-from sluice.lake import log
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.open_tables import open_checked_table
@@ -15,7 +15,7 @@ _VECTORS = "deletionVectors"
 def purge_deletion_vectors(erasing: Erasing) -> None:
     """Runs REORG TABLE ... APPLY (PURGE) on tables that may have deletion vectors. Sluice's own have none unless somebody enabled them."""
     for name, path in {**erasing.workspace.tables(), **canaries.canary_table_paths(erasing.workspace, erasing.waiting)}.items():
-        if log.is_delta_table(path) and not erasing.is_done("purge", name):
+        if delta_log.is_delta_table(path) and not erasing.is_done("purge", name):
             erasing.done("purge", name, files=_purge_table_vectors(erasing.workspace, name, path))
 
 

@@ -13,6 +13,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.erasure import vault
@@ -21,7 +22,7 @@ from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import SubjectTable
 from sluice.flows.copies import released
 from sluice.flows.silver import refold
-from sluice.lake import log, releases, table_frames
+from sluice.lake import commit_history, releases, table_frames
 from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -106,7 +107,7 @@ def refold_tables_of_source(
     reports = []
     for table in workspace.graph.tables.values():
         path = workspace.path(table.name)
-        if table.reads[0] == source.name and concerned(table) and log.is_delta_table(path):
+        if table.reads[0] == source.name and concerned(table) and delta_log.is_delta_table(path):
             with report_table_change(table.name, DELETIONS.name, path) as report:
                 refold.refold_rows(workspace, table, rows, report)
             reports.append(report)
@@ -116,7 +117,7 @@ def refold_tables_of_source(
 def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> int:
     """Deletes what matches, in one merge. gone: as `s`, the table as `t`. Returns how many rows were deleted."""
     DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete().execute()
-    last: dict[str, Any] = log.read_commit_history(path, 1)[0]
+    last: dict[str, Any] = commit_history.read_commit_history(path, 1)[0]
     return int(last["metrics"].get("numTargetRowsDeleted", 0)) if last["operation"] == "MERGE" else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
@@ -24,7 +25,7 @@ def columns_by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
             path = places.table(declared.name)
             pairs = list(
                 subjects.find_table_subjects(
-                    graph, declared, log.read_column_names(path) if log.is_delta_table(path) else []
+                    graph, declared, log.read_column_names(path) if delta_log.is_delta_table(path) else []
                 ).columns
             )
             hidden = [name for name, how in declared.treatments.items() if type(how).__name__ == "Hmac"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.tables import Dataset, Table
 from sluice.declare.erasure.identifiers import Link
@@ -139,13 +140,13 @@ def _read_domain_identifiers(workspace: Workspace, rows: LinkRows, domain: str) 
     graph, found = workspace.graph, []
     for source in graph.sources.values():
         path = workspace.path(source.name)
-        if source.domain == domain and not source.into and log.is_delta_table(path):
+        if source.domain == domain and not source.into and delta_log.is_delta_table(path):
             bronze = table_frames.read_table(workspace.session, path)
             told = subjects.build_subject_expression(graph, source, bronze.columns)
             found += [bronze.select(_identifier_text_column(F.expr(told)).alias("value"))] if told else []
         for column, of_cell in source.also_subjects:
             bronze_path = workspace.path(source.table)
-            if of_cell == domain and log.is_delta_table(bronze_path) and column in log.read_column_names(bronze_path):
+            if of_cell == domain and delta_log.is_delta_table(bronze_path) and column in log.read_column_names(bronze_path):
                 found.append(
                     table_frames.read_table(workspace.session, bronze_path).select(
                         _identifier_text_column(F.col(f"`{column}`")).alias("value")
@@ -166,7 +167,9 @@ def _build_link_frame(workspace: Workspace, link: Link) -> DataFrame | None:
     found = [told(table(bronze)) for table in made_of if (bronze := _read_link_bronze(workspace, table)) is not None]
     treated = {link.person[0], link.identifier[0]} & set(declared.treatments)
     stored = (
-        [] if treated else [name for name in (link.table, *(t.name for t in made_of)) if log.is_delta_table(workspace.path(name))]
+        []
+        if treated
+        else [name for name in (link.table, *(t.name for t in made_of)) if delta_log.is_delta_table(workspace.path(name))]
     )
     found += [told(table_frames.read_table(workspace.session, workspace.path(name))) for name in dict.fromkeys(stored)]
     if not found:
@@ -177,7 +180,7 @@ def _build_link_frame(workspace: Workspace, link: Link) -> DataFrame | None:
 
 def _read_link_bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | None:
     path = workspace.path(table.reads[0])
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return None
     bronze = table_frames.read_table(workspace.session, path)
     return bronze if delivered_columns(bronze.columns) else None

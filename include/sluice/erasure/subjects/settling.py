@@ -17,7 +17,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_identifiers, close_over_identifiers
 from sluice.erasure.subjects.link_rows import LinkRows
-from sluice.lake import log, table_frames
+from sluice.lake import commit_history, table_frames
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_list
 from sluice.privacy.pseudonyms import add_pseudonym_column
@@ -176,4 +176,4 @@ def _write_entry_ends(workspace: Workspace, path: str, domain: str, ends: DataFr
     of_domain = ends.withColumn("domain", F.lit(domain))
     merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(of_domain.alias("s"), same)
     merging.whenMatchedUpdate(set={"valid_to": "s.ended_at"}).execute()
-    return int(log.read_commit_history(path, 1)[0]["metrics"].get("numTargetRowsUpdated", 0))
+    return int(commit_history.read_commit_history(path, 1)[0]["metrics"].get("numTargetRowsUpdated", 0))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
@@ -153,7 +154,7 @@ def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]])
 
 def _refuse_missing_bronze(workspace: Workspace, source: Source) -> None:
     """Raises UsageError if rows were ingested and the table is gone. A new, empty table would lose all of them without a word."""
-    if log.is_delta_table(workspace.path(source.name)) or not _has_outcomes(workspace):
+    if delta_log.is_delta_table(workspace.path(source.name)) or not _has_outcomes(workspace):
         return
     had = sum(one.had_rows for one in ledger.read_source_outcomes(workspace.outcomes, source.name))
     if had:

@@ -24,7 +24,7 @@ from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examin
 from sluice.ingest.reading.records import DeliveredRecords
 from sluice.ingest.schema import evolution
 from sluice.ingest.schema.evolution import SourceColumns, find_held_back_fields
-from sluice.lake import commits, log, table_frames, tables
+from sluice.lake import commits, file_statistics, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import RowsSize
@@ -118,7 +118,7 @@ def delivery_from_row(row: Any, folder: Location) -> Delivery:
 def _find_written_deliveries(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> set[int]:
     """Returns the deliveries that bronze has rows of. New ones have higher numbers than any file's statistics, so no file is read for them."""
     path = workspace.path(source.name)
-    possible = sorted(log.find_values_in_file_ranges(path, "_delivery", [item.delivery.number for item in examined]))
+    possible = sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", [item.delivery.number for item in examined]))
     if not possible:
         return set()
     present = (

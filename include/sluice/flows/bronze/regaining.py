@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.ingest.source import Source
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
@@ -16,7 +17,7 @@ from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.landed_file import read_file_state, resolve_landed_path
-from sluice.lake import log
+from sluice.lake import file_statistics
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.record_tables import create_record_table
@@ -57,7 +58,7 @@ def restore_lost_deliveries(sources: Iterable[Source], landing: Location, known:
 def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> None:
     """Raises SluiceError if a bronze table has rows of a delivery whose number is higher than the ledger knows. bronze: paths by table name."""
     for name, path in bronze.items():
-        highest = log.read_highest_value(path, "_delivery")[1] if log.is_delta_table(path) else None
+        highest = file_statistics.read_highest_value(path, "_delivery")[1] if delta_log.is_delta_table(path) else None
         if highest is not None and highest > known.last:
             raise SluiceError(
                 f"Bronze table '{name}' has rows of delivery {highest}, and the ledger knows none after {known.last}: commits of "

@@ -11,6 +11,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.sql.schema import sql_literal
 from sluice.errors import SluiceError
@@ -117,7 +118,7 @@ def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: Struc
         ),
         CHECKS: ",".join(ours),
     }
-    if not log.is_delta_table(asked.target):
+    if not delta_log.is_delta_table(asked.target):
         tables.remove_unfinished_table(asked.target)
     builder = DeltaTable.createIfNotExists(workspace.session).location(asked.target).addColumns(schema)
     builder = builder.comment(log.read_table_comment(asked.source) or "")

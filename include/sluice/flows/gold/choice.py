@@ -13,7 +13,7 @@ from typing import Any
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.flows.gold.touched import ViewScope
 from sluice.flows.writing.ranges import Limits
-from sluice.lake import evaluation, log, table_frames
+from sluice.lake import commit_history, evaluation, file_statistics, log, table_frames
 from sluice.lake.log import TableState
 from sluice.lake.workspace import Workspace
 
@@ -56,7 +56,7 @@ def count_changed_rows(workspace: Workspace, spans: Mapping[str, tuple[int, int]
     for name, (since, until) in spans.items():
         path = workspace.path(name)
         if until > since:
-            commits = log.read_commit_history(path, (log.latest_table_version(path) or 0) - since)
+            commits = commit_history.read_commit_history(path, (log.latest_table_version(path) or 0) - since)
             counts += [_count_commit_changes(commit) for commit in commits if since < commit["version"] <= until]
     return None if None in counts else sum(count for count in counts if count)
 
@@ -118,7 +118,7 @@ def count_rows_within_limits(path: str, limits: Limits) -> int | None:
             found[column] = [(_parse_literal(low), _parse_literal(high)) for low, high in ranges]
         except ValueError:
             continue
-    return log.count_rows_in_matching_files(path, found)
+    return file_statistics.count_rows_in_matching_files(path, found)
 
 
 def _parse_literal(literal: str) -> Any:

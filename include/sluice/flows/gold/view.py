@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
@@ -43,7 +44,7 @@ _INPUTS = "what it uses of its inputs changed"
 
 def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | None = None) -> None:
     """Brings the view up to date. anew: a reason to recompute it in full."""
-    missing = [name for name in view.reads if not log.is_delta_table(workspace.path(name))]
+    missing = [name for name in view.reads if not delta_log.is_delta_table(workspace.path(name))]
     present = view.over(set(view.reads) - set(missing))
     if present is None:
         report.notes.append(f"its input '{missing[0]}' has no row yet")

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.flows.progress import batches, checkpoints
-from sluice.lake import log
+from sluice.lake import commit_history
 from sluice.lake.log import read_table_retention
 from sluice.lake.places import Places, locate_streamed_tables
 from sluice.lake.workspace import Workspace
@@ -96,13 +97,13 @@ def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]
 
 
 def _find_lag_past_retention(path: str, flow: str, version: int, whole: bool, now: datetime) -> LaggingFlow | None:
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return None
     keep = read_table_retention(path)
     passed_over = _NO_DATA if whole else (*_NO_DATA, *_NO_CHANGE)
     waiting = [
         one
-        for one in log.read_commit_history(path)
+        for one in commit_history.read_commit_history(path)
         if one["version"] >= version and not str(one["operation"]).startswith(passed_over)
     ]
     old = [one for one in waiting if one["at"] is not None and one["at"] + keep <= now]

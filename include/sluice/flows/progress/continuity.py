@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
 from sluice.errors import SluiceError
 from sluice.flows.progress import batches, checkpoints
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.locations import locate
 from sluice.pipeline_stages import RESTORE
 
@@ -44,7 +45,7 @@ def find_stream_break(
         return "its checkpoint was lost" if state is not None and state.rows != 0 else None
     if why is not None:
         return None if why in (*_OVER, FIRST) else why
-    if not log.is_delta_table(target):
+    if not delta_log.is_delta_table(target):
         return checkpoints.GONE
     for name, version in batches.read_first_unread_versions(str(locate(folder) / str(memory["identity"])), inputs).items():
         if any(commit["version"] >= version and _is_restore_or_replace(commit) for commit in _read_input_commits(name, place)):
@@ -66,7 +67,7 @@ def broken_stream_error(pipeline: str, stream: str, why: str) -> SluiceError:
 
 
 def _read_input_commits(name: str, place: Callable[[str], str]) -> list[dict[str, Any]]:
-    return [] if name == HEARTBEATS else log.read_commit_history(place(name))
+    return [] if name == HEARTBEATS else commit_history.read_commit_history(place(name))
 
 
 def _is_restore_or_replace(commit: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
@@ -32,7 +33,7 @@ from sluice.flows.silver import refold
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.reading.examination import Delivery, examine_deliveries, is_delivery_unchanged
-from sluice.lake import commits, log, tables
+from sluice.lake import commits, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine
@@ -99,7 +100,7 @@ def discard_quarantined_entries(
 
 def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None) -> DataFrame:
     path = workspace.quarantine(name)
-    if log.is_delta_table(path):
+    if delta_log.is_delta_table(path):
         found = quarantine.read_quarantine_rows(workspace.session, path, entries)
         deliveries = {row._delivery for row in found.select("_delivery").distinct().collect()}
         asked = [row for _, row in entries or () if row is not None]

@@ -49,7 +49,7 @@ from sluice.flows.writing.difference import (
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import BoundingColumns, Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import evaluation, log, table_frames, tables
+from sluice.lake import evaluation, file_statistics, log, table_frames, tables
 from sluice.lake.merged_keys import MergedKeys
 from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.row_sizes import RowsSize, sum_row_bytes
@@ -172,7 +172,7 @@ def _merge_scope(
     ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
     # The log is asked first, which needs no Spark job.
     path = workspace.path(table.name)
-    held = log.find_values_in_file_ranges(path, "_delivery", scope.dead) if scope.dead else set()
+    held = file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead) if scope.dead else set()
     lost = target.where(dead)
     at_most = None
     if scope.everything:

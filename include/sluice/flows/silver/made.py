@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
+from sluice import delta_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
@@ -22,7 +23,7 @@ from sluice.flows import plans
 from sluice.flows.plans import find_unrepeatable_call
 from sluice.flows.writing import enforced, targets
 from sluice.flows.writing.difference import null_safe_equality
-from sluice.lake import log, table_frames, tables
+from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import anonymised, treatments
 from sluice.quality import verdicts
@@ -52,7 +53,7 @@ _WHAT = {
 def silver_table_schema(workspace: Workspace, table: AnyTable, source: Source) -> StructType | None:
     """Returns the columns of the table's transform, and the provenance. None while a source without a declared schema has had no record."""
     path = workspace.path(source.name)
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return None
     bronze = anonymised.bronze_rows_for_table(table, table_frames.read_table(workspace.session, path))
     if not delivered_columns(bronze.columns):

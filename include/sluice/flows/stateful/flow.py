@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.declare.datasets.windowed import Windowed
 from sluice.durable_files import write_json_durably
 from sluice.flows.progress import continuity, streams
@@ -116,7 +117,7 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
     if workspace.mode == "replay":
         report.notes.append("a stream with state takes a row once: a replay does not reach it")
         return
-    missing = [name for name in stream.reads if not log.is_delta_table(workspace.path(name))]
+    missing = [name for name in stream.reads if not delta_log.is_delta_table(workspace.path(name))]
     if missing:
         report.notes.append(f"its input '{missing[0]}' has no row yet")
         return

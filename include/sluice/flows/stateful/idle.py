@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from sluice import delta_log
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.pipeline import parse_duration
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
-from sluice.lake import commits, log, table_frames, tables
+from sluice.lake import commit_history, commits, log, table_frames, tables
 from sluice.lake.row_sizes import measure_inline_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
@@ -67,7 +68,7 @@ def close_idle_windows(
 
 def find_idle_time(stream: AnyStream, locate: Callable[[str], str]) -> datetime | None:
     """Returns when the inputs will have been quiet for long enough. None if open windows wait for new rows. locate: gives a table's path."""
-    there = [locate(name) for name in stream.reads if log.is_delta_table(locate(name))]
+    there = [locate(name) for name in stream.reads if delta_log.is_delta_table(locate(name))]
     if stream.closes_when_idle is None or not there:
         return None
     return max(map(_last_data_time, there)) + parse_duration(stream.closes_when_idle)
@@ -75,7 +76,7 @@ def find_idle_time(stream: AnyStream, locate: Callable[[str], str]) -> datetime 
 
 def _last_data_time(path: str) -> datetime:
     """Returns when rows last came into a table, as far as its log tells."""
-    for commit in log.read_commit_history(path):
+    for commit in commit_history.read_commit_history(path):
         if str(commit["operation"]).startswith(("WRITE", "MERGE", "RESTORE")) and commit["at"] is not None:
             at: datetime = commit["at"]
             return at

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
+from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.erasure import prevention
@@ -90,7 +91,7 @@ def prepare_target_table(
 
 def _reset_flow_of_missing_table(workspace: Workspace, dataset: Dataset[Any]) -> None:
     """Makes the flow of a missing table start anew: what its checkpoint says it has taken is gone with the table."""
-    if not log.is_delta_table(workspace.path(dataset.name)):
+    if not delta_log.is_delta_table(workspace.path(dataset.name)):
         flow = workspace.graph.flow_name(dataset)
         # Done before the table is created: an empty one that a killed run leaves behind must not seem complete.
         checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, checkpoints.GONE)
@@ -232,7 +233,7 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
         restricted.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
     if dataset.restricted:
         restricted.prepare_restricted_root(workspace.settings)
-    before = tables.read_table_property(path, _KEYS) if dataset.treatments and log.is_delta_table(path) else None
+    before = tables.read_table_property(path, _KEYS) if dataset.treatments and delta_log.is_delta_table(path) else None
     if before and not anew and before != treatments.treatment_key_marks(workspace.settings, dataset):
         names = ", ".join(f"'{mark.split('=')[0]}'" for mark in before.split(","))
         raise SluiceError(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.erasure import requests
@@ -49,7 +50,7 @@ def _find_releasable_table(settings: Settings, graph: Graph, name: str) -> Datas
     if name not in known:
         raise UsageError(f"'{graph.pipeline.name}.{name}' is no table that can be released.{nearest_name_hint(name, known)}")
     path, declared = graph.location(settings, name), graph.datasets[name]
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         raise SluiceError(f"Table '{graph.pipeline.name}.{name}' has not been made yet. Run: sluice run {graph.pipeline.name}")
     released.plan_released_columns(graph, declared, log.read_column_names(path))
     return declared

@@ -12,11 +12,11 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.column_origins import TableOrigins, TracedColumn
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.datasets.tables import Dataset
 from sluice.flows.column_lineage import trace_table_columns
-from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_checked_table
@@ -63,8 +63,8 @@ def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrig
         return _list_source_columns(workspace, declared.name, known)
     if declared.kind.preview is None:  # this kind does not say where its columns come from
         return None
-    present = declared.over([name for name in declared.reads if log.is_delta_table(workspace.path(name))])
-    if present is None or not log.is_delta_table(workspace.path(declared.name)):
+    present = declared.over([name for name in declared.reads if delta_log.is_delta_table(workspace.path(name))])
+    if present is None or not delta_log.is_delta_table(workspace.path(declared.name)):
         return None
     inputs = {name: read_logged_schema(workspace.path(name)) for name in present.reads}
     mark = f"{fingerprint}:{_digest_schemas(inputs)}"
@@ -76,7 +76,7 @@ def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrig
 def _list_source_columns(workspace: Workspace, source: str, known: TableOrigins | None) -> TableOrigins | None:
     """Returns the columns of a source's records, which come from nowhere in the lake."""
     path = workspace.path(source)
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return None
     schema = read_logged_schema(path)
     mark = f"source:{_digest_schemas({source: schema})}"

@@ -10,6 +10,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
@@ -220,7 +221,7 @@ def _clean_sources(workspace: Workspace, reports: list[FlowReport]) -> None:
 def _refuse_moved_source(workspace: Workspace, source: Source) -> None:
     """Raises UsageError if a source once had a table of its own: its earlier records are there and would not be read with the others."""
     own = workspace.records.table_path(workspace.graph.layer(source), source.name)
-    if source.into and log.is_delta_table(own):
+    if source.into and delta_log.is_delta_table(own):
         raise UsageError(
             f"Source '{source.name}' goes into '{source.into}', but bronze has a table '{source.name}' with its earlier records. "
             "Give the source another name, and it is read from the first file on."

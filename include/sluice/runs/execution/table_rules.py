@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.quality.whole_table import TableExpectation
 from sluice.errors import DeclarationError, SluiceError
@@ -46,7 +47,7 @@ def _judge_table_rules(
     workspace: Workspace, dataset: Dataset[Any], report: FlowReport, rules: Sequence[TableExpectation]
 ) -> None:
     path = workspace.path(dataset.name)
-    if not rules or not log.is_delta_table(path):
+    if not rules or not delta_log.is_delta_table(path):
         return
     _check_rule_references(workspace, dataset, rules)
     before = [row for row in ledger.read_run_ledger(workspace.records) if row["flow"] == dataset.name]
@@ -92,7 +93,9 @@ def _check_rule_references(workspace: Workspace, dataset: Dataset[Any], rules: S
     wanted = {dataset.name, *(rule.refers_to for rule in rules if rule.refers_to is not None)}
     paths = {name: workspace.path(name) for name in wanted}
     schemas = {
-        name: table_frames.read_table(workspace.session, path).schema for name, path in paths.items() if log.is_delta_table(path)
+        name: table_frames.read_table(workspace.session, path).schema
+        for name, path in paths.items()
+        if delta_log.is_delta_table(path)
     }
     for rule in rules:
         wrong = whole_table.find_table_rule_mistake(rule, schemas, dataset.name)

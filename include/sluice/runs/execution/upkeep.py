@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sluice import record_tables, upkeep, vacuum
+from sluice import delta_log, record_tables, upkeep, vacuum
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import behind, streams
 from sluice.flows.progress.behind import LaggingFlow
-from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import RECORD_TABLES
@@ -53,7 +52,7 @@ def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], lagging: Mapp
     with_people, reports = removals.locate_tables_with_people(workspace.settings, workspace.graph), []
     with count_work("tables looked at", len(paths)) as work:
         for name, path in paths.items():
-            if log.is_delta_table(path):
+            if delta_log.is_delta_table(path):
                 streams.stop_if_requested(workspace)
                 reports.append(vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), path in with_people))
             work.advance()
@@ -65,7 +64,7 @@ def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[Laggi
     reports = []
     for name in RECORD_TABLES:
         path = workspace.places.bookkeeping(name)
-        if log.is_delta_table(path):
+        if delta_log.is_delta_table(path):
             streams.stop_if_requested(workspace)
             reports.append(
                 vacuum.vacuum_table(
@@ -95,7 +94,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
     """
     rewritten: dict[str, FlowReport] = {}
     for name, path in workspace.tables().items():
-        if log.is_delta_table(path) and (report := upkeep.rewrite_int96_files(workspace, name, path)) is not None:
+        if delta_log.is_delta_table(path) and (report := upkeep.rewrite_int96_files(workspace, name, path)) is not None:
             streams.stop_if_requested(workspace)
             rewritten[name] = report
     reports, laid_out = [], _list_laid_out_tables(workspace)
@@ -111,7 +110,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
             work.advance()
     declared_tables = {workspace.graph.table_of(declared.name) for declared in workspace.graph}
     for name, path in workspace.tables().items():
-        if name not in declared_tables and log.is_delta_table(path):
+        if name not in declared_tables and delta_log.is_delta_table(path):
             streams.stop_if_requested(workspace)
             aside = upkeep.join_files_set_aside(workspace, name, path)
             reports += [aside] if aside.committed else []
@@ -124,7 +123,7 @@ def _list_laid_out_tables(workspace: Workspace) -> list[Source | Dataset[Any]]:
     return [
         one
         for one in workspace.graph
-        if workspace.graph.table_of(one.name) == one.name and log.is_delta_table(workspace.path(one.name))
+        if workspace.graph.table_of(one.name) == one.name and delta_log.is_delta_table(workspace.path(one.name))
     ]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.datasets.tables import MaterializedView
 from sluice.errors import SluiceError
 from sluice.flows.progress import streams
@@ -115,7 +116,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
     there = [
         name
         for name in verify.list_verifiable_tables(workspace.graph)
-        if workspace.graph[name].kind.recompute is not None and log.is_delta_table(workspace.path(name))
+        if workspace.graph[name].kind.recompute is not None and delta_log.is_delta_table(workspace.path(name))
     ]
     if not there:
         return None

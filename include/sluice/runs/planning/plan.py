@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset
 from sluice.declare.ingest.source import Source
@@ -92,7 +93,7 @@ def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
     found = {}
     for declared in books.graph:
         path = books.path(declared.name)
-        if books.graph.table_of(declared.name) == declared.name and log.is_delta_table(path):
+        if books.graph.table_of(declared.name) == declared.name and delta_log.is_delta_table(path):
             with contextlib.suppress(DamagedLog):
                 found[declared.name] = decide_layout(path, declared.zorder_by)
     return found
@@ -102,7 +103,7 @@ def _list_layout_changes(books: PipelineBooks) -> Iterator[str]:
     """Lists what of declared layouts would write all of a table's files anew, or cannot be had: done only on request."""
     for name, declared in books.graph.stored.items():
         path = books.path(name)
-        if books.graph.table_of(name) == name and log.is_delta_table(path):
+        if books.graph.table_of(name) == name and delta_log.is_delta_table(path):
             with contextlib.suppress(DamagedLog):
                 yield from _describe_layout_changes(books.records.pipeline, declared, path)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice import file_events
+from sluice import delta_log, file_events
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
@@ -116,7 +116,7 @@ def plan_silver_step(
     coming = list_moving_inputs(books, table, before)
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
-    if not coming and not log.is_delta_table(books.path(table.reads[0])):
+    if not coming and not delta_log.is_delta_table(books.path(table.reads[0])):
         return PlannedStep(flow.table, flow.layer, NOTHING, "its source has no record yet")
     if any(step.does == READ_AGAIN for step in coming):
         flow = replace(flow, deliveries=0, bytes=0)  # they are among the deliveries that are read again

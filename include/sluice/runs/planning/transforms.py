@@ -16,6 +16,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
@@ -30,7 +31,7 @@ from sluice.flows.bronze.shape import TECHNICAL
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.gold.view_batch import check_view_columns
 from sluice.flows.silver import made
-from sluice.lake import log, table_frames, tables
+from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE
 from sluice.privacy.anonymised import MARK
 from sluice.quality import verdicts, whole_table
@@ -113,7 +114,7 @@ def _examine_declaration(examination: Examination, declared: Source | Dataset[An
 def find_source_schema(examination: Examination, source: Source) -> StructType | None:
     """A source's columns: those of the lake, else the declared ones; None, with a note, where there are neither."""
     path = examination.graph.location(examination.settings, source.name)
-    if log.is_delta_table(path):
+    if delta_log.is_delta_table(path):
         schema = table_frames.read_table(examination.session, path).drop(MARK).schema
         if delivered_columns(schema.names):
             return schema

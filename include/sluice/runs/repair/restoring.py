@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Dataset, MaterializedView
 from sluice.declare.datasets.windowed import Windowed
@@ -53,7 +54,7 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
     dataset = find_restorable_table(graph, name)
     path = graph.location(settings, name)
     called = f"{graph.pipeline.name}.{name}"
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         raise SluiceError(f"Table '{called}' has not been made yet: it has no version to go back to.")
     version = versions.resolve_version(called, path, to)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sluice import file_events
+from sluice import delta_log, file_events
 from sluice.declare.assembly.graph import AnyDataset, Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
 from sluice.declare.ingest.source import Source
@@ -103,7 +103,10 @@ def find_rescued_fields(books: PipelineBooks) -> Iterator[dict[str, Any]]:
         path = books.path(source.name)
         kept = {
             name.lower()
-            for name in (*columns_named_in_schema(source), *(log.read_column_names(path) if log.is_delta_table(path) else ()))
+            for name in (
+                *columns_named_in_schema(source),
+                *(log.read_column_names(path) if delta_log.is_delta_table(path) else ()),
+            )
         }
         told = [row["held_back"].items() for row in books.deliveries if row["source"] == source.name and row["held_back"]]
         fields = {name: kind for items in told for name, kind in items if name.lower() not in kept}

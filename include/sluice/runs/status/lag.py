@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import AnyDataset
 from sluice.declare.datasets.tables import MaterializedView, Table
@@ -118,7 +119,7 @@ def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> Flo
     The fingerprint in its checkpoint ends with the columns that bound a change of each input. Only Spark could find them again, so they are
     taken as they are.
     """
-    there = view.over(name for name in view.reads if log.is_delta_table(books.path(name)))
+    there = view.over(name for name in view.reads if delta_log.is_delta_table(books.path(name)))
     name, folder = books.checkpoints(view)
     memory = checkpoints.read_flow_memory(folder, name) or {}
     code, digits = str(memory.get("fingerprint") or ""), compute_declaration_fingerprint(view)
@@ -129,7 +130,7 @@ def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> Flo
 
 
 def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:
-    gone = flow.anew is None and not log.is_delta_table(books.path(flow.table))
+    gone = flow.anew is None and not delta_log.is_delta_table(books.path(flow.table))
     return replace(flow, anew=checkpoints.GONE) if gone else flow
 
 
@@ -197,12 +198,12 @@ def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
 
 def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     """How the flow of a stream with state stands. Errors as of `measure_pipeline_lag`."""
-    missing = [name for name in stream.reads if not log.is_delta_table(books.path(name))]
+    missing = [name for name in stream.reads if not delta_log.is_delta_table(books.path(name))]
     if missing:
         flow = _read_stream_standing(books, stream)
         return replace(flow, anew=flow.anew or continuity.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
     (name, folder), inputs = books.checkpoints(stream), books.streamed_tables(stream)
-    ids = {read: log.read_table_id(path) for read, path in inputs.items() if log.is_delta_table(path)}
+    ids = {read: log.read_table_id(path) for read, path in inputs.items() if delta_log.is_delta_table(path)}
     why = continuity.find_stream_break(
         folder, name, ids, continuity.stream_fingerprint(stream), books.path(stream.name), books.path
     )
@@ -223,7 +224,7 @@ def _read_stream_standing(books: PipelineBooks, stream: Windowed[Any]) -> FlowLa
 def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
     """How a view's flow stands. Errors as of `measure_pipeline_lag`."""
     flow = read_view_standing(books, view)
-    missing = [name for name in view.reads if not log.is_delta_table(books.path(name))]
+    missing = [name for name in view.reads if not delta_log.is_delta_table(books.path(name))]
     present = view.over(set(view.reads) - set(missing))
     if present is not None:
         view = present
@@ -255,7 +256,7 @@ def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag
 def _read_checkpoint_standing(books: PipelineBooks, declared: Source | AnyDataset, code: str = "") -> FlowLag:
     """A flow by its checkpoint alone. code: the fingerprint that it should have."""
     (name, folder), inputs = books.checkpoints(declared), books.streamed_tables(declared)
-    ids = {name: log.read_table_id(path) for name, path in inputs.items() if log.is_delta_table(path)}
+    ids = {name: log.read_table_id(path) for name, path in inputs.items() if delta_log.is_delta_table(path)}
     anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else "first run"
     return FlowLag(
         table=declared.name,

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger as tables
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
@@ -60,7 +61,9 @@ def reconcile_deliveries(settings: Settings, graph: Graph) -> list[DeliveryAccou
     books = PipelineBooks(settings, graph)
     counted = _read_counted_outcomes(books.records.bookkeeping("outcomes"))
     own = [source for source in graph.sources.values() if source.into is None]
-    return [_reconcile_bronze_table(books, source, counted) for source in own if log.is_delta_table(books.path(source.name))]
+    return [
+        _reconcile_bronze_table(books, source, counted) for source in own if delta_log.is_delta_table(books.path(source.name))
+    ]
 
 
 def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[int, dict[str, Any]]) -> DeliveryAccount:
@@ -147,7 +150,7 @@ def _sum_erased_rows(books: PipelineBooks, name: str, path: str) -> int:
             # The stage `erase` removes files, too: what a VACUUM deleted is no rows, and it put none out.
             most = row["rows_out"] or 0 if row["stage"] == ERASE else row["deleted"] or 0
             recorded[row["run"]] += min(row["deleted"] or 0, most)
-    for commit in log.read_commit_history(path) if log.is_delta_table(path) else []:
+    for commit in commit_history.read_commit_history(path) if delta_log.is_delta_table(path) else []:
         if commit["note"].get("flow") == f"erasure_{name}":
             committed[str(commit["note"].get("run"))] += int(commit["metrics"].get("numTargetRowsDeleted", 0))
     return sum((recorded | committed).values())

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Set
 from datetime import datetime
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import DamagedLog
 from sluice.erasure import prevention
 from sluice.flows.progress.behind import LaggingFlow, find_lagging_flows_at
-from sluice.lake import log
 from sluice.lake.inventory import VacuumDecision, decide_vacuum
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
@@ -27,7 +27,7 @@ def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dic
     """By table that is there, whether files of it are to be removed at `now` (UTC). Not of one whose log is damaged: whoever reads it says so."""
     with_people, found = locate_tables_with_people(settings, graph), {}
     for name, path in list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).items():
-        if log.is_delta_table(path):
+        if delta_log.is_delta_table(path):
             with contextlib.suppress(DamagedLog):
                 found[name] = decide_vacuum(path, now, path in with_people)
     return found
@@ -36,7 +36,7 @@ def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dic
 def decide_all_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
     """The same, also of the tables in which Sluice keeps its records."""
     paths = {f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES}
-    of_records = {name: decide_vacuum(path, now, False) for name, path in paths.items() if log.is_delta_table(path)}
+    of_records = {name: decide_vacuum(path, now, False) for name, path in paths.items() if delta_log.is_delta_table(path)}
     return {**decide_table_vacuums(settings, graph, now), **of_records}
 
 

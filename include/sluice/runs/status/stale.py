@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sluice import entries
+from sluice import delta_log, entries
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.entries import Place
 from sluice.ingest.deliveries import dates
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lag
@@ -75,7 +75,7 @@ def _compute_stale_intervals(
 ) -> list[Interval]:
     books = PipelineBooks(settings, graph)
     path = books.path(table.name)
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return []
     today = compute_declaration_fingerprint(table)
     whole = log.read_table_properties(path).get(FINGERPRINT) or ""
@@ -118,7 +118,7 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
 
 def _find_property_commit(books: PipelineBooks, name: str, whole: str) -> Place | None:
     """When the table was last said to be all by the code that it is said to be by, as far back as its log goes: with that run."""
-    for commit in log.read_commit_history(books.path(name)):
+    for commit in commit_history.read_commit_history(books.path(name)):
         if whole and whole in str(commit["parameters"].get("properties", "")):
             same = [row for row in books.runs if row["run"] == commit["note"].get("run")]
             # A run that was killed has left no record: it came after those that had begun before.

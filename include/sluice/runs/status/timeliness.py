@@ -14,12 +14,13 @@ from typing import Any
 
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
+from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import write_json_durably
 from sluice.errors import DeclarationError
-from sluice.lake import log
+from sluice.lake import commit_history
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
@@ -65,10 +66,10 @@ def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = N
 
 
 def _find_last_data_change(path: str) -> datetime | None:
-    if not log.is_delta_table(path):
+    if not delta_log.is_delta_table(path):
         return None
     for limit in (_LOOKED_AT, None):
-        for commit in log.read_commit_history(path, limit):
+        for commit in commit_history.read_commit_history(path, limit):
             if commit["operation"] not in WITHOUT_DATA:
                 at: datetime | None = commit["at"]
                 return at

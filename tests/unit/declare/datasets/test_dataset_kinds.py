@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.conftest import Lakehouse
 
+from sluice import delta_log
 from sluice.declare import KafkaSource, Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.cdc.auto_cdc import AutoCdc
@@ -34,7 +35,7 @@ from sluice.errors import DeclarationError
 from sluice.ingest.deliveries.arrivals import Look, SourceChanges, find_source_changes
 from sluice.ingest.deliveries.discovery import group_into_micro_batches
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.lake import log, table_frames
+from sluice.lake import table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution.clones import Flow
@@ -85,7 +86,7 @@ def choose_copy_flow(workspace: Workspace, copy: WholeCopy, chosen: bool) -> Flo
 
 
 def measure_copy_lag(books: PipelineBooks, copy: WholeCopy) -> FlowLag:
-    behind = not log.is_delta_table(books.path(copy.name))
+    behind = not delta_log.is_delta_table(books.path(copy.name))
     return FlowLag(table=copy.name, layer=books.graph.layer(copy), name=copy.name, versions=int(behind))
 
 

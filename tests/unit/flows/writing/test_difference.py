@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations, join_old_and_new
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, small_writes, table_frames, tables
+from sluice.lake import commit_history, log, small_writes, table_frames, tables
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
@@ -70,7 +70,7 @@ def test_inserts_updates_and_deletes_go_where_they_should_null_keys_included(spa
     )
     assert apply_merge_operations(spark, table, wanted, KEYS, BY) == MergeCounts(inserted=2, updated=2, deleted=1)
     assert held(spark, table) == {(1, DAY, None), (2, DAY, 20), (None, DAY, 31), (4, None, 40), (None, None, 50)}
-    assert log.latest_table_version(table) == before + 1 and log.summarize_new_versions(table, before).writers == way
+    assert log.latest_table_version(table) == before + 1 and commit_history.summarize_new_versions(table, before).writers == way
 
 
 def test_only_changed_rows_are_in_the_change_feed(spark: SparkSession, table: str) -> None:
@@ -105,14 +105,14 @@ def test_a_conflict_is_refused_with_the_callers_words_and_nothing_is_written(spa
 def test_a_file_that_no_change_can_be_in_is_not_rewritten(spark: SparkSession, table: str, way: str) -> None:
     spark.createDataFrame([(9, date(2027, 1, 1), 90)], SCHEMA).write.format("delta").mode("append").save(table)
     apply_merge_operations(spark, table, operations(spark, ("U", 9, date(2027, 1, 1), 91)), KEYS, BY)
-    assert log.read_commit_history(table, 1)[0]["metrics"]["numTargetFilesRemoved"] in ("1", 1)
+    assert commit_history.read_commit_history(table, 1)[0]["metrics"]["numTargetFilesRemoved"] in ("1", 1)
     bound = {"Spark": "2027-01-01", "delta-rs": "k = 9"}[way]
-    assert bound in str(log.read_commit_history(table, 1)[0]["parameters"])
+    assert bound in str(commit_history.read_commit_history(table, 1)[0]["parameters"])
 
 
 def test_columns_that_do_not_bound_leave_no_value_in_the_history(spark: SparkSession, table: str) -> None:
     apply_merge_operations(spark, table, operations(spark, ("U", 1, DAY, 11)), KEYS, BoundingColumns(COLUMNS, ()))
-    assert "2026" not in str(log.read_commit_history(table, 1)[0]["parameters"])
+    assert "2026" not in str(commit_history.read_commit_history(table, 1)[0]["parameters"])
 
 
 def test_rows_beside_each_other_meet_by_null_keys_too(spark: SparkSession) -> None:

@@ -22,7 +22,7 @@ from sluice.flows.writing.ranges import (
     limits_condition,
     range_condition_sql,
 )
-from sluice.lake import log, table_frames, tables
+from sluice.lake import commit_history, table_frames, tables
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
 
@@ -128,7 +128,7 @@ def test_files_between_a_late_row_and_the_rest_are_not_read(spark: SparkSession,
     read = table_frames.read_table(spark, path).where(limits_condition(found))
     assert len(read.select("_metadata.file_path").distinct().collect()) == 3
     assert apply_merge_operations(spark, path, operations, ("k", "t"), BoundingColumns(operations.schema, ("t",))).updated == 3
-    commit = log.read_commit_history(path, 1)[0]
+    commit = commit_history.read_commit_history(path, 1)[0]
     assert int(commit["metrics"]["numTargetFilesRemoved"]) == 3
     assert table_frames.read_table(spark, path).where("v = 1").count() == 3
 

@@ -23,7 +23,7 @@ from sluice.flows.bronze import regaining
 from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
-from sluice.lake import log
+from sluice.lake import commit_history, log
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as runs
 from sluice.runs.repair import lost_commits
@@ -134,7 +134,7 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
     assert not checksum.exists() and not (last.parent / f"{last.stem}.crc").exists()
     state = log.read_table_state(path)
     assert state is not None and (state.version, state.rows) == (1, 1)  # the next commit is another version than the lost one
-    assert log.read_commit_history(path)[0]["operation"] == runs.REPAIR and runs.REPAIR in runs.WITHOUT_DATA
+    assert commit_history.read_commit_history(path)[0]["operation"] == runs.REPAIR and runs.REPAIR in runs.WITHOUT_DATA
     flow = f"{LAYER}_ten_minutes"
     why = continuity.find_stream_break(
         PipelineRecords(lake, "ward").checkpoints(flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path
@@ -186,7 +186,7 @@ def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) 
     (file,) = Path(path, LOG).glob("*.parquet")
     file.write_bytes(file.read_bytes()[:20])
     assert repair(lake).anew == () and reasons(lake) == {}
-    assert not file.exists() and len(log.read_commit_history(path)) == 2
+    assert not file.exists() and len(commit_history.read_commit_history(path)) == 2
 
 
 def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> None:

@@ -1,0 +1,116 @@
+"""Reads from a table's log which commits it has: who made each, what it did, and what Sluice noted of it. Without a JVM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaProtocolError
+
+from sluice.delta_log import LOG, list_log_versions
+from sluice.lake.log import latest_table_version
+from sluice.locations import Location, locate
+from sluice.open_tables import open_checked_table
+
+DELTA_RS, SPARK, SLUICE = "delta-rs", "Spark", "Sluice"
+"""Who makes commits. Sluice itself makes those of a VACUUM by inventory, which add no file."""
+
+
+_NAMES_OF_SPARK = {"num_added_rows": "num_output_rows"}
+"""Metrics for which delta-rs has another name, not only another spelling."""
+
+
+def read_commit_history(path: str, limit: int | None = None) -> list[dict[str, Any]]:
+    """Returns the commits, newest first: version, at (UTC), writer, operation, parameters, metrics, and Sluice's note if it made the commit.
+
+    writer: DELTA_RS, SPARK or SLUICE. Metrics have the names that Spark gives them, whoever made the commit.
+    """
+    table = open_checked_table(path)
+    found = []
+    for entry in _read_commit_infos(path, table, limit):
+        note = entry.get("userMetadata")
+        found.append({
+            "version": entry.get("version"),
+            "at": datetime.fromtimestamp(entry["timestamp"] / 1000, UTC) if "timestamp" in entry else None,
+            "writer": next((one for one in (DELTA_RS, SLUICE) if str(entry.get("engineInfo")).startswith(one)), SPARK),
+            "operation": entry.get("operation"),
+            "parameters": entry.get("operationParameters", {}),
+            "metrics": {_name_as_spark_does(name): value for name, value in entry.get("operationMetrics", {}).items()},
+            "note": _parse_commit_note(note),
+        })
+    return found
+
+
+def _read_commit_infos(path: str, table: DeltaTable, limit: int | None) -> list[dict[str, Any]]:
+    """Returns what each commit says about itself, newest first, with its version.
+
+    delta-rs refuses the whole history if a commit has a number that it does not expect: a shallow clone by Spark has -1 as the version read.
+    """
+    try:
+        return table.history(limit)
+    except DeltaProtocolError:
+        commits, _ = list_log_versions(locate(path) / LOG)
+        newest = sorted((version for version in commits if version <= table.version()), reverse=True)[:limit]
+        return [{**_read_commit_info(commits[version]), "version": version} for version in newest]
+
+
+def _read_commit_info(commit: Location) -> dict[str, Any]:
+    actions = (json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip())
+    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+
+
+@dataclass(frozen=True)
+class NewVersions:
+    """What the commits of a table after a version did. writers: such as "delta-rs, Spark"; None if there is no such commit.
+
+    files_added, files_removed, rows_copied: by the commits' metrics; a commit without metrics counts as zero. rows_copied: rows that a MERGE
+    wrote again unchanged, because they lay in the same files as those that it changed.
+    """
+
+    writers: str | None = None
+    files_added: int = 0
+    files_removed: int = 0
+    rows_copied: int = 0
+
+
+_FILES_ADDED = ("numTargetFilesAdded", "numAddedFiles", "numFilesAdded", "numFiles")
+
+
+_FILES_REMOVED = ("numTargetFilesRemoved", "numRemovedFiles", "numFilesRemoved")
+
+
+_ROWS_COPIED = ("numTargetRowsCopied",)
+
+
+def summarize_new_versions(path: str, since: int | None) -> NewVersions:
+    """Returns what the commits of a table after a version did. since: None means before the first."""
+    latest = latest_table_version(path)
+    new = 0 if latest is None else latest - (-1 if since is None else since)
+    commits = read_commit_history(path, new) if new > 0 else []
+    writers = {str(one["writer"]) for one in commits}
+    return NewVersions(
+        ", ".join(sorted(writers, key=str.lower)) or None,
+        *(sum(_first_metric(one["metrics"], names) for one in commits) for names in (_FILES_ADDED, _FILES_REMOVED, _ROWS_COPIED)),
+    )
+
+
+def _first_metric(metrics: Mapping[str, Any], names: Sequence[str]) -> int:
+    return next((int(metrics[name]) for name in names if str(metrics.get(name, "")).isdigit()), 0)
+
+
+def _name_as_spark_does(metric: str) -> str:
+    """Returns Spark's name of a metric, such as numTargetRowsInserted for delta-rs' num_target_rows_inserted."""
+    first, *others = _NAMES_OF_SPARK.get(metric, metric).split("_")
+    return first + "".join(other.title() for other in others)
+
+
+def _parse_commit_note(text: Any) -> dict[str, Any]:
+    try:
+        loaded = json.loads(text) if isinstance(text, str) else {}
+    except ValueError:
+        return {}
+    return loaded if isinstance(loaded, dict) else {}

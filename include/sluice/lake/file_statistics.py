@@ -1,0 +1,140 @@
+"""Reads from a table's log which files it has, how large they are, and which values they can hold. Without a JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from sluice.lake.log import may_have_deletion_vectors
+from sluice.open_tables import open_checked_table
+
+
+def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) -> set[int]:
+    """Returns the values that may be in the table: those that lie in the range of a file, by its statistics."""
+    actions = open_checked_table(path).get_add_actions(flatten=True)
+    if not len(actions) or f"min.{column}" not in actions.schema.names:
+        return set(values) if len(actions) else set()
+    low, high = (pa.chunked_array(actions[f"{end}.{column}"]).to_pylist() for end in ("min", "max"))
+    ranges = list(zip(low, high, strict=True))
+    return {value for value in values if any(a is None or b is None or a <= value <= b for a, b in ranges)}
+
+
+def count_rows_in_matching_files(path: str, limits: Mapping[str, Sequence[tuple[Any, Any]]]) -> int | None:
+    """Returns how many rows are in files that can hold a row with each column in one of its ranges, both ends included.
+
+    Goes by the files' statistics. None if a file's rows are not counted. A column without comparable statistics excludes no file.
+    """
+    actions = open_checked_table(path).get_add_actions(flatten=True)
+    if not len(actions):
+        return 0
+    names = actions.schema.names
+    if "num_records" not in names:
+        return None
+    counts = pa.chunked_array(actions["num_records"]).to_pylist()
+    inside = [True] * len(counts)
+    for column, ranges in limits.items():
+        ends = [f"{end}.{column}" for end in ("min", "max")]
+        if all(end in names for end in ends):
+            low, high = (pa.chunked_array(actions[end]).to_pylist() for end in ends)
+            inside = [so and _overlaps_any_range(a, b, ranges) for so, a, b in zip(inside, low, high, strict=True)]
+    met = [count for count, so in zip(counts, inside, strict=True) if so]
+    return None if None in met else sum(met)
+
+
+def _overlaps_any_range(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether a file's values may be in one of the ranges."""
+    try:
+        return low is None or high is None or any(first <= high and low <= last for first, last in ranges)
+    except TypeError:
+        return True
+
+
+def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
+    """Returns whether the log knows a column's highest value, and that value: None if the table has none."""
+    actions = open_checked_table(path).get_add_actions(flatten=True)
+    names = actions.schema.names
+    if not len(actions):
+        return True, None
+    if may_have_deletion_vectors(open_checked_table(path)):
+        return False, None
+    of_files = next((name for name in (f"partition.{column}", f"max.{column}") if name in names), None)
+    if of_files is None or "num_records" not in names:
+        return False, None
+    highest, rows = (pa.chunked_array(actions[name]).to_pylist() for name in (of_files, "num_records"))
+    nulls = pa.chunked_array(actions[f"null_count.{column}"]).to_pylist() if of_files.startswith("max.") else rows
+    told = all(
+        value is not None or (rows_ is not None and rows_ == null)
+        for value, rows_, null in zip(highest, rows, nulls, strict=True)
+    )
+    return told, max((value for value in highest if value is not None), default=None) if told else None
+
+
+@dataclass(frozen=True)
+class PartitionFiles:
+    """A partition's values by column (empty for a table without partitions), and the sizes of its files in bytes."""
+
+    values: Mapping[str, Any]
+    file_sizes: Sequence[int]
+
+
+def list_partition_file_sizes(path: str) -> list[PartitionFiles]:
+    """Returns the partitions of a table as it is now, by their values: one for a table without partitions, none if it has no file."""
+    actions = open_checked_table(path).get_add_actions(flatten=True)
+    columns = [name for name in actions.schema.names if name.startswith("partition.")]
+    sizes: dict[tuple[Any, ...], list[int]] = {}
+    for size, *values in zip(*(pa.chunked_array(actions[name]).to_pylist() for name in ("size_bytes", *columns)), strict=True):
+        sizes.setdefault(tuple(values), []).append(int(size))
+    names = [name.removeprefix("partition.") for name in columns]
+    return [PartitionFiles(dict(zip(names, values, strict=True)), sizes[values]) for values in sorted(sizes, key=repr)]
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file of a table: its path as in the log, the values of its partition, its size in bytes, its rows (None: not counted).
+
+    ends: by column, the least and the greatest value that it can hold; a column that the log does not know is missing. partition: by column;
+    the file's own value is both ends.
+    """
+
+    path: str
+    partition: Mapping[str, Any]
+    size: int
+    rows: int | None
+    ends: Mapping[str, tuple[Any, Any]]
+
+
+def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
+    """Returns the files of a table as it is now. columns: those whose ends are wanted. Raises DamagedLog."""
+    table = open_checked_table(path)
+    actions = table.get_add_actions(flatten=True)
+    names = actions.schema.names if len(actions) else []
+    listed = {name: pa.chunked_array(actions[name]).to_pylist() for name in names if _is_wanted(name, columns)}
+    by = [str(name) for name in table.metadata().partition_columns]
+    found = []
+    for place, file in enumerate(listed.get("path", [])):
+        partition = {name: listed[f"partition.{name}"][place] for name in by}
+        ends = {name: (value, value) for name, value in partition.items() if name in columns and value is not None}
+        for column in columns:
+            low, high = (listed[f"{end}.{column}"][place] if f"{end}.{column}" in listed else None for end in ("min", "max"))
+            if low is not None and high is not None:
+                # The log has instants in milliseconds, truncated.
+                ends[column] = (low, high + timedelta(milliseconds=1) if isinstance(high, datetime) else high)
+        rows = listed["num_records"][place] if "num_records" in listed else None
+        found.append(DataFile(file, partition, int(listed["size_bytes"][place]), rows, ends))
+    return found
+
+
+def _is_wanted(name: str, columns: Sequence[str]) -> bool:
+    kind, _, column = name.partition(".")
+    return name in ("path", "size_bytes", "num_records") or kind == "partition" or (kind in ("min", "max") and column in columns)
+
+
+def list_file_values(table: DeltaTable, column: str) -> list[Any]:
+    """Returns what the log says about each of a table's files, for one column of its actions."""
+    found = table.get_add_actions()
+    return pa.chunked_array(found[column]).to_pylist() if len(found) and column in found.schema.names else []
