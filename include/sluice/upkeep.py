@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow.parquet as pq
 
 from sluice import delta_log, record_tables
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
 from sluice.lake import (

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from sluice.cli.running.plan import _describe_bound
 from sluice.declare import Pipeline, Source, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.lake import table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape

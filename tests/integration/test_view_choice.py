@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from sluice.cli.running.plan import _describe_bound
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import DeclarationError, SluiceError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.in_time import InTime, merge_time_spans

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import SluiceError
 from sluice.lake import tables
 from sluice.lake.report import FlowReport

@@ -18,7 +18,7 @@ from tests.properties import plain_cdc
 from tests.properties.plain_cdc import COLUMNS, Change, Extract, Interval, Key, Values
 
 from sluice.declare.cdc import histories
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold.probe import find_input_reaches
 
 pytestmark = pytest.mark.spark

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.lake import table_frames, tables
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace

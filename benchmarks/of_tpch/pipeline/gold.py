@@ -7,7 +7,7 @@ from typing import cast
 
 from of_tpch.queries import QUERIES
 from sluice.declare import materialized_view
-from sluice.declare.datasets.tables import Recompute
+from sluice.declare.datasets.materialized_views import Recompute
 
 RECOMPUTE = "TPCH_RECOMPUTE"
 

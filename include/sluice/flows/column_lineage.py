@@ -29,7 +29,9 @@ from sluice.column_origins import (
     TracedColumn,
 )
 from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.kinds import load_kind_function
 from sluice.flows import plans

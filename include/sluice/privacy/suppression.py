@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
 from sluice.declare.privacy.treat import AS_TEXT, Canonical

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.lazy import F
 from sluice.declare.privacy.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
 from sluice.errors import DeclarationError, nearest_name_hint

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quality.expectations import ACTION_COUNTS, Action, Expectation
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 

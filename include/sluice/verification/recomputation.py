@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log
 from sluice.declare.datasets import made_rows
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.kinds import load_kind_function
 from sluice.lake import table_frames

@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError

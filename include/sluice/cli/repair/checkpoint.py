@@ -13,7 +13,7 @@ from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, escaping_console, format_duration, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.layout import Layout

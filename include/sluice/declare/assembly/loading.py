@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.misspelt_names import describe_misspelt_declaration
+from sluice.declare.declaration import Declaration
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion.stored import Declared
-from sluice.declare.kinds import Declaration
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import DeclarationError, UsageError
 from sluice.settings import Settings, require_known_pipeline

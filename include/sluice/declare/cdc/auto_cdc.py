@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from sluice.declare import kinds
-from sluice.declare.datasets.decorators import find_calling_module
-from sluice.declare.datasets.tables import Names, Personal, split_personal_treatments
-from sluice.declare.kinds import DatasetKind, Declaration
+from sluice.declare.datasets.dataset import Names, Personal, split_personal_treatments
+from sluice.declare.datasets.options import find_calling_module
+from sluice.declare.declaration import Declaration
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_declared_name, check_names
 from sluice.declare.privacy import treat

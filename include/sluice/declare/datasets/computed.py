@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 from sluice.declare import kinds
-from sluice.declare.datasets.decorators import build_declaration_transform, build_sql_options, find_calling_module
-from sluice.declare.datasets.tables import Dataset, Names
-from sluice.declare.kinds import DatasetKind, Declaration
+from sluice.declare.datasets.dataset import Dataset, Names
+from sluice.declare.datasets.options import build_declaration_transform, build_sql_options, find_calling_module
+from sluice.declare.declaration import Declaration
+from sluice.declare.kinds import DatasetKind
 from sluice.declare.lazy import F
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 from sluice.declare.pipeline import Pipeline

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 from sluice.declare import kinds
-from sluice.declare.datasets.tables import Dataset, Names, Personal, split_personal_treatments
+from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_names

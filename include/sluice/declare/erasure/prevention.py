@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.declare import kinds
 from sluice.declare.byte_amounts import parse_byte_amount
+from sluice.declare.declaration import Declaration
 from sluice.declare.ingest.checks import check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
-from sluice.declare.kinds import Declaration, SourceKind
+from sluice.declare.kinds import SourceKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
 from sluice.errors import DeclarationError

@@ -138,7 +138,7 @@ class ExpectationDecorator:
     def __call__(self, function: Callable[P, DataFrame]) -> ExpectingTransform[P]: ...
     def __call__(self, function: Callable[P, DataFrame] | ExpectingTransform[P]) -> ExpectingTransform[P]:
         """The transform with these expectations, waiting for the `@table` above it."""
-        from sluice.declare.datasets.tables import Dataset
+        from sluice.declare.datasets.dataset import Dataset
 
         if isinstance(function, Dataset):
             raise DeclarationError(f"@table must stand above @expect at '{function.name}'.")

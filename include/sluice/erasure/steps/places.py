@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.lake import log

@@ -14,7 +14,8 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.tables import Dataset, Table
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure.identifiers import Link
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.privacy.treat import AS_TEXT, Canonical

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice import delta_log
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.sql.schema import sql_literal
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration

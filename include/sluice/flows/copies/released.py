@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.privacy.treat import Hmac
 from sluice.errors import UsageError
 from sluice.flows.copies import restoration

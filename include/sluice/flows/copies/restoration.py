@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.errors import SluiceError
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations

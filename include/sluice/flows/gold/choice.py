@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold.touched import ViewScope
 from sluice.flows.writing.ranges import Limits
 from sluice.lake import commit_history, evaluation, file_statistics, log, table_frames

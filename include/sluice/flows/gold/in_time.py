@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.pipeline import parse_duration
 from sluice.errors import DeclarationError, nearest_name_hint

@@ -23,7 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches

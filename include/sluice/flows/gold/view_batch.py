@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach

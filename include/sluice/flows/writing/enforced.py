@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType
 
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.declare.sql.schema import SchemaText, split_schema_declaration
 from sluice.errors import DeclarationError, nearest_name_hint

@@ -15,7 +15,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure import prevention
 from sluice.declare.layout import Layout
 from sluice.declare.sql.schema import sql_literal

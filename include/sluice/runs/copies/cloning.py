@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.durable_files import write_json_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint

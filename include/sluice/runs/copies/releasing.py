@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, releases

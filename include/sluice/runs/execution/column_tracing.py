@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from sluice import delta_log
 from sluice.column_origins import TableOrigins, TracedColumn
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.flows.column_lineage import trace_table_columns
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

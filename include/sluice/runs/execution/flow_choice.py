@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sluice.declare.datasets.tables import MaterializedView, Table
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, digest_declarations
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
 from sluice.ingest.deliveries.full_listings import find_ends_of_partial_listings, is_listed_in_part

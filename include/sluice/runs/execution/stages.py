@@ -12,7 +12,7 @@ from typing import Any
 
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.erasure import propagation

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sluice import delta_log
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quality.whole_table import TableExpectation
 from sluice.errors import DeclarationError, SluiceError
 from sluice.lake import log, table_frames

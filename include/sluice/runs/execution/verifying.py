@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from sluice import delta_log
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import SluiceError
 from sluice.flows.progress import streams
 from sluice.flows.writing import targets

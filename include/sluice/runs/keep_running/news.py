@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.windowed import HEARTBEATS
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration

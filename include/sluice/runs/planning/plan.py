@@ -10,7 +10,7 @@ from typing import Any
 
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice import delta_log, file_events
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval

@@ -19,7 +19,9 @@ from pyspark.sql.types import StructType
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset
+from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions
 from sluice.durable_files import write_text_durably

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.datasets.tables import Dataset, MaterializedView
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint

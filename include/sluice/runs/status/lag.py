@@ -11,7 +11,8 @@ from typing import Any
 from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import AnyDataset
-from sluice.declare.datasets.tables import MaterializedView, Table
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function

@@ -25,7 +25,8 @@ from sluice.declare import (
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading import _collect_declarations
-from sluice.declare.datasets.tables import MaterializedView, Table
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
 from sluice.runs import modes
 from sluice.runs.planning import transforms

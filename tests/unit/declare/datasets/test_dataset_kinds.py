@@ -15,22 +15,16 @@ from sluice import delta_log
 from sluice.declare import KafkaSource, Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.datasets import tables
+from sluice.declare.datasets import materialized_views
 from sluice.declare.datasets.computed import View
-from sluice.declare.datasets.tables import Dataset, MaterializedView, Table, TemporaryView
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.datasets.tables import Table
+from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.declaration import Declaration
 from sluice.declare.expansion.stored import DeclarationsByKind
-from sluice.declare.kinds import (
-    FILE_SOURCE,
-    KINDS,
-    TABLE,
-    DatasetKind,
-    Declaration,
-    DeliveryRole,
-    Role,
-    SourceKind,
-    load_kind_function,
-)
+from sluice.declare.kinds import FILE_SOURCE, KINDS, TABLE, DatasetKind, DeliveryRole, Role, SourceKind, load_kind_function
 from sluice.errors import DeclarationError
 from sluice.ingest.deliveries.arrivals import Look, SourceChanges, find_source_changes
 from sluice.ingest.deliveries.discovery import group_into_micro_batches
@@ -256,4 +250,4 @@ def test_what_a_new_kind_gives_wrong_is_told_under_its_label(settings: Settings,
 
 
 def test_each_value_of_recompute_has_its_rule() -> None:
-    assert set(tables.RECOMPUTE_RULES) == set(get_args(tables.Recompute))
+    assert set(materialized_views.RECOMPUTE_RULES) == set(get_args(materialized_views.Recompute))

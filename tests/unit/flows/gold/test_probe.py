@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from sluice.declare.datasets.tables import MaterializedView
+from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import DeclarationError
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.writing.ranges import parse_truncation

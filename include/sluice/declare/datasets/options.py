@@ -1,0 +1,116 @@
+"""What the decorators of tables and views take, and how the fields of a declaration are made of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
+
+from sluice.declare.datasets.dataset import Dataset, Names, Personal
+from sluice.declare.layout import Layout
+from sluice.declare.names import check_names
+from sluice.declare.quality.expectations import (
+    Declared,
+    ExpectationDecorator,
+    ExpectingTransform,
+    P,
+    flatten_expectations,
+    select_row_expectations,
+    select_table_expectations,
+)
+from sluice.declare.sql import texts
+from sluice.declare.sql.texts import strip_sql_layout
+from sluice.errors import DeclarationError, nearest_name_hint
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class DatasetOptions(TypedDict, total=False):
+    """What every decorator of a stored table takes beside its inputs, keys, name and text. See `Dataset`."""
+
+    zorder_by: Names
+    cluster_by: Names
+    asked_by: Names
+    partition_by: Names
+    layout: Layout | None
+    subject: str | None
+    subject_at: str | None
+    personal: Personal
+    schema: str | None
+    restricted: bool
+    comment: str
+    expectations: tuple[ExpectationDecorator, ...]
+
+
+def find_calling_module() -> str:
+    """The module two calls up the stack: where a declaration without a function of its own was written."""
+    frame = inspect.currentframe()
+    outer = frame.f_back.f_back if frame and frame.f_back else None
+    while outer is not None and str(outer.f_globals.get("__name__", "")).startswith("sluice.declare"):
+        outer = outer.f_back
+    return str(outer.f_globals.get("__name__", "")) if outer else ""
+
+
+def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a declaration made from an SQL text alone. Raises DeclarationError if the text or the name is missing."""
+    if not sql.strip() or not options.get("name"):
+        raise DeclarationError(
+            "A table that is declared by a SQL text needs a name and a text: table(name='starts', sql='SELECT ...', ...)."
+        )
+    return {"sql": sql, "declared_in": find_calling_module(), "made_by": (strip_sql_layout(sql),)}
+
+
+def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) -> Callable[..., DataFrame]:
+    """The function that runs the SQL text. kind: what is declared, for error messages."""
+    owner = f"{kind} '{options['name']}'"
+    return texts.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
+
+
+def check_options(declaration: Callable[..., Any], further: type[Any], options: Mapping[str, Any]) -> None:
+    """Raises DeclarationError for an option that no overload of the declaration has, and for one that is missing of those that all need.
+
+    further: the TypedDict of the options that all overloads take.
+    """
+    overloads = [inspect.signature(one).parameters for one in get_overloads(declaration)]
+    known = {name for one in overloads for name, parameter in one.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    known |= further.__annotations__.keys()
+    for name in options:
+        if name not in known:
+            raise DeclarationError(f"{declaration.__name__} has no argument '{name}'.{nearest_name_hint(name, known)}")
+    for name, parameter in overloads[0].items():
+        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and name not in options:
+            raise DeclarationError(f"{declaration.__name__} lacks its argument '{name}'.")
+
+
+def decorate_function_or_text(
+    decorator: Callable[[dict[str, Any], tuple[Declared, ...]], Any],
+    options: dict[str, Any],
+    expectations: tuple[ExpectationDecorator, ...],
+    sql: str | None,
+    kind: str,
+) -> Any:
+    """The decorator of these options, or the declaration that it makes of an SQL text. kind: what is declared, for error messages."""
+    declared = flatten_expectations(expectations)
+    if sql is None:
+        return decorator(options, declared)
+    transform = build_declaration_transform(sql, options, kind)
+    return decorator({**options, **build_sql_options(sql, options)}, declared)(transform)
+
+
+def complete_options(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:
+    """The fields of a declaration: its options, its name, which is the function's unless it is said, and its expectations."""
+    name = options.get("name") or named
+    rows = select_row_expectations(declared, f"{kind} '{name}'")
+    return {**options, "name": name, "expectations": rows, "table_expectations": select_table_expectations(declared)}
+
+
+def separate_expectations(
+    function: Callable[P, DataFrame] | ExpectingTransform[P],
+) -> tuple[Callable[P, DataFrame], tuple[Declared, ...]]:
+    """The function without its expectations, and these. Raises DeclarationError for what is a declaration already."""
+    if isinstance(function, ExpectingTransform):
+        return function.function, function.expectations
+    if isinstance(function, Dataset):
+        raise DeclarationError(f"'{function.name}' is declared twice: one of @table and @materialized_view is enough.")
+    return function, ()

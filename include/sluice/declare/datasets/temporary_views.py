@@ -1,0 +1,70 @@
+"""`@temporary_view` declares a transform that is never stored: whatever reads it runs it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, overload
+
+from sluice.declare import kinds
+from sluice.declare.datasets.options import build_declaration_transform, build_sql_options
+from sluice.declare.declaration import Declaration
+from sluice.declare.kinds import DatasetKind
+from sluice.declare.names import check_declared_name, check_names
+from sluice.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporaryView(Declaration):
+    """A row-local transform of a source or of another temporary view. It is never stored; whatever reads it runs it.
+
+    It has no expectations: those belong to the tables that read it.
+    """
+
+    kind: ClassVar[DatasetKind] = kinds.TEMPORARY_VIEW
+    name: str
+    function: Callable[[DataFrame], DataFrame]
+    reads: tuple[str, ...]
+    comment: str = ""
+    declared_in: str = ""
+    sql: str | None = None
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Returns what the transform makes of its input."""
+        return self.function(frame)
+
+    def __post_init__(self) -> None:
+        owner = f"Temporary view '{self.name}'"
+        check_declared_name(self.name, "Temporary view")
+        object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
+        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
+        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        if len(self.reads) != 1:
+            raise DeclarationError(f"{owner} reads {len(self.reads)} inputs; it reads one source, or another temporary view.")
+
+
+@overload
+def temporary_view(*, reads: str, name: str | None = None) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView]: ...
+@overload
+def temporary_view(*, name: str, reads: str, sql: str, comment: str = "") -> TemporaryView: ...
+def temporary_view(
+    *, reads: str, name: str | None = None, sql: str | None = None, comment: str = ""
+) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView] | TemporaryView:
+    """Declares the decorated row-local transform as a view that is never stored: whatever reads it runs it. See `TemporaryView`.
+
+    sql: a query over the name in `reads`, instead of a function; `temporary_view` then returns the view itself.
+    """
+    if sql is not None:
+        options = {"name": name, "reads": reads}
+        module = build_sql_options(sql, options)["declared_in"]
+        function = build_declaration_transform(sql, options, "Temporary view")
+        return TemporaryView(name=name or "", reads=(reads,), function=function, comment=comment, declared_in=module, sql=sql)
+
+    def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
+        return TemporaryView(name=name or function.__name__, function=function, reads=(reads,), comment=comment)
+
+    return declare
