@@ -28,6 +28,7 @@ from sluice.pipeline_stages import ERASE, OPTIMIZE
 from sluice.printable import format_size
 from sluice.runs import due, job, ledger
 from sluice.settings import Settings, require_known_pipeline
+from sluice.spark_process import build_spark_environment
 
 if TYPE_CHECKING:
     from residue import Hit
@@ -178,7 +179,7 @@ def _request_erasure(records: PipelineRecords, console: Console, member: str) ->
 
 def _demo_environment(settings: Settings) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if name != "SLUICE_SECRETS_GIVEN"}
-    return {**inherited, **settings.spark_environment()}
+    return {**inherited, **build_spark_environment(settings)}
 
 
 def _run_erasure(records: PipelineRecords, console: Console, request: str) -> Mapping[str, Any]:

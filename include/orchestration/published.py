@@ -17,8 +17,8 @@ from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, Bas
 
 from orchestration import alerts
 from sluice.declare.pipeline import parse_duration
-from sluice.pipeline_records import PipelineRecords
-from sluice.settings import QUARANTINE, Settings
+from sluice.pipeline_records import QUARANTINE, PipelineRecords
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

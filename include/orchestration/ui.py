@@ -15,8 +15,8 @@ from airflow.configuration import conf
 from airflow.providers.common.compat.sdk import BaseOperatorLink
 
 from orchestration.line import airflow_line
-from sluice.pipeline_records import PipelineRecords
-from sluice.settings import QUARANTINE, Settings, list_pipeline_names
+from sluice.pipeline_records import QUARANTINE, PipelineRecords
+from sluice.settings import Settings, list_pipeline_names
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import BaseOperator

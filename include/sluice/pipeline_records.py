@@ -5,7 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sluice.locations import Location, locate
-from sluice.settings import QUARANTINE, Settings, list_pipeline_names, require_known_pipeline
+from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
+
+LAKE_FORMAT = 1
+"""Version of the lake's inner layout. A lake with a higher one is refused."""
+
+LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.driver.lock"
+"""In a pipeline's `_sluice`: who holds its lease; and the two files whose locks are the lease, of the JVM and of the Python that commit."""
+LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
+QUARANTINE = "quarantine"
+"""The folder of a pipeline in which quarantines lie, beside those of its layers."""
+LINEAGE_EVENTS = "openlineage"
+"""The folder of a pipeline's `_sluice` in which OpenLineage events lie that go to no server."""
+FOLLOWED_JOBS = "followed_jobs"
+"""The folder of a pipeline's `_sluice` in which drivers that a cluster started say that they live, and how they ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +65,13 @@ class PipelineRecords:
 def list_pipeline_records(settings: Settings) -> list[PipelineRecords]:
     """The records of each pipeline of this checkout."""
     return [PipelineRecords(settings, name) for name in list_pipeline_names(settings)]
+
+
+def name_quarantine(table: str) -> str:
+    """The name of a table's quarantine in `sluice sql`, reports and errors."""
+    return f"{table}_{QUARANTINE}"
+
+
+def name_quarantined_table(name: str) -> str | None:
+    """The table whose quarantine has this name; None if it is not the name of a quarantine."""
+    return name.removesuffix(f"_{QUARANTINE}") if name.endswith(f"_{QUARANTINE}") else None

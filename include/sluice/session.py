@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from sluice.private_files import make_private_folder
-from sluice.settings import OF_SESSION, Settings
+from sluice.settings import Settings
+from sluice.spark_process import OF_SESSION, build_spark_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +31,7 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     began = time.time()
     # Under spark-submit the JVM is there, with what it needs; where a cluster started it, that is nothing of this machine's.
     has_jvm = "PYSPARK_GATEWAY_PORT" in os.environ
-    os.environ.update(settings.driver_environment() if has_jvm else settings.spark_environment())
+    os.environ.update(settings.driver_environment() if has_jvm else build_spark_environment(settings))
     # PySpark returns instants in the time zone of the process, which must be that of the session.
     os.environ["TZ"] = "UTC"
     time.tzset()

@@ -1,35 +1,25 @@
-"""Where things are: the lake and its inner layout, landing folders, secrets, local state. One place for every path.
+"""Where things are: the root folders of the lake, of landing, of secrets and of local state, and which Spark. One place for each.
 
 SLUICE_ENV chooses the environment, a file of environments/: dev (the default), test, prod.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
-import shlex
 import sys
 import tomllib
-import uuid
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sluice.catalog_address import NO_CATALOG, CatalogAddress, parse_catalog_address
-from sluice.durable_files import write_text_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate
-from sluice.stores.opening import find_store_kind, is_store_url
-
-LAKE_FORMAT = 1
-"""Version of the lake's inner layout. A lake with a higher one is refused."""
+from sluice.stores.opening import is_store_url
 
 DEFAULT_ENVIRONMENT = "dev"
-LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.driver.lock"
-"""In a pipeline's `_sluice`: who holds its lease; and the two files whose locks are the lease, of the JVM and of the Python that commit."""
-LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
 """The top-level names in an environment's file; SLUICE_LAKE and so on override them."""
 CATALOG = "catalog"
@@ -37,27 +27,13 @@ CATALOG = "catalog"
 SPARK = ("profile", "master")
 """The names below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER override them."""
 
-_DEFAULTS = "spark-defaults"
+SPARK_DEFAULTS = "spark-defaults"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
-
-
-QUARANTINE = "quarantine"
-"""The folder of a pipeline in which quarantines lie, beside those of its layers."""
-
-LINEAGE_EVENTS = "openlineage"
-"""The folder of a pipeline's `_sluice` in which OpenLineage events lie that go to no server."""
-
-FOLLOWED_JOBS = "followed_jobs"
-"""The folder of a pipeline's `_sluice` in which drivers that a cluster started say that they live, and how they ended."""
 
 
 def is_valid_name(text: str) -> bool:
     """Whether a pipeline, source or table may have this name: lower-case snake case, safe in paths and in SQL."""
     return _NAME.match(text) is not None
-
-
-OF_SESSION = "session-"
-"""The prefix of the names of the folders with Spark sessions' local files, one folder per session."""
 
 
 @dataclass(frozen=True)
@@ -180,53 +156,7 @@ class Settings:
 
     def spark_profiles(self) -> list[str]:
         """The existing profiles: `local`, which is spark-defaults.conf unchanged, and those that override some of it."""
-        return sorted({"local", *(path.stem for path in self.spark_conf.glob("*.conf") if path.stem != _DEFAULTS)})
-
-    @property
-    def spark_properties(self) -> Path:
-        """The one file with Spark's configuration. For a profile, or a store, that adds to the defaults, it is written here."""
-        defaults = self.spark_conf / f"{_DEFAULTS}.conf"
-        profile = [] if self.spark_profile == "local" else [self.spark_conf / f"{self.spark_profile}.conf"]
-        store = [path] if (path := self.spark_store_conf) else []
-        if not (profile or store):
-            return defaults
-        # Of two lines for one property, Spark takes the later.
-        parts = [path.read_text(encoding="utf-8") for path in (defaults, *profile, *store)]
-        name = "-".join(["spark", self.spark_profile, *(path.stem for path in store)])
-        return _write_if_changed(self.state / f"{name}.conf", "\n".join(parts))
-
-    @property
-    def spark_store_conf(self) -> Path | None:
-        """The file with what Spark is told for the lakes' store; None where they are on a disk, or Spark needs to be told nothing."""
-        if self._lake_on_store is None:
-            return None
-        path = self.spark_conf / "stores" / f"{find_store_kind(self._lake_on_store).hadoop}.conf"
-        return path if path.exists() else None
-
-    @property
-    def _lake_on_store(self) -> str | None:
-        """The lake that Spark needs a store for, which may be another that is copied; None if there is none."""
-        return next((lake for lake in (self.lake, self.copied_lake) if is_store_url(lake)), None)
-
-    def spark_class_path(self) -> str:
-        """The jars beside PySpark's own: Delta's, and for a lake on a store its file system's and the log store.
-
-        Raises UsageError if those of the store have not been fetched.
-        """
-        folders = [self.state / "jars"]
-        if self.spark_store_conf:
-            folders += [self.state / "log-store", self.state / "store-jars"]
-            if any(not any(folder.glob("*.jar")) for folder in folders):
-                raise UsageError(
-                    f"The lake {self._lake_on_store} is on a store, and Spark lacks the jars for it. Fetch them: make setup-store"
-                )
-        return os.pathsep.join(str(folder / "*") for folder in folders)
-
-    def spark_property(self, name: str) -> str:
-        """A property of the profile; "" where it does not say it."""
-        lines = (line.split(maxsplit=1) for line in self.spark_properties.read_text(encoding="utf-8").splitlines())
-        found = [line[1].strip() for line in lines if len(line) == 2 and line[0] == name]
-        return found[-1] if found else ""  # of two lines Spark takes the later
+        return sorted({"local", *(path.stem for path in self.spark_conf.glob("*.conf") if path.stem != SPARK_DEFAULTS)})
 
     def secret(self, name: str) -> Path:
         """The path of a secret's file: in the folder given to this process if it is there, else below SLUICE_SECRETS. It may not exist."""
@@ -255,41 +185,6 @@ class Settings:
             **({"SLUICE_RETAIN": self.retain} if self.retain else {}),
             "SLUICE_CATALOG": str(self.catalog or NO_CATALOG),
         }
-
-    def spark_environment(self) -> dict[str, str]:
-        """What a process that starts Spark needs, so that no job resolves a dependency and all share one configuration."""
-        spec = importlib.util.find_spec("pyspark")
-        spark_home = str(Path(spec.origin).parent) if spec and spec.origin else ""
-        properties = str(self.spark_properties)
-        environment = {
-            "SPARK_HOME": spark_home,
-            # For a process that starts a JVM by itself; spark-submit is given the file as an argument. Not SPARK_CONF_DIR: that puts
-            # a folder on the class path, and the JVM then refuses the class archive.
-            "PYSPARK_SUBMIT_ARGS": shlex.join(["--master", self.spark_master, "--properties-file", properties, "pyspark-shell"]),
-            "SPARK_DIST_CLASSPATH": self.spark_class_path(),
-            # A new folder each time, so that the leftovers of a killed session can be told from the files of a live one.
-            "SPARK_LOCAL_DIRS": str(self.spark_local / f"{OF_SESSION}{uuid.uuid4().hex[:12]}"),
-            **self.driver_environment(),
-        }
-        if not self.on_cluster:  # whose executors must reach the driver
-            environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        options = f'-Dlog4j2.configurationFile="file:{self.spark_conf}/log4j2.properties"'
-        if os.environ.get("SLUICE_DEBUG"):
-            options += " -Dsluice.log=whole"
-        archive = Path(sys.prefix) / "spark.jsa"  # it fits one environment: the paths of the jars are in it
-        if archive.exists():
-            options += f' -XX:SharedArchiveFile="{archive}" -Xlog:disable -Xlog:all=warning:stderr -Xlog:cds*=off:stderr'
-        return {**environment, "SPARK_SUBMIT_OPTS": options}
-
-
-def name_quarantine(table: str) -> str:
-    """The name of a table's quarantine in `sluice sql`, reports and errors."""
-    return f"{table}_{QUARANTINE}"
-
-
-def name_quarantined_table(name: str) -> str | None:
-    """The table whose quarantine has this name; None if it is not the name of a quarantine."""
-    return name.removesuffix(f"_{QUARANTINE}") if name.endswith(f"_{QUARANTINE}") else None
 
 
 def list_pipeline_names(settings: Settings) -> list[str]:
@@ -373,11 +268,3 @@ def _require_text_settings(path: Path, prefix: str, wanted: tuple[str, ...], rea
         if not (isinstance(read.get(key), str) and read[key]):
             raise UsageError(f"{path}: '{prefix}{key}' must be said, as a text.")
     return {key: str(read[key]) for key in wanted}
-
-
-def _write_if_changed(path: Path, content: str) -> Path:
-    """Write the file unless it already has this content. Returns its path."""
-    if not path.exists() or path.read_text(encoding="utf-8") != content:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text_durably(path, content)
-    return path

@@ -12,6 +12,7 @@ from tests.airflow.test_spark_submit import context
 from orchestration.backfill.without_airflow import _choose_spark_by_variable
 from orchestration.spark_submit.chosen_spark import choose_spark
 from sluice.errors import UsageError
+from sluice.spark_process import build_spark_environment
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -77,4 +78,4 @@ def test_it_is_refused_before_anything_is_submitted(checkout: Checkout, monkeypa
 
 def test_the_environment_says_what_the_connection_does_not(checkout: Checkout) -> None:
     assert choose_spark(checkout.settings, "mine", "local[3]", {}).spark_profile == checkout.settings.spark_profile
-    assert choose_spark(checkout.settings, "mine", "local[3]", {}).spark_environment()["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert build_spark_environment(choose_spark(checkout.settings, "mine", "local[3]", {}))["SPARK_LOCAL_IP"] == "127.0.0.1"

@@ -24,6 +24,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.lease import lock
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment, find_spark_properties_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,9 +38,13 @@ def submit(
     settings: Settings, stage: str, *more: str, script: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[str]:
     """Start a stage as Airflow does. The process is the JVM that commits. script, environment: in place of the stage's own, and beside."""
-    command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", str(settings.spark_properties)]
+    command = [
+        str(Path(sys.executable).with_name("spark-submit")),
+        "--properties-file",
+        str(find_spark_properties_file(settings)),
+    ]
     command += [str(script or ROOT / "spark_jobs" / f"{stage}.py"), "--pipeline", "gym", *more]
-    variables = {**os.environ, **settings.spark_environment(), **(environment or {})}
+    variables = {**os.environ, **build_spark_environment(settings), **(environment or {})}
     return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

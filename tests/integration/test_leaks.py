@@ -27,6 +27,7 @@ from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.runs import ledger
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment, find_spark_properties_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +123,11 @@ def submit(settings: Settings, stage: str, seen: Seen) -> None:
         "spark.sql.debug.maxToStringFields": "1000",
         "spark.log.level": "INFO",
     }
-    command = [str(Path(sys.executable).with_name("spark-submit")), "--properties-file", str(settings.spark_properties)]
+    command = [
+        str(Path(sys.executable).with_name("spark-submit")),
+        "--properties-file",
+        str(find_spark_properties_file(settings)),
+    ]
     command += [word for name, value in said.items() for word in ("--conf", f"{name}={value}")]
     command += [
         str(settings.root / "spark_jobs" / f"{stage}.py"),
@@ -131,7 +136,7 @@ def submit(settings: Settings, stage: str, seen: Seen) -> None:
         "--report",
         str(settings.root / "report"),
     ]
-    environment = {**os.environ, **settings.spark_environment(), "PYTHONPATH": str(settings.root / "include")}
+    environment = {**os.environ, **build_spark_environment(settings), "PYTHONPATH": str(settings.root / "include")}
     environment["SPARK_SUBMIT_OPTS"] += " -Dsluice.log=whole"
     with (settings.root / f"{stage}.log").open("w") as printed:
         job = subprocess.Popen(command, env=environment, stdout=printed, stderr=subprocess.STDOUT)

@@ -19,6 +19,7 @@ from demonstrations.store_server import S3Server
 from orchestration.server.standalone_cluster import StandaloneCluster
 from sluice.locations import locate
 from sluice.settings import Settings
+from sluice.spark_process import find_spark_properties_file
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -71,7 +72,7 @@ def test_executors_have_code_python_and_jars_and_nothing_of_the_checkout(project
         SluiceSparkSubmitHook(
             stop_request=project.folder / "stop",
             conn_id="spark_default",
-            properties_file=str(settings.spark_properties),
+            properties_file=str(find_spark_properties_file(settings)),
             py_files=str(code),
             settings=settings,
             application_args=[str(told)],

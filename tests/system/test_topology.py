@@ -36,6 +36,7 @@ from sluice.locations import is_on_disk
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
+from sluice.spark_process import find_spark_properties_file
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
@@ -153,7 +154,7 @@ def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(
         pytest.skip("of a cluster beside a store tests/system/test_cluster.py shows it")
     environment = deployed.environment("scheduler")
     settings = _settings(deployed)
-    command = ["spark-submit", "--master", settings.spark_master, "--properties-file", str(settings.spark_properties)]
+    command = ["spark-submit", "--master", settings.spark_master, "--properties-file", str(find_spark_properties_file(settings))]
     command += ["--py-files", str(write_job_code_zip(settings)), str(ROOT / "tests" / "system" / "where_code_is.py")]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -16,6 +16,7 @@ from tests.system.yarn_cluster import JARS, YarnCluster
 from demonstrations.store_server import S3Server
 from orchestration.server.standalone_cluster import make_executor_image
 from sluice.locations import locate
+from sluice.spark_process import build_spark_environment
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -66,7 +67,7 @@ def connection(yarn: YarnCluster) -> dict[str, Any]:
 def properties(project: Project, yarn: YarnCluster) -> dict[str, str]:
     """What a cluster's own configuration would say: where its nodes have Spark, and how small all is here."""
     with project.over("none", LOCAL) as settings:
-        spark = settings.spark_environment()["SPARK_HOME"]
+        spark = build_spark_environment(settings)["SPARK_HOME"]
     return {
         "spark.yarn.jars": f"local:{spark}/jars/*",
         "spark.yarn.stagingDir": f"file://{yarn.folder}/staging",

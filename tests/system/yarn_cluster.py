@@ -23,6 +23,7 @@ from orchestration.server.home import LOOPBACK
 from orchestration.server.standalone_cluster import find_free_ports
 from orchestration.server.supervisor import find_session_members
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 JARS = "yarn-jars"
 _PYSPARK_HAS = ("hadoop-client-api-*", "hadoop-client-runtime-*", "slf4j-*", "log4j-*", "jul-*", "jcl-*", "jakarta*", "commons-*")
@@ -53,7 +54,7 @@ class YarnCluster:
 
     def __enter__(self) -> YarnCluster:
         self._write_conf()
-        spark = Path(self._settings.spark_environment()["SPARK_HOME"]) / "jars"
+        spark = Path(build_spark_environment(self._settings)["SPARK_HOME"]) / "jars"
         jars = [str(jar) for pattern in _PYSPARK_HAS for jar in sorted(spark.glob(pattern))]
         own = [str(self.conf), str(self._settings.state / JARS / "*")]
         try:

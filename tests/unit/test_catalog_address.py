@@ -7,6 +7,7 @@ import pytest
 from sluice.catalog_address import parse_catalog_address
 from sluice.errors import UsageError
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 
 @pytest.mark.parametrize(
@@ -55,9 +56,9 @@ def test_a_password_is_refused_and_not_repeated() -> None:
 def test_a_process_that_is_started_is_told_the_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.current().catalog is None
     monkeypatch.setenv("SLUICE_CATALOG", "thrift://hms")
-    told = Settings.current().spark_environment()
+    told = build_spark_environment(Settings.current())
     assert told["SLUICE_CATALOG"] == "thrift://hms:9083"
-    monkeypatch.setenv("SLUICE_CATALOG", Settings.current().spark_environment()["SLUICE_CATALOG"])
+    monkeypatch.setenv("SLUICE_CATALOG", build_spark_environment(Settings.current())["SLUICE_CATALOG"])
     assert str(Settings.current().catalog) == "thrift://hms:9083"
 
 

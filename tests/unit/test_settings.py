@@ -17,6 +17,7 @@ import pytest
 from orchestration.spark_submit.job_code import job_code_to_ship, write_job_code_zip
 from sluice.errors import UsageError
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_class_path, build_spark_environment, find_spark_properties_file
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ("local", "standalone", "large", "yarn", "kubernetes")
@@ -41,7 +42,7 @@ def root(tmp_path: Path, nothing_said: pytest.MonkeyPatch) -> Path:
 
 
 def properties(settings: Settings) -> dict[str, str]:
-    lines = [line for line in settings.spark_properties.read_text().splitlines() if line and not line.startswith("#")]
+    lines = [line for line in find_spark_properties_file(settings).read_text().splitlines() if line and not line.startswith("#")]
     return dict(line.split(None, 1) for line in lines)
 
 
@@ -140,7 +141,7 @@ def test_a_process_that_is_started_has_the_same_settings(root: Path, nothing_sai
     nothing_said.setenv("SLUICE_ENV", "prod")
     nothing_said.setenv("SLUICE_LANDING", "landed")
     settings = Settings.current()
-    environment = settings.spark_environment()
+    environment = build_spark_environment(settings)
     for name in [name for name in os.environ if name.startswith("SLUICE_")]:
         nothing_said.delenv(name)
     for name, value in environment.items():
@@ -152,7 +153,7 @@ def test_profiles_differ_where_they_say_so_and_nowhere_else(root: Path) -> None:
     settings = Settings.current()
     assert set(settings.spark_profiles()) == set(PROFILES)
     common = properties(settings)
-    assert settings.spark_properties == root / "spark_jobs" / "conf" / "spark-defaults.conf", "nothing is put together"
+    assert find_spark_properties_file(settings) == root / "spark_jobs" / "conf" / "spark-defaults.conf", "nothing is put together"
     for profile in PROFILES[1:]:
         own = (settings.spark_conf / f"{profile}.conf").read_text().splitlines()
         differs = dict(line.split(None, 1) for line in own if line and not line.startswith("#"))
@@ -162,17 +163,17 @@ def test_profiles_differ_where_they_say_so_and_nowhere_else(root: Path) -> None:
 
 def test_a_profile_is_put_together_again_only_when_it_changed(root: Path) -> None:
     settings = replace(Settings.current(), spark_profile="large")
-    first = settings.spark_properties
+    first = find_spark_properties_file(settings)
     at = first.stat().st_mtime_ns
-    assert settings.spark_properties.stat().st_mtime_ns == at
+    assert find_spark_properties_file(settings).stat().st_mtime_ns == at
     first.write_text("spark.sql.ansi.enabled false\n")
     assert properties(settings)["spark.sql.ansi.enabled"] == "true"
 
 
 def test_only_the_executors_of_a_cluster_reach_the_driver(nothing_said: pytest.MonkeyPatch) -> None:
-    assert Settings.current().spark_environment()["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert build_spark_environment(Settings.current())["SPARK_LOCAL_IP"] == "127.0.0.1"
     nothing_said.setenv("SLUICE_SPARK_MASTER", "spark://somewhere:7077")
-    environment = Settings.current().spark_environment()
+    environment = build_spark_environment(Settings.current())
     assert "SPARK_LOCAL_IP" not in environment
     assert "--master spark://somewhere:7077" in environment["PYSPARK_SUBMIT_ARGS"]
 
@@ -241,17 +242,17 @@ def test_code_in_the_zip_runs_without_the_checkout_on_its_path(root: Path, tmp_p
 
 
 def test_a_lake_on_a_store_adds_its_jars_and_its_settings_to_spark(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_disk = Settings.current().spark_environment()
+    on_disk = build_spark_environment(Settings.current())
     monkeypatch.setenv("SLUICE_LAKE", "s3://bucket/lake")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "told-to-no-one")
     with pytest.raises(UsageError, match="make setup-store"):
-        Settings.current().spark_environment()
+        build_spark_environment(Settings.current())
     for folder in ("jars", "log-store", "store-jars"):
         (root / ".sluice" / folder).mkdir(parents=True, exist_ok=True)
         (root / ".sluice" / folder / "one.jar").touch()
-    on_store = Settings.current().spark_environment()
+    on_store = build_spark_environment(Settings.current())
     assert on_store["SPARK_DIST_CLASSPATH"].startswith(f"{on_disk['SPARK_DIST_CLASSPATH']}{os.pathsep}")
-    said = Settings.current().spark_properties.read_text()
+    said = find_spark_properties_file(Settings.current()).read_text()
     assert "sluice.ConditionalPutLogStore" in said
     assert said.startswith((root / "spark_jobs" / "conf" / "spark-defaults.conf").read_text())
     assert "told-to-no-one" not in said + "".join(on_store.values())
@@ -259,13 +260,10 @@ def test_a_lake_on_a_store_adds_its_jars_and_its_settings_to_spark(root: Path, m
 
 def test_a_lake_that_is_copied_from_a_store_adds_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = Settings.current()
-    assert there.spark_store_conf is None
-    assert (
-        replace(there, copied_lake="s3://bucket/lake").spark_store_conf
-        == replace(there, lake="s3://bucket/lake").spark_store_conf
-    )
+    copied, on_store = (replace(there, **{lake: "s3://bucket/lake"}) for lake in ("copied_lake", "lake"))
+    assert properties(copied) == properties(on_store) != properties(there)
     with pytest.raises(UsageError, match=r"The lake s3://bucket/lake is on a store"):
-        replace(there, copied_lake="s3://bucket/lake").spark_class_path()
+        build_spark_class_path(copied)
 
 
 @pytest.mark.parametrize("name", ["secrets", "vault", "truth"])

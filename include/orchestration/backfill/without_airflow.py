@@ -20,6 +20,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment, find_spark_properties_file
 
 LEASE_WAIT_SECONDS = 300
 ASK_SECONDS = 60
@@ -54,7 +55,7 @@ def replay_by_spark_submit(
 
 def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str, command: list[str], log: Path) -> None:
     told = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    told |= {**settings.spark_environment(), "PYTHONPATH": str(settings.root / "include")}
+    told |= {**build_spark_environment(settings), "PYTHONPATH": str(settings.root / "include")}
     told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told.get("PATH", os.defpath)])
     request = records.stop_request(run)
     with log.open("wb") as file:
@@ -92,7 +93,7 @@ def _spark_submit_command(settings: Settings, binary: str, name: str) -> list[st
     code = job_code_to_ship(settings)
     return [
         *(binary, "--master", settings.spark_master, "--deploy-mode", "client"),
-        *("--properties-file", str(settings.spark_properties), "--name", name),
+        *("--properties-file", str(find_spark_properties_file(settings)), "--name", name),
         *(("--py-files", str(code)) if code else ()),
     ]
 

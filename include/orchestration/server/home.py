@@ -12,6 +12,7 @@ from pathlib import Path
 from orchestration.line import airflow_line
 from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 LOOPBACK = "127.0.0.1"
 LOGIN = "admin"
@@ -57,7 +58,7 @@ def local_airflow_environment(settings: Settings, *, port: int = DEFAULT_PORT, i
     kept = _load_or_make_secrets(folder)
     of_the_line = _airflow_2_settings if airflow_line() == 2 else _airflow_3_settings
     return {
-        **settings.spark_environment(),
+        **build_spark_environment(settings),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "PYTHONPATH": str(settings.root / "include"),
         "AIRFLOW_HOME": str(folder),

@@ -28,6 +28,7 @@ from orchestration.server.home import LOOPBACK
 from orchestration.server.supervisor import find_session_members
 from sluice.errors import SluiceError
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 _KEPT = ("HOME", "JAVA_HOME", "LANG", "PATH")
 _OF_STORES = "AWS_"
@@ -134,7 +135,7 @@ class StandaloneCluster:
         place = self._folder / name
         for folder in ("cwd", "local", "tmp"):
             (place / folder).mkdir(parents=True, exist_ok=True)
-        spark_home = self._settings.spark_environment()["SPARK_HOME"]
+        spark_home = build_spark_environment(self._settings)["SPARK_HOME"]
         environment = {name: said for name, said in os.environ.items() if name in _KEPT or name.startswith(_OF_STORES)} | {
             "SPARK_HOME": spark_home,
             "SPARK_DIST_CLASSPATH": str(self._folder / "jars" / "*"),
@@ -180,7 +181,7 @@ def make_executor_image(settings: Settings, folder: Path) -> None:
             shutil.copytree(jars, folder / "jars", dirs_exist_ok=True)
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "python")], check=True)
     packages = next((folder / "python" / "lib").glob("python3*/site-packages"))
-    here = Path(settings.spark_environment()["SPARK_HOME"]).parent
+    here = Path(build_spark_environment(settings)["SPARK_HOME"]).parent
     # Python reads no .pth file from a folder with this name, so not the one by which this checkout is installed.
     (packages / "packages.pth").write_text(f"{here}\n", encoding="utf-8")
 

@@ -18,6 +18,7 @@ from orchestration.spark_submit.chosen_spark import choose_driver_manager, choos
 from orchestration.spark_submit.cluster_managers import ClusterManager
 from sluice.errors import UsageError
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 _OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
 """The prefixes of variables that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
@@ -146,6 +147,6 @@ def _require_connection(conn_id: str) -> Any:
 
 def job_environment(settings: Settings) -> dict[str, str]:
     """The variables of a job's process: those of this process without Airflow's own, and Sluice's settings."""
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)
-    } | settings.spark_environment()
+    return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)} | build_spark_environment(
+        settings
+    )

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sluice.durable_files import write_file_durably
 from sluice.settings import Settings
+from sluice.spark_process import read_spark_property
 
 PACKAGES = ("sluice", "residue", "pipelines")
 _SHIPPED = (".py", ".csv", ".toml", ".json")
@@ -27,7 +28,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 def is_code_shipped(settings: Settings) -> bool:
     """Whether each task ships the job code: on a cluster, unless its profile says that the image holds it."""
-    return settings.on_cluster and settings.spark_property(CODE_OF_EXECUTORS) != "image"
+    return settings.on_cluster and read_spark_property(settings, CODE_OF_EXECUTORS) != "image"
 
 
 def job_code_to_ship(settings: Settings) -> Path | None:

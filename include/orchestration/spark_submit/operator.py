@@ -53,6 +53,7 @@ from sluice.runs.followed_job import JobEnd, JobLost, find_living_job, locate_fo
 from sluice.runs.lease import holder
 from sluice.runs.waiting_bytes import choose_session_conf
 from sluice.settings import Settings
+from sluice.spark_process import find_spark_properties_file
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -214,7 +215,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             conn_id=self._conn_id,
             # What the DAG says wins.
             conf={**choose_session_conf(records, run), **options.pop("conf", {}), **(self.conf or {})},
-            properties_file=str(records.settings.spark_properties),
+            properties_file=str(find_spark_properties_file(records.settings)),
             py_files=str(code) if code else None,
             name=self.name,
             application_args=self.application_args,

@@ -15,7 +15,7 @@ from sluice import delta_log
 from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew, UsageError
 from sluice.lake import log
-from sluice.settings import LEASE_DESCRIPTION, LEASE_FILES, QUARANTINE
+from sluice.pipeline_records import LEASE_DESCRIPTION, LEASE_FILES, QUARANTINE
 
 _FORMAT = 1
 _FILE = "autoload.json"

@@ -6,9 +6,9 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError, nearest_name_hint
-from sluice.pipeline_records import PipelineRecords, list_pipeline_records
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records, name_quarantine
 from sluice.runs import ledger
-from sluice.settings import Settings, list_pipeline_names, name_quarantine, require_known_pipeline
+from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 
 def select_pipelines(settings: Settings, pipeline: str | None) -> list[str]:

@@ -22,9 +22,9 @@ from sluice.lake import table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate, remove_folder
+from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import suppression
-from sluice.settings import name_quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

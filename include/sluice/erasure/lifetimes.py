@@ -18,8 +18,8 @@ from sluice.lake import commit_history, file_statistics, log, table_frames, tabl
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
 from sluice.open_tables import open_table_snapshot
+from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS
-from sluice.settings import name_quarantine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -10,8 +10,8 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, check_table_logs
 from sluice.locations import Location, locate
-from sluice.pipeline_records import PipelineRecords
-from sluice.settings import Settings, name_quarantine
+from sluice.pipeline_records import PipelineRecords, name_quarantine
+from sluice.settings import Settings
 
 
 class Places(Protocol):

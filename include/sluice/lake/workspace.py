@@ -15,8 +15,8 @@ from sluice.lake import commit_marks
 from sluice.lake.merged_keys import MergedKeysByTable
 from sluice.lake.places import PipelinePlaces, Places, locate_streamed_tables
 from sluice.locations import Location, locate
-from sluice.pipeline_records import PipelineRecords
-from sluice.settings import Settings, name_quarantine
+from sluice.pipeline_records import PipelineRecords, name_quarantine
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sluice import delta_log
 from sluice.errors import SluiceError, UsageError
 from sluice.locations import is_on_disk, locate
-from sluice.settings import QUARANTINE, Settings
+from sluice.pipeline_records import QUARANTINE
+from sluice.settings import Settings
 
 
 def prepare_restricted_root(settings: Settings) -> None:

@@ -18,8 +18,7 @@ from typing import Any
 from sluice.durable_files import write_file_durably
 from sluice.errors import SluiceError
 from sluice.locations import Location, find_last_write, locate
-from sluice.pipeline_records import PipelineRecords
-from sluice.settings import FOLLOWED_JOBS
+from sluice.pipeline_records import FOLLOWED_JOBS, PipelineRecords
 
 BEAT_SECONDS = 10.0
 """How often a driver says that it lives. On a store each time is one PUT."""

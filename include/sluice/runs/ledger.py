@@ -14,10 +14,9 @@ from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.locations import locate
 from sluice.open_tables import open_checked_table, read_snapshot_rows
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.record_tables import append_record_rows
-from sluice.settings import QUARANTINE, name_quarantine
 
 Row = dict[str, Any]
 

@@ -22,10 +22,10 @@ from sluice.column_origins import Origin, TableOrigins
 from sluice.declare.assembly.graph import Graph
 from sluice.lake import commit_history, log
 from sluice.locations import is_on_disk, locate
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.status.column_lineage import read_column_lineage
-from sluice.settings import LINEAGE_EVENTS, Settings
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent

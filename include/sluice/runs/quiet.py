@@ -21,10 +21,10 @@ from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.locations import Location, identify_file, is_on_disk, list_object_tags, locate
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
-from sluice.settings import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, Settings
+from sluice.settings import Settings
 
 _MARK = "quiet.json"
 _LOG = "_delta_log"

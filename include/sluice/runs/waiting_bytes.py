@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sluice.jvm_options import session_conf_with_all_compilers
 from sluice.locations import Location, list_written_files, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import quiet
+from sluice.spark_process import session_conf_with_all_compilers
 
 WORTH_ALL_COMPILERS = 150_000_000
 """From so many bytes on the slow compiler's code saves more than it costs. Source: `benchmarks/bulk.py`, CPU seconds and wall seconds with

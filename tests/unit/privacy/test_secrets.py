@@ -24,6 +24,7 @@ from sluice.cli import main
 from sluice.errors import UsageError
 from sluice.privacy import secrets
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 VALUE = hashlib.sha256(b"a key").hexdigest()
 OTHER = hashlib.sha256(b"another key").hexdigest()
@@ -261,4 +262,4 @@ def test_what_was_given_is_said_by_a_variable_and_told_to_no_other_process(
     monkeypatch.setenv("SLUICE_SECRETS_GIVEN", "/run/given")
     current = Settings.current()
     assert current.secrets_given == Path("/run/given")
-    assert "SLUICE_SECRETS_GIVEN" not in current.spark_environment()
+    assert "SLUICE_SECRETS_GIVEN" not in build_spark_environment(current)

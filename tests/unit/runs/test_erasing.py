@@ -21,6 +21,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.runs import due, erasing, job, summary
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 NOW = datetime.now(UTC)
 
@@ -238,7 +239,7 @@ def test_a_short_retention_takes_the_place_of_every_pipelines_but_never_in_prod(
     monkeypatch.setenv("SLUICE_RETAIN", "1 minute")
     settings = Settings.current()
     assert loading.load_declaration_graph(settings, "gym").pipeline.retain == "1 minute"
-    assert settings.spark_environment()["SLUICE_RETAIN"] == "1 minute", "jobs are told, too"
+    assert build_spark_environment(settings)["SLUICE_RETAIN"] == "1 minute", "jobs are told, too"
     monkeypatch.setenv("SLUICE_RETAIN", "soon")
     with pytest.raises(DeclarationError, match="not 'soon'"):
         loading.load_declaration_graph(Settings.current(), "gym")

@@ -13,11 +13,11 @@ import pytest
 from tests.conftest import settings_at
 
 from sluice.locations import locate
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
 from sluice.runs import quiet
 from sluice.runs.lease import holder
 from sluice.runs.quiet import QuietMark
-from sluice.settings import LINEAGE_EVENTS, Settings
+from sluice.settings import Settings
 
 NOW = datetime(2026, 1, 2, 3, tzinfo=UTC)
 FILES = (

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tests.conftest import settings_at
 
-from sluice.jvm_options import session_conf_with_all_compilers
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import quiet, waiting_bytes
 from sluice.runs.quiet import QuietMark
 from sluice.runs.waiting_bytes import choose_session_conf, measure_waiting_bytes
+from sluice.spark_process import session_conf_with_all_compilers
 
 
 @pytest.fixture

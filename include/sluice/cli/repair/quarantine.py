@@ -12,10 +12,10 @@ from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, p
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine, name_quarantined_table
 from sluice.runs import ledger
 from sluice.runs.repair import readmission
-from sluice.settings import QUARANTINE, Settings, name_quarantine, name_quarantined_table, require_known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 quarantine = typer.Typer(help="Rows and files that were set aside: list, show, replay, discard.", no_args_is_help=True)
 

@@ -133,9 +133,9 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
     A request is taken away when the run has ended. long_lived: the process does not end by itself.
     """
     from sluice import session
-    from sluice.jvm_options import session_conf_with_all_compilers
     from sluice.runs.lease import lock
     from sluice.runs.waiting_bytes import choose_session_conf
+    from sluice.spark_process import session_conf_with_all_compilers
 
     records = PipelineRecords(settings, asked.pipeline)
     request = records.stop_request(asked.run)

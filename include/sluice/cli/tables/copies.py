@@ -19,11 +19,11 @@ from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases, versions
 from sluice.lake.releases import Release
 from sluice.locations import locate
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import PipelineRecords, name_quarantined_table
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
-from sluice.settings import Settings, name_quarantined_table, require_known_pipeline
+from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
     from sluice.runs.copies.comparison import Comparison

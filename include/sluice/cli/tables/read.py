@@ -15,9 +15,9 @@ from sluice.cli.printing import AsJson, Limit, escaping_console, print_json, pri
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.open_tables import open_table_snapshot
-from sluice.pipeline_records import PipelineRecords, list_pipeline_records
+from sluice.pipeline_records import PipelineRecords, list_pipeline_records, name_quarantined_table
 from sluice.runs import ledger
-from sluice.settings import Settings, name_quarantined_table
+from sluice.settings import Settings
 
 _HELD_BACK = ("record", "made", "content", "_subject")
 

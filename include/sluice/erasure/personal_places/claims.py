@@ -18,8 +18,9 @@ from sluice.lake import releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, is_on_disk, locate
+from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS
 from sluice.record_tables import RECORD_TABLES
-from sluice.settings import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, Settings
+from sluice.settings import Settings
 
 OWN_TABLES = (*RECORD_TABLES, "suppression")
 """Those of Sluice's own records below a pipeline's `_sluice` that are tables."""

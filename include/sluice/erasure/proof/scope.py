@@ -26,6 +26,7 @@ from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import locate
 from sluice.settings import Settings
+from sluice.spark_process import find_spark_properties_file
 from sluice.stores.opening import find_store_kind, is_store_url
 
 _NO_DELIMITER = "\x1f"
@@ -104,7 +105,7 @@ def _list_text_formats(graph: Graph) -> tuple[TextFileFormat, ...]:
 
 def _find_event_log_folder(settings: Settings) -> list[str]:
     try:
-        told = settings.spark_properties.read_text(encoding="utf-8")
+        told = find_spark_properties_file(settings).read_text(encoding="utf-8")
     except OSError:
         return []
     found = re.findall(r"^\s*spark\.eventLog\.dir[\s=]+(?:file:)?(/\S+)", told, re.MULTILINE)

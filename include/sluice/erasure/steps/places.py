@@ -13,8 +13,8 @@ from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.lake import log
 from sluice.lake.workspace import Workspace, has_quarantine
+from sluice.pipeline_records import name_quarantine
 from sluice.privacy import anonymised
-from sluice.settings import name_quarantine
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,10 @@ from sluice.lake import commit_history, releases, table_frames
 from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import secrets, suppression
 from sluice.privacy.pseudonyms import compute_pseudonym
-from sluice.settings import name_quarantined_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,12 +20,12 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, shallow
 from sluice.lake.places import PipelinePlaces
 from sluice.locations import Location, locate
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.pipeline_stages import CLONE, DELETIONS
 from sluice.runs import job, ledger
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
-from sluice.settings import Settings, name_quarantine
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport

@@ -16,9 +16,8 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.durable_files import write_json_durably
 from sluice.locations import Location, is_on_disk, locate
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import JVM_LOCK, LEASE_DESCRIPTION, PipelineRecords
 from sluice.runs.lease.machine import name_this_machine
-from sluice.settings import JVM_LOCK, LEASE_DESCRIPTION
 
 _CLOCKS_DIFFER = 2.0
 _LONGEST_SILENCE = 300

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from sluice.errors import SluiceError
+from sluice.pipeline_records import LEASE_DESCRIPTION
 from sluice.runs.lease import holder, machine
 from sluice.runs.lease.holder import LeaseHolder
-from sluice.settings import LEASE_DESCRIPTION
 from sluice.stores.store_location import StoreLocation
 
 

@@ -22,11 +22,10 @@ from typing import IO, TYPE_CHECKING, Any
 from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.errors import LakeTooNew, LeaseHeld, StopRequested
 from sluice.locations import Location, is_on_disk, locate
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import DRIVER_LOCK, JVM_LOCK, LAKE_FORMAT, LEASE_DESCRIPTION, PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
 from sluice.runs.lease.store_lease import hold_store_lease
-from sluice.settings import DRIVER_LOCK, JVM_LOCK, LAKE_FORMAT, LEASE_DESCRIPTION
 from sluice.stores.store_location import StoreLocation
 from sluice.stores.trial import require_able_store
 

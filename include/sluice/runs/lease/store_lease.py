@@ -19,9 +19,9 @@ from datetime import timedelta
 from typing import Any
 
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError
+from sluice.pipeline_records import LEASE_DESCRIPTION
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import LeaseState, format_lease, read_lease_state
-from sluice.settings import LEASE_DESCRIPTION
 from sluice.stores import fences
 from sluice.stores.store_location import ObjectChanged, StoreLocation
 

@@ -29,8 +29,9 @@ from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
 from sluice.locations import Location, locate
 from sluice.open_tables import TableSnapshot, open_delta_table
+from sluice.pipeline_records import name_quarantine
 from sluice.runs.ledger import REPAIR
-from sluice.settings import Settings, name_quarantine
+from sluice.settings import Settings
 
 SET_ASIDE = "set_aside"
 """The folder among a pipeline's records that keeps damaged files."""

@@ -13,9 +13,10 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
+from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
-from sluice.settings import Settings, name_quarantined_table
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport

@@ -13,10 +13,11 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger as tables
 from sluice.lake import commit_history, log
 from sluice.open_tables import find_table_snapshot
+from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
 from sluice.runs.status.books import PipelineBooks
-from sluice.settings import Settings, name_quarantine
+from sluice.settings import Settings
 
 _ERASING = (DELETIONS.name, ERASE)
 

@@ -49,6 +49,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.runs import erasing
 from sluice.runs.execution import stages
+from sluice.spark_process import build_spark_environment
 from sluice.table_properties import INSTANTS, MICROSECONDS, RETENTION
 
 NOW = datetime.now(UTC)
@@ -159,7 +160,7 @@ def test_what_is_said_to_be_somebody_elses_is_not_swept(workspace: Workspace) ->
 
 def test_a_folder_that_a_running_session_owns_stays_and_a_killed_ones_goes(workspace: Workspace) -> None:
     settings = workspace.settings
-    killed, running = (Path(settings.spark_environment()["SPARK_LOCAL_DIRS"]) for _ in range(2))
+    killed, running = (Path(build_spark_environment(settings)["SPARK_LOCAL_DIRS"]) for _ in range(2))
     _made(running / "blockmgr-1" / "x")
     with subprocess.Popen(["/bin/sleep", "60"], env={"SPARK_LOCAL_DIRS": str(running)}) as process:
         _made(killed / "blockmgr-2" / "x")  # although a session runs that is older

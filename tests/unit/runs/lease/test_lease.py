@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sluice.errors import LeaseHeld
-from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_records import DRIVER_LOCK, JVM_LOCK, PipelineRecords
 from sluice.runs.lease import holder, lock
-from sluice.settings import DRIVER_LOCK, JVM_LOCK, Settings
+from sluice.settings import Settings
 
 LOCKING = "import fcntl, sys, time; file = open(sys.argv[1], 'a+b'); fcntl.lockf(file, fcntl.LOCK_EX); print('ready', flush=True); time.sleep(60)"
 

@@ -349,7 +349,7 @@ WAITS = "import sys; sys.stdin.readline()\n"
 STOPPED_WRITER = """
 import sys
 from sluice.locations import locate
-from sluice.delta_log import open_delta_table
+from sluice.open_tables import open_delta_table
 from sluice.errors import LeaseLost
 from tests.unit.runs.lease.test_store_lease import append, held
 try:

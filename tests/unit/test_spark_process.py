@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.jvm_options import session_conf_with_all_compilers
+from sluice import spark_process
 from sluice.settings import Settings
+from sluice.spark_process import session_conf_with_all_compilers
 
 OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -30,5 +31,5 @@ def test_of_the_profile_only_the_quick_compiler_goes() -> None:
 )
 def test_a_profile_without_it_is_left_as_it_is(said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other.conf").write_text(said)
-    monkeypatch.setattr(Settings, "spark_properties", tmp_path / "other.conf")
+    monkeypatch.setattr(spark_process, "find_spark_properties_file", lambda settings: tmp_path / "other.conf")
     assert session_conf_with_all_compilers(replace(Settings.current())) == {}
