@@ -173,7 +173,7 @@ WRITE_BY_THEMSELVES = {
     "sluice.declare.delivered_files": "it is the producer's side of a landing folder, for deliveries that are made up",
     "sluice.runs.open_lineage": "events, which its client writes; what a power failure takes of them, no run needs",
     "sluice.locations": "it moves a file of rows that wait for their commit; a run that broke off is begun anew, and so are they",
-    "sluice.stores.store_location": "it is the file interface of a store, where one PUT is durable; durable_files writes through it",
+    "sluice.stores.store_object": "it is the file interface of a store, where one PUT is durable; durable_files writes through it",
     "sluice.erasure.personal_places.planting": "a canary holds files as those of others are written, and is seen whole or planted anew",
     "sluice.flows.quarantine.staged_records": "its folder is removed at the end of the block, and at the beginning of the next",
     "sluice.testing.running": "keys in a folder that is gone with the test",

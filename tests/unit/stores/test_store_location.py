@@ -12,8 +12,9 @@ import boto3  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from sluice.locations import find_last_write, list_file_sizes, locate, open_new_file, open_to_read, remove_folder, walk_folders
-from sluice.stores import store_location
-from sluice.stores.store_location import ObjectChanged, StoreLocation
+from sluice.stores import store_object
+from sluice.stores.store_errors import ObjectChanged
+from sluice.stores.store_location import StoreLocation
 
 FILES = ("a/1.json", "a/2.csv", "a/b/3.json", "c.txt")
 
@@ -112,7 +113,7 @@ def test_objects_are_read_written_moved_and_removed(filled: StoreLocation, tmp_p
 
 
 def test_a_large_object_is_read_in_ranges(root: StoreLocation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_location, "_READ_WHOLE", 10)
+    monkeypatch.setattr(store_object, "_READ_WHOLE", 10)
     content = bytes(range(256)) * 10
     (root / "large").write_bytes(content)
     asked: list[int] = []

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 from sluice.declare.ingest.source import Source
 from sluice.file_events import DELIVERED
 from sluice.locations import Location, is_on_disk, locate
-from sluice.stores.store_location import ObjectStatus, StoreLocation
+from sluice.stores.store_location import StoreLocation
+from sluice.stores.store_object import ObjectStatus
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")

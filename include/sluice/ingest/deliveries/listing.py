@@ -19,7 +19,8 @@ from sluice.ingest.deliveries.landed_file import LandedFile, escape_file_name, i
 from sluice.locations import Location, is_on_disk
 from sluice.settings import Settings
 from sluice.stores.opening import is_store_url
-from sluice.stores.store_location import ObjectStatus, StoreLocation
+from sluice.stores.store_location import StoreLocation
+from sluice.stores.store_object import ObjectStatus
 
 PARTIAL = (".tmp", ".part", ".partial", ".crdownload", ".filepart", ".swp", "~", "._copying_", ".inprogress")
 """The endings, in any letter case, of names of files that are still being written."""

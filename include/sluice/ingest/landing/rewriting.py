@@ -32,7 +32,8 @@ from sluice.ingest.formats import NO_FIELDS
 from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS
 from sluice.stores.opening import is_store_url
-from sluice.stores.store_location import ObjectChanged, StoreLocation
+from sluice.stores.store_errors import ObjectChanged
+from sluice.stores.store_location import StoreLocation
 
 MARK = ".rewritten.part"
 """The ending of names of files that are being written. They are never listed as delivered."""

@@ -23,7 +23,8 @@ from sluice.pipeline_records import LEASE_DESCRIPTION
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import LeaseState, format_lease, read_lease_state
 from sluice.stores import fences
-from sluice.stores.store_location import ObjectChanged, StoreLocation
+from sluice.stores.store_errors import ObjectChanged
+from sluice.stores.store_location import StoreLocation
 
 DURATION = 30.0
 """For how many seconds a holder that does not renew its lease may still commit. It renews it three times as often."""
