@@ -39,7 +39,7 @@ from sluice.locations import Location, is_on_disk, list_written_files, locate, r
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
 from sluice.runs import ledger
-from sluice.runs.status.diagnosis import select_run_rows
+from sluice.runs.status.run_times import select_run_rows
 from sluice.settings import Settings
 
 Leg = tuple[str, dict[str, object] | None]

@@ -56,7 +56,7 @@ def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: An
 
 def arguments(given: dict[str, Any]) -> dict[str, str]:
     from orchestration.dag_run import RunRequest
-    from orchestration.spark_submit.operator import spark_job_arguments
+    from orchestration.spark_submit.job_arguments import spark_job_arguments
 
     words = spark_job_arguments("gym", RunRequest.of(given), given, ("--report", "report.json"))
     assert all(isinstance(word, str) for word in words)

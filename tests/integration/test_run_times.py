@@ -17,7 +17,7 @@ from sluice.lake import spark_counters
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
-from sluice.runs.status.diagnosis import select_run_rows
+from sluice.runs.status.run_times import select_run_rows
 from sluice.work_progress import Pace
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from orchestration.erasure.ids import DAG_ID, REQUEST
 from orchestration.line import airflow_line
 from orchestration.medallion import FIRST_DAY, TASK_DEFAULTS
 from orchestration.server.home import airflow_pool_name
-from orchestration.spark_submit.operator import SluiceSparkSubmitOperator, run_identity_arguments
+from orchestration.spark_submit.job_arguments import run_identity_arguments
+from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 from orchestration.ui import SparkLog
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records

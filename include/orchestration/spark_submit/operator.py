@@ -57,9 +57,8 @@ from sluice.spark_process import find_spark_properties_file
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+from orchestration.spark_submit.job_arguments import spark_job_arguments
 
-LEASE_WAIT_SECONDS = 300
-"""How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
 KILLED_SECONDS = 3.0
 """How many seconds a killed task waits for a driver on a cluster that it asked to stop: Airflow gives it 5."""
 
@@ -116,7 +115,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             return self._run_on_cluster(asked, context, records, manager)
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.secrets_given_to_job(records) as given:
             report = Path(folder) / "report.json"
-            self.application_args = self._arguments(asked, context, ("--report", str(report)))
+            self.application_args = spark_job_arguments(self.pipeline, asked, context, ("--report", str(report)))
             # Airflow's secrets are in no file that could be compared.
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
                 return self._alert_and_return(_read_report(report), run)
@@ -137,7 +136,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         run, task = run_identity(context), f"{run_identity(context)}-{re.sub('[^A-Za-z0-9]', '_', self.task_id)}"
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
-            arguments = self._arguments(asked, context, ("--report", str(report)))
+            arguments = spark_job_arguments(self.pipeline, asked, context, ("--report", str(report)))
             if asked.takes_what_is_new and self._is_done_without_spark(records, arguments):
                 return self._alert_and_return(_read_report(report), run)
         remove_old_followed_jobs(records)
@@ -167,7 +166,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         run = run_identity(context)
         place = locate_followed_job(records, attempt)
         place.unlink(missing_ok=True)  # of this attempt, before a user cleared it
-        self.application_args = self._arguments(asked, context, ("--followed-at", str(place)))
+        self.application_args = spark_job_arguments(self.pipeline, asked, context, ("--followed-at", str(place)))
         options = driver_submit_options(records.settings, manager, self.application)
         application = options.pop("application")
         self._hook = hook = self._make_hook(records, run, manager, **options)
@@ -278,9 +277,6 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             return AirflowFailException(f"{self.name}: {end.reason}")
         return AirflowException(f"{self.name}: exit code {end.exit_code}: {end.reason}")
 
-    def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
-        return spark_job_arguments(self.pipeline, asked, context, answer)
-
     def _build_request(self, context: Context) -> RunRequest:
         try:
             postponed = reason_to_postpone_upkeep(context) if describe_stage(self.stage).once_in_backfill else None
@@ -308,29 +304,3 @@ def _read_report(path: Path) -> dict[str, Any] | None:
 
 def _end_of(timeout: timedelta | None) -> float | None:
     return time.time() + timeout.total_seconds() if timeout else None
-
-
-def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
-    """The job's arguments as texts. The interval is half-open, as two instants. answer: see `run_identity_arguments`."""
-    days = asked.interval
-    optional = {
-        "--from": days.start.isoformat() if days else "",
-        "--to": days.end.isoformat() if days else "",
-        "--tables": ",".join(asked.tables),
-        "--verify": "all" if asked.verify_all else "",
-        "--optimize-now": ",".join(asked.optimize_now),
-    }
-    return [
-        *("--pipeline", pipeline, "--mode", asked.mode),
-        *(part for name, value in optional.items() if value for part in (name, value)),
-        *run_identity_arguments(context, answer),
-    ]
-
-
-def run_identity_arguments(context: Context, answer: tuple[str, str]) -> list[str]:
-    """The arguments that tell any job its run and how long it may wait.
-
-    answer: the argument for the path of its report, or of the file by which it is followed, and that path.
-    """
-    run = run_identity(context)
-    return ["--run-id", run, "--airflow-run", f"{run}-{context['ti'].try_number}", "--wait", str(LEASE_WAIT_SECONDS), *answer]

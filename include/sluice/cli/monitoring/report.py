@@ -30,7 +30,8 @@ from sluice.runs import due, ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lineage
 from sluice.runs.status.column_lineage import read_column_lineage
-from sluice.runs.status.diagnosis import RunTimes, select_run_rows
+from sluice.runs.status.diagnosis import diagnose_run
+from sluice.runs.status.run_times import RunTimes, select_run_rows
 from sluice.settings import Settings
 
 _TEMPLATE = Path(__file__).parent / "report.html.j2"
@@ -98,7 +99,7 @@ def render_report(settings: Settings, graph: Graph, at: datetime | None = None) 
         height=lineage.HEIGHT,
         bars=_draw_run_bars(runs, colours),
         legend=[*colours.items(), ("other stages", _OTHER_COLOUR)],
-        findings=runs[-1].find() if runs else [],
+        findings=diagnose_run(runs[-1]) if runs else [],
         sections=[
             _section_of_tables(state, rows),
             _section_of_rows_apart(rows, runs),

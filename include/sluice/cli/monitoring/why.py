@@ -16,7 +16,8 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.printable import format_seconds, format_size
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
-from sluice.runs.status.diagnosis import OTHER, RunTimes, select_run_rows
+from sluice.runs.status.diagnosis import diagnose_run
+from sluice.runs.status.run_times import OTHER, RunTimes, select_run_rows
 from sluice.settings import Settings
 from sluice.step_times import FLOW_STEPS, STAGE_STEPS
 
@@ -82,7 +83,7 @@ def _describe_run(run: RunTimes) -> dict[str, Any]:
 
 
 def _describe_findings(run: RunTimes) -> dict[str, Any]:
-    return {"findings": [asdict(finding) for finding in run.find()]}
+    return {"findings": [asdict(finding) for finding in diagnose_run(run)]}
 
 
 def _print_run(run: RunTimes, limit: int) -> None:
@@ -145,7 +146,7 @@ def _describe_stream(numbers: Mapping[str, float]) -> dict[str, Any]:
 
 def _print_findings(run: RunTimes) -> None:
     printed = escaping_console()
-    found = run.find()
+    found = diagnose_run(run)
     printed.print(
         "\nWhat would help" if found else "\nNothing stands out that a declaration or a setting would help.", style="bold"
     )

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from sluice.runs.ledger import FLOW_OBJECTS, STAGE_STEPS
-from sluice.runs.status import diagnosis
-from sluice.runs.status.diagnosis import FINDING_RULES, RunTimes, select_run_rows
+from sluice.runs.status import run_times
+from sluice.runs.status.diagnosis import FINDING_RULES, diagnose_run
+from sluice.runs.status.run_times import RunTimes, select_run_rows
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
 
@@ -110,11 +111,11 @@ FOUND: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], str]] = {
 @pytest.mark.parametrize("name", [rule.__name__ for rule in FINDING_RULES])
 def test_a_rule_finds_what_it_is_about_and_nothing_else(name: str) -> None:
     about, others, said = FOUND[name]
-    found = RunTimes("r1", about).find()
+    found = diagnose_run(RunTimes("r1", about))
     assert [one for one in found if said in one.found and one.remedy and one.subject], found
     assert {rule.__name__ for rule in FINDING_RULES if list(rule(about))} == {name}, "one thing is said once"
     for other in others:
-        assert RunTimes("r1", [other]).find() == []
+        assert diagnose_run(RunTimes("r1", [other])) == []
 
 
 def test_steps_and_the_rest_add_up_to_the_whole_and_a_row_of_before_has_no_steps() -> None:
@@ -138,7 +139,7 @@ def test_the_last_run_is_chosen_and_of_one_that_is_kept_running_the_last_round()
 
 def test_small_files_that_the_run_has_joined_are_none() -> None:
     before, after = ({"files": 400, "bytes": 400_000_000}, {"files": 1, "bytes": 400_000_000})
-    assert RunTimes("r1", [row(table_files=before), row(stage="optimize", table_files=after)]).find() == []
+    assert diagnose_run(RunTimes("r1", [row(table_files=before), row(stage="optimize", table_files=after)])) == []
 
 
 def test_a_run_is_said_in_a_line() -> None:
@@ -150,4 +151,4 @@ def test_a_run_is_said_in_a_line() -> None:
 def test_what_takes_longest_comes_first() -> None:
     rows = [row("a", seconds=1.0), row("b", seconds=9.0), row("c", seconds=0.0), row("d", seconds=4.0)]
     assert [one["table"] for one in RunTimes("r1", rows).tables] == ["b", "d", "a"]
-    assert diagnosis.OTHER not in RunTimes("r1", rows).tables[0]
+    assert run_times.OTHER not in RunTimes("r1", rows).tables[0]

@@ -1,0 +1,40 @@
+"""The arguments of a job: what it is to do, of which run it is, and how long it may wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestration.dag_run import RunRequest, run_identity
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+
+LEASE_WAIT_SECONDS = 300
+"""How long a job waits for another writer of the pipeline before it gives up with exit code 3."""
+
+
+def spark_job_arguments(pipeline: str, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
+    """The job's arguments as texts. The interval is half-open, as two instants. answer: see `run_identity_arguments`."""
+    days = asked.interval
+    optional = {
+        "--from": days.start.isoformat() if days else "",
+        "--to": days.end.isoformat() if days else "",
+        "--tables": ",".join(asked.tables),
+        "--verify": "all" if asked.verify_all else "",
+        "--optimize-now": ",".join(asked.optimize_now),
+    }
+    return [
+        *("--pipeline", pipeline, "--mode", asked.mode),
+        *(part for name, value in optional.items() if value for part in (name, value)),
+        *run_identity_arguments(context, answer),
+    ]
+
+
+def run_identity_arguments(context: Context, answer: tuple[str, str]) -> list[str]:
+    """The arguments that tell any job its run and how long it may wait.
+
+    answer: the argument for the path of its report, or of the file by which it is followed, and that path.
+    """
+    run = run_identity(context)
+    return ["--run-id", run, "--airflow-run", f"{run}-{context['ti'].try_number}", "--wait", str(LEASE_WAIT_SECONDS), *answer]

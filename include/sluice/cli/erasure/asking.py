@@ -1,0 +1,138 @@
+"""`sluice erase request`, `import`, `lift` and `withdraw`. Identifiers come by a file or standard input, not as arguments; none is printed."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import UsageError
+from sluice.locations import Location
+from sluice.runs.lease import lock
+from sluice.settings import Settings
+
+if TYPE_CHECKING:
+    pass
+from sluice.cli.erasure.standing import find_erasure_request
+
+_PIPELINE = "A folder of include/pipelines."
+_FILE = "Identifiers, one a line or as JSON; otherwise standard input."
+
+
+def request(
+    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help=_PIPELINE, show_default=False)] = None,
+    of: Annotated[str | None, typer.Option("--pipeline", metavar="PIPELINE", help="The same as the argument.")] = None,
+    identifier: Annotated[
+        str | None, typer.Option(metavar="DOMAIN", help="The kind of the identifiers, where they come one a line.")
+    ] = None,
+    subject_file: Annotated[Location | None, typer.Option(help=_FILE)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for the erasure of people by any identifier of theirs: one a line, or as JSON such as [{"user_id": "12140"}].
+
+    An identifier that several people had in turn needs an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
+    """
+    from sluice.erasure import receiving
+    from sluice.erasure.subjects import subject_files
+
+    if (pipeline is None) == (of is None):
+        raise UsageError("Say of which pipeline, once: sluice erase request gym, or --pipeline gym.")
+    settings = Settings.current()
+    graph = load_declaration_graph(settings, pipeline or of or "")
+    text = _read_identifier_file(subject_file, "--subject-file") if subject_file else _read_identifiers_from_stdin()
+    made = receiving.receive_erasure_request(
+        settings, graph, subject_files.parse_identifier_text(graph, text, identifier), said="asked by command"
+    )
+    if as_json:
+        print_json({"request": made.request, "domain": made.domain, "identifiers": len(made.pseudonyms), "due_at": made.due_at})
+        return
+    printed, name = escaping_console(), graph.pipeline.name
+    printed.print(
+        f"Request {made.request}: identifiers of kind '{made.domain}': {len(made.pseudonyms)}. Due on {made.due_at[:10]}."
+    )
+    printed.print(f"The next run of '{name}' carries it out, or: sluice erase run {name}")
+
+
+def import_requests(
+    pipeline: PipelineName,
+    file: Annotated[
+        Location, typer.Argument(help="CSV: a person a line; columns are kinds of identifiers, and received_at, at.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Ask for the erasure of many people, with one request each. A request whose person is ambiguous does not hold up the others.
+
+    All are carried out and scanned for together. Wrong lines are set aside and reported by their number; the exit code is then 1.
+    """
+    from sluice.erasure import receiving
+    from sluice.erasure.subjects import subject_files
+
+    settings = Settings.current()
+    graph = load_declaration_graph(settings, pipeline)
+    good, bad = subject_files.parse_identifier_csv(graph, _read_identifier_file(file, "The file"))
+    made = [
+        receiving.receive_erasure_request(settings, graph, one.identifiers, received_at=one.received_at, said="imported")
+        for one in good
+    ]
+    if as_json:
+        aside = [{"line": one.line, "why": one.why} for one in bad]
+        print_json({"requests": [one.request for one in made], "people": len(good), "set_aside": aside})
+    else:
+        for asked, one in zip(good, made, strict=True):
+            escaping_console().print(
+                f"Line {asked.line}: request {one.request}, identifiers: {len(one.pseudonyms)}. Due on {one.due_at[:10]}."
+            )
+        escaping_console().print(f"People: {len(good)}. Lines set aside: {len(bad)}.")
+        for wrong in bad:
+            escaping_console().print(f"Line {wrong.line}: {wrong.why}.")
+    if bad:
+        raise typer.Exit(1)
+
+
+def lift(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Let the people of a request come back by new data. What was delivered before stays out."""
+    from sluice.erasure import receiving
+
+    records, _ = find_erasure_request(Settings.current(), request)
+    lifted = receiving.lift_suppression(records, request)
+    if as_json:
+        print_json({"pipeline": records.pipeline, "request": request, "lifted": lifted})
+    else:
+        escaping_console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
+
+
+def withdraw(
+    request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take back a request that was not carried out yet, such as one made by mistake. Its identifiers leave the vault."""
+    from sluice.erasure import receiving
+
+    records, _ = find_erasure_request(Settings.current(), request)
+    # A propagation that begins meanwhile would have it in hand.
+    with lock.hold_lease_without_spark(records, "receiving", "Try again when it has ended."):
+        found = receiving.withdraw_erasure_request(records, request)
+    if as_json:
+        print_json({"pipeline": records.pipeline, "request": request, "withdrawn_at": found.withdrawn_at})
+    else:
+        escaping_console().print(f"Request {request} is withdrawn. Nobody is erased by it.")
+
+
+def _read_identifier_file(path: Location, called: str) -> str:
+    try:
+        return path.expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise UsageError(f"{called} {path}: {why}.") from None
+
+
+def _read_identifiers_from_stdin() -> str:
+    if sys.stdin.isatty():
+        print("Write identifiers, one a line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
+    return sys.stdin.read()

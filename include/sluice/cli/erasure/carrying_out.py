@@ -1,0 +1,54 @@
+"""`sluice erase run` and `approve`: what is due of a pipeline's requests, without Airflow. Ids of requests only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
+from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import ERASE
+from sluice.settings import Settings, require_known_pipeline
+
+if TYPE_CHECKING:
+    pass
+
+
+_REQUEST = "A request's id; may be given again. Otherwise all that is due."
+
+
+def run(
+    pipeline: PipelineName,
+    request: Annotated[list[str] | None, typer.Option("--request", metavar="ID", help=_REQUEST)] = None,
+    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Erase what is due: rows from every table, bytes after the retention time, then a scan and the certificate."""
+    settings = Settings.current()
+    require_known_pipeline(settings, pipeline)
+    # Spark's modules only now: a wrong name is answered at once.
+    from sluice.runs import erasing, job, summary
+
+    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE, wait=wait), request or ())
+    if as_json:
+        print_json(report)
+    else:
+        print(summary.format_run_summary(report))
+
+
+def approve(
+    pipeline: PipelineName,
+    request: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
+) -> None:
+    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL=yes asks for that. On Airflow 3 its form does so, too."""
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
+    from sluice.runs import erasing
+
+    withdrawn = erasing.approve_requests(records, request)
+    for one in withdrawn:
+        escaping_console().print(
+            f"Request {one} was withdrawn: passed over. To ask again: sluice erase request {pipeline}", highlight=False
+        )
+    if approved := [one for one in request if one not in withdrawn]:
+        escaping_console().print(f"Approved: {', '.join(approved)}. Next: sluice erase run {pipeline}", highlight=False)
