@@ -15,6 +15,7 @@ from typing import Any
 from orchestration import stopping
 from orchestration.server.home import local_airflow_environment
 from orchestration.spark_submit.chosen_spark import choose_spark
+from orchestration.spark_submit.job_arguments import LEASE_WAIT_SECONDS
 from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, UsageError
@@ -22,7 +23,6 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment, find_spark_properties_file
 
-LEASE_WAIT_SECONDS = 300
 ASK_SECONDS = 60
 TERMINATE_SECONDS = 10
 
