@@ -1,4 +1,4 @@
-"""Erases who asked for it, from all pipelines, daily and when somebody triggers it."""
+"""Erases people who asked for it, from all pipelines, daily and when triggered."""
 
 from orchestration.erasure.dag import erasure_dag
 

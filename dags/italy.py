@@ -1,4 +1,4 @@
-"""The italy pipeline, daily. It is declared in include/pipelines/italy; here it only becomes a DAG."""
+"""The italy pipeline, daily. It is declared in include/pipelines/italy; this file makes its DAG."""
 
 from orchestration.medallion import medallion_dag
 from pipelines.italy.pipeline import PIPELINE

@@ -1,4 +1,4 @@
-"""Take the deliveries that are new into the bronze tables."""
+"""Read new deliveries into the bronze tables."""
 
 from sluice.runs.script import run_stage_script
 

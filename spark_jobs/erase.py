@@ -1,4 +1,4 @@
-"""Carry out requests to erase people: take their rows out, remove the bytes when that is due, scan, and issue certificates."""
+"""Carry out requests to erase people: remove their rows, and the bytes when they are due, scan, and issue certificates."""
 
 from sluice.runs.erasing import run_erase_script
 

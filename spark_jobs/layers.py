@@ -1,4 +1,4 @@
-"""Bring all layers up to date, one after the other: the task of a pipeline that wants its stages together."""
+"""Bring all layers up to date, one after the other: the task of a pipeline with stages="together"."""
 
 from sluice.runs.script import run_stage_script
 

@@ -1,4 +1,4 @@
-"""Take the rows of erased people out of every table."""
+"""Remove the rows of erased people from every table."""
 
 from sluice.runs.script import run_stage_script
 

@@ -1,4 +1,4 @@
-"""Bring the silver tables up to date: one valid row a key."""
+"""Bring the silver tables up to date: one valid row per key."""
 
 from sluice.runs.script import run_stage_script
 

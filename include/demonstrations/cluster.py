@@ -1,6 +1,6 @@
-"""`make run-cluster`: the tour, its Spark jobs on a standalone cluster of two workers, and all its tables and deliveries on a store.
+"""`make run-cluster`: the tour, with its Spark jobs on a standalone cluster of two workers, and all its tables and deliveries on a store.
 
-Both run on this machine for it. With SLUICE_LAKE the lake is there instead, on a disk that the workers share or on another store.
+Cluster and store run on this machine. SLUICE_LAKE names another lake, on a disk that the workers share or on another store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sluice.settings import Settings
 
 
 def run_tour_on_cluster(settings: Settings, console: Console, name: str) -> None:
-    """Start a master and two workers, run the tour through them, and stop them either way. Raises SluiceError as the tour does."""
+    """Start a master and two workers, run the tour on them, and stop them in any case. Raises SluiceError as the tour does."""
     folder = settings.state / "cluster"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -53,7 +53,7 @@ def run_tour_on_cluster(settings: Settings, console: Console, name: str) -> None
 
 
 def _place_on_store(server: S3Server, folder: Path) -> None:
-    """Say to this process, and to each that it starts, that deliveries and tables lie on the server."""
+    """Set the variables of this process, and of those that it starts, so that deliveries and tables are on the server."""
     os.environ.update(server.variables())
     bucket = f"s3://{server.make_bucket()}"
     os.environ.update({f"SLUICE_{name.upper()}": f"{bucket}/{name}" for name in ("lake", "landing", "restricted", "released")})
@@ -61,7 +61,7 @@ def _place_on_store(server: S3Server, folder: Path) -> None:
 
 
 def _remove_working_folders(folder: Path) -> None:
-    """What executors print may quote rows; blocks hold them."""
+    """Remove the executors' folders: their output may quote rows, and blocks hold them."""
     for place in folder.glob("spark/worker-*"):
         for name in ("work", "local", "tmp"):
             shutil.rmtree(place / name, ignore_errors=True)

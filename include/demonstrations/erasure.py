@@ -1,6 +1,6 @@
-"""`sluice demo-erasure`: one member of a made-up gym is erased within minutes, and what proves it. In a lake of its own, without Airflow.
+"""`sluice demo-erasure`: erases one member of a made-up gym within minutes and proves it, in a lake of its own, without Airflow.
 
-What the demonstration of an erasure prints: rows before and after, what each step did, and what the scan found.
+It prints rows before and after, what each step did, and what the scan found.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 
 RETAIN = "1 minute"
-"""What stands in for the 7 days of production."""
+"""The retention, in place of the 7 days of production."""
 
 KIND = "user_id"
-"""The kind of identifier that the member is asked for by."""
+"""The kind of identifier by which the request names the member."""
 
 _CODE = ("include", "spark_jobs", "environments")
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
 
 def demonstrate_erasure(told: Settings, console: Console, name: str = "gym", days: int = 2, scale: float = 0.15) -> None:
-    """Land, run, ask, erase, wait, prove. Raises SluiceError where that does not end in a certificate that says PASS.
+    """Land, run, ask, erase, wait, prove. Raises SluiceError unless this ends in a certificate that says PASS.
 
-    The folder .sluice/demo-erasure is emptied first, and left to be looked at.
+    The folder .sluice/demo-erasure is emptied first, and kept afterwards for inspection.
     """
     require_known_pipeline(told, name)
     settings = _make_demo_checkout(told)
@@ -58,7 +58,7 @@ def demonstrate_erasure(told: Settings, console: Console, name: str = "gym", day
 def _run_demonstration(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:
     console.print(f"A gym of made-up members, in {settings.root}. On two cores this takes some minutes.", soft_wrap=True)
     console.print(
-        f"Removed files are kept for {RETAIN} here; in production that is `retain` in pipeline.py, 7 days unless said otherwise."
+        f"Removed files are kept for {RETAIN} here; in production `retain` in pipeline.py says how long, 7 days by default."
     )
     _land_and_run(settings, console, name, days, scale)
     records = PipelineRecords(settings, name)
@@ -86,7 +86,7 @@ def _run_demonstration(settings: Settings, console: Console, name: str, days: in
 
 @contextmanager
 def _redirect_jvm_output(log: Path) -> Iterator[None]:
-    """Let what the JVM prints, a line for each VACUUM, go into a file: it inherits the descriptors, and not Python's streams."""
+    """Redirect the JVM's output, a line for each VACUUM, to a file: the JVM inherits the descriptors, not Python's streams."""
     streams, descriptors = (sys.stdout, sys.stderr), (os.dup(1), os.dup(2))
     with log.open("ab") as file, os.fdopen(os.dup(1), "w", buffering=1) as shown:
         for number in (1, 2):
@@ -102,7 +102,7 @@ def _redirect_jvm_output(log: Path) -> Iterator[None]:
 
 
 def _make_demo_checkout(told: Settings) -> Settings:
-    """Those of a checkout of its own, made of links, so that what other runs left on this machine is not searched for its member."""
+    """The settings of a separate checkout, made of links, so that the scan does not search what other runs left on this machine."""
     folder = told.state / "demo-erasure"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / ".sluice").mkdir(parents=True)
@@ -115,7 +115,7 @@ def _make_demo_checkout(told: Settings) -> Settings:
 
 
 def _land_and_run(settings: Settings, console: Console, name: str, days: int, scale: float) -> None:
-    """Two runs, so that tables have histories; between them files are merged, so that there are removed ones."""
+    """Make two runs, so that tables have histories, and merge files between them, so that there are removed ones."""
     pipeline = loading.load_pipeline_declaration(settings, name)
     maker, layers = loading.load_delivery_maker(pipeline), list(pipeline.layer_names)
     for title, wanted, stages in (("First days", days, [*layers, OPTIMIZE.name]), ("One more day", 1, layers)):
@@ -134,7 +134,7 @@ def _run_demo_stage(settings: Settings, console: Console, name: str, stage: str)
 
 
 def _choose_member(records: PipelineRecords) -> str:
-    """Who is known by most: of those that the tables of workouts know, the one with most of them."""
+    """The member who is in most tables: of those with workouts, the one with the most."""
     known = ledger.read_table_rows(records, "completed_workouts")
     counts: dict[str, int] = {}
     for row in known:
@@ -147,7 +147,7 @@ def _choose_member(records: PipelineRecords) -> str:
 
 
 def count_member_rows(records: PipelineRecords, member: str) -> dict[str, int]:
-    """How many rows each table has of a member, by the member's number and devices. What a query would return."""
+    """How many rows of a member each table has, by the member's number and devices, as a query would return them."""
     devices = {str(row["device_id"]) for row in ledger.read_table_rows(records, "memberships") if str(row[KIND]) == member}
     wanted = {KIND: {member}, "device_id": devices}
     found = {}
@@ -160,7 +160,7 @@ def count_member_rows(records: PipelineRecords, member: str) -> dict[str, int]:
 
 
 def _request_erasure(records: PipelineRecords, console: Console, member: str) -> str:
-    """As anybody would: the identifier by standard input, and by nothing else."""
+    """Make the request like any user: with the identifier on standard input only."""
     words = ["erase", "request", records.pipeline, "--identifier", KIND]
     console.print(f"$ sluice {' '.join(words)} < identifiers.txt")
     done = subprocess.run(
@@ -193,7 +193,7 @@ def _run_erasure(records: PipelineRecords, console: Console, request: str) -> Ma
 
 
 def _wait_for_retention(console: Console, report: Mapping[str, Any]) -> None:
-    """Until the bytes may go."""
+    """Wait until the bytes may go."""
     until = max(datetime.fromisoformat(row["physical_due_at"]) for row in report["requests"])
     seconds = (until - datetime.now(UTC)).total_seconds() + 1
     if seconds > 0:
@@ -220,13 +220,13 @@ def _print_title(console: Console, title: str) -> None:
 
 
 def print_member_rows(before: Mapping[str, int], after: Mapping[str, int]) -> None:
-    """What a query returns of the person."""
+    """Print how many rows of the person a query returns, before and after."""
     rows = [{"table": name, "before": count, "after": after.get(name, 0)} for name, count in before.items() if count]
     print_rows(rows, ("table", "before", "after"), "Rows of the member, as a query sees them")
 
 
 def print_erasure_steps(records: PipelineRecords, request: str) -> None:
-    """What the erasure ledger says of a request, a line a step."""
+    """Print a request's steps from the erasure ledger, one a line."""
     from sluice.erasure import ledger
 
     steps: dict[str, dict[str, Any]] = {}
@@ -265,12 +265,12 @@ def scan_for_request(settings: Settings, graph: Graph, request: str, when: str) 
 
 
 def _count_hits(hits: Sequence[Hit]) -> tuple[int, int]:
-    """How many, and in how many files."""
+    """The number of hits, and of files with hits."""
     return sum(hit.times for hit in hits), len({(hit.root, hit.path) for hit in hits})
 
 
 def print_scan_summaries(looked: Sequence[ScanSummary]) -> None:
-    """What the scans found, a line each. The canary is planted by the erasure itself, so a scan before it has none to find."""
+    """Print what the scans found, a line each. The erasure itself plants the canary, so a scan before it cannot find one."""
     rows = [
         {
             "every byte, scanned": one.when,
@@ -288,7 +288,7 @@ def print_scan_summaries(looked: Sequence[ScanSummary]) -> None:
 
 
 def print_certificate_summary(console: Console, record: Mapping[str, Any]) -> None:
-    """What a certificate says, in short."""
+    """Print a summary of a certificate."""
     before, now = record["control"]["before"] or {}, record["control"]["now"]
     stores = [
         {"kind of store": name, "planted, found": count, "found now of another": now.get(name)} for name, count in before.items()

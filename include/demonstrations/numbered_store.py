@@ -1,7 +1,7 @@
-"""A store of objects that nobody wrote, for measuring: `running_numbered_store(...)` serves a million by their numbers, and holds none.
+"""A store of generated objects, for measuring: `running_numbered_store(...)` serves a million objects by their numbers, and stores none.
 
-It answers what a discovery asks of S3: pages of a listing, from a name on, and the status and the content of an object. Objects are called
-`PREFIX/000000000.json`, and so on; each holds one record with its number.
+It answers a discovery's requests to S3: pages of a listing from a name on, and the status and content of an object. The objects' names are
+`PREFIX/000000000.json` and so on; each holds one record with its number.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def tag_object(number: int) -> str:
 
 
 def tell_written_second(number: int) -> int:
-    """When it was written, in seconds since 1970."""
+    """The time of its writing, in seconds since 1970."""
     return _WRITTEN + number
 
 
 @contextmanager
 def running_numbered_store(prefix: str, objects: int) -> Iterator[S3Server]:
-    """A store with so many objects below a prefix of any bucket, in a process of its own, for as long as the block lasts."""
+    """Runs a store with this many objects below a prefix of any bucket, in a process of its own, as long as the block lasts."""
     command = [sys.executable, "-m", "demonstrations.numbered_store", prefix, str(objects)]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -76,7 +76,7 @@ class _Answers(BaseHTTPRequestHandler):
         self._tell_object(unquote(urlsplit(self.path).path), whole=False)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def _list_page(self, said: dict[str, str]) -> str:
         wanted, after = said.get("prefix", ""), said.get("continuation-token") or said.get("start-after", "")

@@ -1,7 +1,7 @@
 """The process of the S3 server of demonstrations and tests: `python store_process.py PORT`.
 
-moto looks for an object and writes it in two steps, so that two writers who ask If-None-Match at one moment may both win, as in no
-real store. Here one write waits for the other. And moto lists the folders of removed objects, where a bucket keeps versions: not here.
+moto checks for an object and writes it in two steps. So two writers that send If-None-Match at the same moment may both succeed, unlike in a
+real store; here one write waits for the other. And in a bucket with versions, moto also lists the folders of removed objects; here it does not.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from werkzeug.serving import run_simple
 
 
 class OneWriteAtATime:
-    """An application that passes requests to another: reads at once, writes one after the other."""
+    """An application that passes requests to another one: reads at once, writes one after the other."""
 
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application
@@ -29,7 +29,7 @@ class OneWriteAtATime:
         """Answer a request."""
         if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
             return self._application(environ, start_response)
-        # The body is waited for before, so that no slow client keeps the others.
+        # The body is read first, so that a slow client does not hold up the others.
         if length := int(environ.get("CONTENT_LENGTH") or 0):
             environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read(length))
         with self._writing:
@@ -37,7 +37,7 @@ class OneWriteAtATime:
 
 
 class OneContinue(MotoRequestHandler):
-    """Says "100 Continue" once: the standard library and werkzeug each do, and of two a client takes the second for the answer."""
+    """Says "100 Continue" once: the standard library and werkzeug both say it, and a client would take the second one for the answer."""
 
     def handle_expect_100(self) -> bool:
         """Leave it to werkzeug."""
@@ -45,7 +45,7 @@ class OneContinue(MotoRequestHandler):
 
 
 def list_what_is_there(backend: S3Backend, bucket: Any, *given: Any, **named: Any) -> Any:
-    """List the objects of a bucket as if it had no marks of removed ones."""
+    """List the objects of a bucket as if it had no delete markers."""
     there = copy.copy(bucket)
     there.keys = {name: key for name, key in bucket.keys.items() if not isinstance(key, FakeDeleteMarker)}
     return list_objects(backend, there, *given, **named)

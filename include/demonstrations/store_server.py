@@ -1,4 +1,4 @@
-"""An S3 server on this machine's loopback, for demonstrations and tests: moto's, in a process of its own. What it holds is gone when it ends."""
+"""An S3 server on this machine's loopback, for demonstrations and tests: moto's, in a process of its own. Its data is gone when it ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class S3Server:
             return name
 
     def variables(self, address: str = "") -> dict[str, str]:
-        """What a process is told that is to use the server. address: of a proxy before it."""
+        """The variables of a process that uses the server. address: of a proxy in front of it."""
         return {
             **CREDENTIALS,
             "AWS_ENDPOINT_URL": address or self.address,
@@ -44,7 +44,7 @@ class S3Server:
 
 @contextmanager
 def running_s3_server(log: Path) -> Iterator[S3Server]:
-    """A server for as long as the block lasts; it ends by its process's number."""
+    """Runs a server as long as the block lasts, and ends it by its process id."""
     for _ in range(3):  # another process may take a free port first
         port = find_free_port()
         with log.open("ab") as out:
@@ -62,18 +62,18 @@ def running_s3_server(log: Path) -> Iterator[S3Server]:
         finally:
             process.kill()
             process.wait(20)
-    raise SluiceError(f"The S3 server did not start. What it said last:\n{log.read_text(errors='replace')[-3000:]}")
+    raise SluiceError(f"The S3 server did not start. The end of its output:\n{log.read_text(errors='replace')[-3000:]}")
 
 
 def find_free_port() -> str:
-    """A port of the loopback that nobody has now."""
+    """A free port of the loopback interface."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return str(one.getsockname()[1])
 
 
 def is_answering(port: str, process: subprocess.Popen[bytes] | None = None, seconds: float = 60) -> bool:
-    """Whether a server answers at a port within so many seconds. process: it is not waited for any longer once that has ended."""
+    """Whether a server answers at a port within this time. process: the wait ends early if this process ends."""
     deadline = time.monotonic() + seconds
     while (process is None or process.poll() is None) and time.monotonic() < deadline:
         try:

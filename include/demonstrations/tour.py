@@ -1,6 +1,6 @@
-"""`sluice tour`: runs of a DAG through a real Airflow, what each did, and whether the tables are right.
+"""`sluice tour`: runs a DAG through a real Airflow, and shows what each run did and whether the tables are right.
 
-Which folders a tour fills, and whether those that are there are a tour's alone: only these it may empty.
+It also knows which folders a tour fills, and whether existing ones hold only what a tour left: it empties no others.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from sluice.runs.status.run_times import select_run_rows
 from sluice.settings import Settings
 
 Leg = tuple[str, dict[str, object] | None]
-"""A run's title, and what the maker is told to land before it; None: nothing."""
+"""A run's title, and the maker's options for what it lands before the run; None: nothing."""
 
 LEGS: tuple[Leg, ...] = (("first days", {"days": 3}), ("one more day", {"days": 1}), ("nothing new", None))
-"""The tour of a pipeline whose maker has no TOUR of its own, and makes deliveries by the day."""
+"""The tour of a pipeline whose maker has no TOUR and makes deliveries by the day."""
 
 LEGS_WITHOUT_DAYS: tuple[Leg, ...] = (("all there is", {}), ("nothing new", None))
 
@@ -58,8 +58,8 @@ LOG_LINES = 15
 def run_tour(settings: Settings, console: Console, name: str, from_path: Path | None) -> None:
     """Land deliveries and run the DAG, leg by leg; print what happened.
 
-    from_path: where a maker takes real deliveries from. Raises SluiceError where a run fails or the tables
-    are not what the maker says. Airflow is stopped either way.
+    from_path: where a maker takes real deliveries from. Raises SluiceError if a run fails or the tables
+    are not what the maker expects. Airflow is stopped in any case.
     """
     records = PipelineRecords(settings, name)
     pipeline = loading.load_pipeline_declaration(settings, name)
@@ -88,7 +88,7 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
         if landing is None and (changed := run.changed(*run.layers)):
             raise SluiceError(f"The run '{title}' had nothing to read and changed {', '.join(changed)}.")
     if differs:
-        raise SluiceError(f"Not what the maker of the deliveries says they must be: {', '.join(differs)}.")
+        raise SluiceError(f"These tables differ from what the maker of the deliveries expects: {', '.join(differs)}.")
 
 
 def _run_legs(
@@ -99,7 +99,7 @@ def _run_legs(
     legs: tuple[Leg, ...],
     from_path: Path | None,
 ) -> list[TourRun]:
-    _land_leg(settings, console, pipeline, maker, legs[0], from_path)  # wrong use shows before Airflow starts
+    _land_leg(settings, console, pipeline, maker, legs[0], from_path)  # so that wrong use shows before Airflow starts
     with console.status("Starting Airflow ..."):
         airflow = LocalAirflow(settings, idle_schedule=True)
         client = airflow.start()
@@ -130,7 +130,7 @@ def _land_leg(
     leg: Leg,
     from_path: Path | None,
 ) -> None:
-    """Have the maker put deliveries into the landing folder. Raises UsageError for an unknown option."""
+    """Let the maker put deliveries into the landing folder. Raises UsageError for an unknown option."""
     if leg[1] is None:
         return
     given = dict(leg[1]) if from_path is None else {**leg[1], "from_path": from_path}
@@ -139,7 +139,7 @@ def _land_leg(
     landed = maker.land(settings.landing / pipeline.name, settings.truth / pipeline.name, **given)
     if not isinstance(landed, Landed):
         raise SluiceError(f"The maker of '{pipeline.name}' gave back no Landed(files, deleted, until).")
-    console.print(f"\nLanded {landed.files:,} files, {landed.deleted:,} taken away, up to {landed.until}.")
+    console.print(f"\nLanded {landed.files:,} files, {landed.deleted:,} removed, up to {landed.until}.")
 
 
 def _unpause_dag(client: Client, dag: str) -> None:
@@ -153,11 +153,11 @@ def _unpause_dag(client: Client, dag: str) -> None:
 
 
 def _follow_dag_run(client: Client, console: Console, pipeline: Pipeline, run: str, title: str) -> TourRun:
-    """Print each task as it ends; return when the run has. Raises SluiceError at the first failure."""
+    """Print each task as it ends, and return when the run has ended. Raises SluiceError at the first failure."""
     result, dag, stages = TourRun(title), pipeline.name, [task.name for task in tasks_of_pipeline(pipeline)]
     with console.status("  waiting for Airflow ...") as status:
         while True:
-            state = client.run_state(dag, run)  # asked first: when it has ended, all tasks have
+            state = client.run_state(dag, run)  # asked first: if the run has ended, all its tasks have
             tasks = client.tasks(dag, run)
             for name, task in tasks.items():
                 if task["state"] in ("failed", "up_for_retry"):
@@ -185,7 +185,7 @@ def _task_failure(client: Client, dag: str, run: str, name: str, task: dict[str,
 
 
 def _print_truth_comparison(records: PipelineRecords, console: Console, maker: ModuleType) -> list[str]:
-    """Print the comparison with what the maker knows, and return the tables that differ."""
+    """Print the comparison with the maker's expectations, and return the tables that differ."""
     if not hasattr(maker, "expected"):
         console.print("\nThe maker of these deliveries does not know what the tables must hold.")
         return []
@@ -200,7 +200,7 @@ def _print_truth_comparison(records: PipelineRecords, console: Console, maker: M
 
 
 def _print_maker_rows(records: PipelineRecords, console: Console, maker: ModuleType) -> None:
-    """Print the rows that the maker wants to be seen. TO_SHOW: a title, a table, and a query over it, in which it is called t."""
+    """Print the rows that the maker wants to show. TO_SHOW: a title, a table, and a query over it, in which its name is t."""
     if hasattr(maker, "TO_SHOW"):
         title, table, text = maker.TO_SHOW
         present = {found["table"] for found in ledger.list_pipeline_tables(records)}
@@ -210,7 +210,7 @@ def _print_maker_rows(records: PipelineRecords, console: Console, maker: ModuleT
 
 
 def _print_sight(settings: Settings, console: Console, name: str) -> None:
-    """Print where the time of the longest run went, and where the page is that shows all of it."""
+    """Print where the time of the longest run went, and the path of the report page."""
     rows = ledger.read_run_ledger(PipelineRecords(settings, name))
     runs = [run for one in dict.fromkeys(row["run"] for row in rows) if (run := select_run_rows(rows, one)) is not None]
     if runs:
@@ -234,7 +234,7 @@ def _print_next_commands(settings: Settings, console: Console, pipeline: Pipelin
 
 
 def clear_tour_folders(settings: Settings, console: Console, name: str) -> bool:
-    """Whether the pipeline's folders are empty, after emptying those that an earlier tour filled alone."""
+    """Empty the folders that hold only what an earlier tour left. Returns whether all are empty now."""
     folders = _tour_folders(settings, name)
     if not any(folder.exists() and any(folder.iterdir()) for folder in folders):
         return True
@@ -245,13 +245,13 @@ def clear_tour_folders(settings: Settings, console: Console, name: str) -> bool:
             remove_folder(folder)
         console.print(f"Emptied what the last tour left: {names}", highlight=False, soft_wrap=True)
         return True
-    console.print(f"Not a tour's alone, so it goes on from what is there: {names}", highlight=False, soft_wrap=True)
+    console.print(f"These hold more than a tour left, so this one continues from them: {names}", highlight=False, soft_wrap=True)
     console.print("Remove them all for a tour from the start.")
     return False
 
 
 def write_tour_marker(settings: Settings, name: str, *, own: bool) -> None:
-    """Note what the tour leaves if all of it is its own; the next one sees by it whether it was used."""
+    """Record what the tour leaves if all of it is its own, so that the next tour can see whether it was used since."""
     marker = _tour_marker_path(settings, name)
     if not own:
         marker.unlink(missing_ok=True)
@@ -269,14 +269,14 @@ def _tour_marker_path(settings: Settings, name: str) -> Path:
 
 
 def _fingerprint_tour_folders(settings: Settings, name: str) -> dict[str, object]:
-    """Which folders, and how much is in them; every use of a lake or landing folder changes that."""
+    """The folders, and how much is in them, which every use of a lake or landing folder changes."""
     folders = _tour_folders(settings, name)
     changes = [at for folder in folders for at in _list_change_instants(folder)]
     return {"folders": [str(folder) for folder in folders], "files": len(changes), "newest": max(changes, default=0)}
 
 
 def _list_change_instants(folder: Location) -> Iterator[int]:
-    """When each file below was last changed, in nanoseconds since 1970."""
+    """The time of each file's last change, in nanoseconds since 1970."""
     if is_on_disk(folder):
         yield from (path.stat().st_ctime_ns for path in folder.rglob("*") if path.is_file())
     else:

@@ -1,4 +1,4 @@
-"""What a tour prints: a line a task while it goes, then runs, tables, and how they compare with what the maker of the deliveries knows."""
+"""What a tour prints: a line for each task as it ends, then the runs, the tables, and how they compare with what the maker expects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Numbers: TypeAlias = tuple[float, ...]
 
 @dataclass
 class TourRun:
-    """What became of one run: the reports of its jobs and the seconds of its tasks, by stage."""
+    """The result of one run: the reports of its jobs and the seconds of its tasks, by stage."""
 
     title: str
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class TourRun:
 
     @property
     def layers(self) -> list[str]:
-        """The layers of which there is a report."""
+        """The layers that have a report."""
         after = [stage.name for stage in stages_after_layers()]
         return [stage for stage in self.reports if stage not in after]
 
@@ -53,7 +53,7 @@ class TourRun:
         return found
 
     def not_met(self) -> list[str]:
-        """Which tables as a whole did not meet which expectation, and why."""
+        """The tables that did not meet an expectation on the whole table, and why."""
         rules = [(flow["flow"], rule) for flow in self._flows(*self.layers) for rule in (flow.get("table_rules") or {}).items()]
         return [f"{table} does not meet {name}: {found['text']}" for table, (name, found) in rules if found["met"] is False]
 
@@ -62,7 +62,7 @@ class TourRun:
         return [flow["flow"] for flow in self._flows(*stages) if flow.get("version_before") != flow.get("version_after")]
 
     def compared(self) -> list[dict[str, Any]]:
-        """What was found of each table that was compared with its recompute: its name as `flow`, its rows as `rows_in`, the verdict as `note`."""
+        """The tables that were compared with their recompute: the name as `flow`, the rows as `rows_in`, the verdict as `note`."""
         return self._flows(VERIFY.name)
 
     def line(self, stage: str) -> str:
@@ -125,7 +125,7 @@ def print_rule_failures(console: Console, runs: list[TourRun]) -> None:
 
 
 def print_quarantine_reasons(console: Console, reasons: list[dict[str, Any]]) -> None:
-    """Print what is in quarantine now, by table and reason. reasons: with table, reason, rows and deliveries."""
+    """Print what is in quarantine now, by table and reason. reasons: rows of table, reason, rows and deliveries."""
     _print_heading(console, "In quarantine")
     table = _make_table("table", "reason", "rows", "deliveries", text_columns=2)
     for found in reasons:
@@ -134,7 +134,7 @@ def print_quarantine_reasons(console: Console, reasons: list[dict[str, Any]]) ->
 
 
 def print_sample_rows(console: Console, title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows of a table as they are, NULL as nothing. title: what they are."""
+    """Print rows of a table, with NULL as an empty cell. title: what they are."""
     _print_heading(console, title)
     columns = list(rows[0]) if rows else []
     table = _make_table(*columns, text_columns=len(columns))
@@ -247,7 +247,7 @@ def _comparable_value(value: object, *, instant: bool) -> object:
 
 
 def _count_unmatched(expected: list[Numbers], found: list[Numbers]) -> tuple[int, int]:
-    """How many of each side have no close partner on the other. Both are walked in order."""
+    """How many rows of each side have no close partner on the other. Walks both in order."""
     left, right = sorted(expected), sorted(found)
     i = j = matched = 0
     while i < len(left) and j < len(right):

@@ -1,4 +1,4 @@
-"""Does once, on a handful of rows, what the jobs do, so that the JVM can archive the classes they load.
+"""Does once, on a handful of rows, what the jobs do, so that the JVM can archive the classes that they load.
 
 Part of set-up (`make`), started with -XX:ArchiveClassesAtExit. A job that starts with it need not load and
 verify those classes one by one. Knows nothing of Sluice. Argument: an empty folder to work in.
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 
 def merge(batch: DataFrame, target: str) -> None:
-    """A micro-batch as silver and gold have it: parse, rank, join, merge."""
+    """A micro-batch like those of silver and gold: parse, rank, join, merge."""
     spark = batch.sparkSession
     newest = Window.partitionBy("id").orderBy(F.col("at").desc())
     rows = batch.withColumn("n", F.row_number().over(newest)).where("n = 1").drop("n")

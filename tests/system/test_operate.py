@@ -262,7 +262,7 @@ def test_what_there_is(page: Operated) -> None:
 def test_a_checkpoint_is_given_up(page: Operated) -> None:
     shown = page["sluice checkpoint show gym"]
     assert {"gym.bronze_readings", "gym.silver_heart_rate", "gym.gold_device_day"} <= set(shown.split())
-    assert "is given up" in page["sluice checkpoint reset gym.device_day"]
+    assert "is reset" in page["sluice checkpoint reset gym.device_day"]
     after = page.all("sluice plan gym")[-1]
     assert re.search(r"device_day recompute", after), after
 

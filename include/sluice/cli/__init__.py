@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommandEntry:
-    """A command, or a group of commands, which is called like its function. function: as "module:name". summary: what the list of commands says."""
+    """A command or a group of commands, with the name of its function. function: as "module:name". summary: its line in the list of commands."""
 
     function: str
     summary: str
@@ -42,7 +42,7 @@ COMMANDS = (
     CommandEntry("sluice.cli.running.backfill:backfill", "Replay days, with today's code."),
     CommandEntry("sluice.cli.running.run:stop", "Ask a pipeline's run to stop, and wait until it has."),
     CommandEntry("sluice.cli.running.land:land", "Put deliveries into the landing folder."),
-    CommandEntry("sluice.cli.tables.read:sql", "Ask the tables and views in SQL, through Spark."),
+    CommandEntry("sluice.cli.tables.read:sql", "Query tables and views in SQL, through Spark."),
     CommandEntry("sluice.cli.tables.read:show", "Show some rows of a table or @view."),
     CommandEntry("sluice.cli.tables.changes:changes", "List the rows that each version of a table changed."),
     CommandEntry("sluice.cli.tables.verify:verify", "Compare tables with a full recompute from bronze."),
@@ -51,9 +51,9 @@ COMMANDS = (
     CommandEntry("sluice.cli.tables.catalog:catalog", "Register tables by name in a catalog, and say which are."),
     CommandEntry("sluice.cli.tables.copies:diff", "Compare a table with what it was, or with another lake."),
     CommandEntry("sluice.cli.tables.copies:clone", "Clone a pipeline's tables into another lake."),
-    CommandEntry("sluice.cli.repair.restore:restore", "Let a table be as it was at a version."),
-    CommandEntry("sluice.cli.repair.restore:repair", "Put damaged logs of tables right."),
-    CommandEntry("sluice.cli.monitoring.status:status", "Say what there is, what waits and what ran last."),
+    CommandEntry("sluice.cli.repair.restore:restore", "Bring a table back to an earlier version."),
+    CommandEntry("sluice.cli.repair.restore:repair", "Repair damaged logs of tables."),
+    CommandEntry("sluice.cli.monitoring.status:status", "Show tables, what waits, and the last runs."),
     CommandEntry("sluice.cli.monitoring.records:history", "List a table's versions, newest first."),
     CommandEntry("sluice.cli.monitoring.records:ledger", "List deliveries, newest first."),
     CommandEntry("sluice.cli.monitoring.records:runs", "List what each run did, newest first."),
@@ -66,14 +66,14 @@ COMMANDS = (
     CommandEntry("sluice.cli.setup.machine:demo_erasure", "Erase a member of a made-up gym, and show the proof."),
     CommandEntry("sluice.cli.setup.machine:up", "Start Airflow with its UI on 127.0.0.1."),
     CommandEntry("sluice.cli.setup.machine:down", "Stop what `up` started."),
-    CommandEntry("sluice.cli.repair.quarantine:quarantine", "List, show, replay or discard what was set aside."),
+    CommandEntry("sluice.cli.repair.quarantine:quarantine", "List, show, replay or discard quarantined rows."),
     CommandEntry("sluice.cli.repair.checkpoint:checkpoint", "Show how far flows have come, or make one start anew."),
     CommandEntry("sluice.cli.erasure:erase", "Erase people: ask for it, carry it out, prove it."),
     CommandEntry("sluice.cli.tables.copies:release", "Make de-identified copies of tables, with numbers."),
     CommandEntry("sluice.cli.setup.machine:secrets", "Keep the keys of pseudonyms and passwords of brokers."),
     CommandEntry("sluice.cli.setup.machine:new", "Write a new pipeline."),
 )
-"""All commands, in the order of the help. The help of each is at its function, or at the group of that name."""
+"""All commands, in the order of the help. Each one's own help is the docstring of its function, or of the group of that name."""
 
 _LOOKS: dict[str, Any] = {"add_completion": False, "pretty_exceptions_enable": False, "rich_markup_mode": None}
 
@@ -84,7 +84,7 @@ class _LoadedWhenCalled(TyperGroup):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._entries = {entry.name: entry for entry in COMMANDS}
-        self.commands = cast("Any", dict.fromkeys(self._entries))  # only the names, to suggest the nearest to a wrong one
+        self.commands = cast("Any", dict.fromkeys(self._entries))  # only the names, to suggest the nearest one
 
     def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
         entry = self._entries.get(cmd_name)
@@ -117,7 +117,7 @@ def describe_project() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit. arguments: those of the process unless given. A failure is one message on standard error."""
+    """Run a command and exit. arguments: by default the process's. A failure is one message on standard error."""
     try:
         with library_texts_withheld():
             app(args=arguments, prog_name="sluice")

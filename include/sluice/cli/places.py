@@ -17,7 +17,7 @@ def select_pipelines(settings: Settings, pipeline: str | None) -> list[str]:
 
 
 def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, str, str]:
-    """The pipeline's records, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for one not made yet."""
+    """The pipeline's records, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for a table not made yet."""
     pipeline, dot, wanted = name.partition(".")
     if not dot or not wanted:
         raise UsageError(
@@ -36,14 +36,12 @@ def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, 
         )
     declared = _list_declared_tables(records)
     if wanted in declared:
-        raise SluiceError(
-            f"Table '{name}' has not been made yet: nothing has been run that writes it. Run: sluice run {pipeline}"
-        )
+        raise SluiceError(f"Table '{name}' does not exist yet: no run has written it. Run: sluice run {pipeline}")
     raise UsageError(f"There is no table '{name}'.{nearest_name_hint(wanted, present | declared)}")
 
 
 def find_computed_view_graph(settings: Settings, name: str) -> Graph | None:
-    """The graph of the pipeline of 'pipeline.view' if this names a computed view; else None."""
+    """The graph of the view's pipeline if 'pipeline.view' names a computed view; else None."""
     pipeline, _, wanted = name.partition(".")
     if pipeline not in list_pipeline_names(settings):
         return None

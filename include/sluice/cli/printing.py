@@ -1,4 +1,4 @@
-"""What commands have in common: their shared arguments, and rows as a table to look at or one JSON object to read by machine."""
+"""What commands share: common arguments, and rows printed as a table for people or as one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A folder 
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
 
 _PIPED = 2000
-"""Columns of a console that is no terminal: wide, so that a pipe gets a row a line and nothing is cut."""
+"""The width of a console that is no terminal, so that a pipe gets one row a line and nothing is cut."""
 
 
 class _EscapingConsole(Console):
@@ -31,18 +31,18 @@ class _EscapingConsole(Console):
 
 
 def escaping_console() -> Console:
-    """Standard output. Nothing that is printed is read as markup, and nothing of it is obeyed by a terminal."""
+    """Standard output, on which printed text is never markup, and never controls the terminal."""
     width = None if sys.stdout.isatty() else _PIPED
     return _EscapingConsole(width=width, markup=False, highlight=False, emoji=False)
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on a line of its own."""
+    """Print one JSON object on a line of its own."""
     print(json.dumps(value, default=_encode_json_value), flush=True)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str = "") -> None:
-    """Rows as a table with these columns. Numbers stand right, NULL is an empty cell."""
+    """Print rows as a table with these columns. Numbers are aligned right, NULL is an empty cell."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     for column in columns:
         numbers = [row.get(column) for row in rows if row.get(column) is not None]

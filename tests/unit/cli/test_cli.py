@@ -133,7 +133,7 @@ def test_a_declared_table_that_is_not_there_yet_is_no_wrong_name(call: Call) -> 
     code, _, err = call("show", "gym.device_day")
     assert (code, err) == (
         1,
-        "sluice: Table 'gym.device_day' has not been made yet: nothing has been run that writes it. Run: sluice run gym\n",
+        "sluice: Table 'gym.device_day' does not exist yet: no run has written it. Run: sluice run gym\n",
     )
 
 

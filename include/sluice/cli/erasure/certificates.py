@@ -1,4 +1,4 @@
-"""`sluice erase certificate`, `verify`, `scan`: what was proved, whether it still holds, and what a search finds now. No identifier is printed."""
+"""`sluice erase certificate`, `verify` and `scan`: what was proved, whether it is still valid, and what a search finds now. Print no identifier."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sluice.erasure.proof.certificate import Certificate
 
 _PUBLIC = "Check with this public key; the certificates beside this one are its chain."
-_HEAD = "A head of the chain that was printed before, and kept elsewhere."
+_HEAD = "A head of the chain that was printed earlier and kept elsewhere."
 _HOLDS = {True: "holds", False: "does not hold", None: "cannot be known here"}
 _SAID = {
     "hash": "hash: the record agrees with itself",
@@ -30,7 +30,7 @@ _SAID = {
     "head": "head: so are the later ones, and those that requests tell of",
     "kept": "the head that was kept elsewhere is in the chain",
 }
-_REQUEST = "Look for the people of this request alone; may be given again."
+_REQUEST = "Search only for the people of this request; may be given again."
 
 
 def certificate(
@@ -40,7 +40,7 @@ def certificate(
 ) -> None:
     """Show the latest certificate of a request, if it is the one that was issued. With --new the exit code is 1 unless it says PASS.
 
-    A new scan that finds the person changes no request that is not carried out yet.
+    If a new scan finds the person, a request that was not carried out yet keeps its state.
     """
     from sluice.erasure import requests
     from sluice.erasure.proof import certificate as certificates
@@ -51,14 +51,14 @@ def certificate(
     records = _find_request_records(settings, request)
     if new:
         graph = load_declaration_graph(settings, records.pipeline)
-        # A flow that writes meanwhile, or another scan, would make it a statement about no instant.
+        # If a flow wrote meanwhile, or another scan ran, the certificate would describe no single instant.
         with lock.hold_lease_without_spark(records, "certificate", "Ask again when it has ended."):
             certificates.issue_certificates(settings, graph, [requests.read_erasure_request(records, request)])
     found = checking.read_verified_certificate(records, request)
     if found is None:
         state = requests.read_erasure_request(records, request).state
         raise SluiceError(
-            f"Request {request} has no certificate yet; it is {state}. What is due is done by: sluice erase run {records.pipeline}"
+            f"Request {request} has no certificate yet; it is {state}. To do what is due: sluice erase run {records.pipeline}"
         )
     if as_json:
         print_json({**found.record, "path": str(found.path)})
@@ -80,9 +80,9 @@ def verify(
     head: Annotated[str | None, typer.Option(metavar="NUMBER:HASH", help=_HEAD)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a certificate's hash, signature, page and chain, scan again and compare. Exit code 1 where something does not hold.
+    """Check a certificate's hash, signature, page and chain, scan again and compare. Exit code 1 if a check fails.
 
-    With --public-key nothing is scanned: for an auditor who has copies of the certificates, and neither the lake nor the secret.
+    With --public-key it scans nothing: for an auditor who has copies of the certificates, but neither the lake nor the secret.
     """
     from sluice.erasure.proof import chain, checking, signatures
 
@@ -92,7 +92,7 @@ def verify(
     rescan = rescan and public is None
     report = checking.verify_certificate(
         settings, path, None, public, kept
-    )  # what is no certificate is said before anything is loaded
+    )  # refuse what is no certificate before anything is loaded
     if rescan and checking.is_as_issued(report):
         report = checking.verify_certificate(
             settings,
@@ -119,7 +119,7 @@ def verify(
 
 
 def public_key() -> None:
-    """Print the public half of certificate.key, as PEM. Whoever has it can check certificates, and can make none."""
+    """Print the public half of certificate.key, as PEM. It can check certificates, but make none."""
     from sluice.erasure.proof import signatures
 
     print(signatures.export_public_key(Settings.current()), end="")
@@ -142,7 +142,7 @@ def scan(
     asked = [requests.read_erasure_request(records, one) for one in request] if request else known
     there = [one for one in asked if vault.has_vault_entry(records, one.request)]
     if not there:
-        raise SluiceError("There is nobody to look for: the vault has no identifiers of these requests (any more).")
+        raise SluiceError("There is nobody to search for: the vault has no identifiers of these requests (any more).")
     result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
     others = [
         f"{one.root}/{scan_report.hide_path_of_hit(result, one.root, one.path)}"
@@ -173,7 +173,7 @@ def _print_issued_certificate(found: Certificate) -> None:
 
 
 def _print_chain_head(record: dict[str, Any]) -> None:
-    """To be kept where nobody who may write into the lake gets at it."""
+    """Print the head of the chain, to be kept out of reach of everybody who may write into the lake."""
     from sluice.erasure.proof import chain
 
     escaping_console().print(
@@ -213,7 +213,7 @@ def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
 
 
 def _find_request_records(settings: Settings, request: str) -> PipelineRecords:
-    """Those of the pipeline that a request is of. Raises UsageError with the nearest id."""
+    """The records of a request's pipeline. Raises UsageError with the nearest id."""
     from sluice.erasure import requests
 
     every = list_pipeline_records(settings)

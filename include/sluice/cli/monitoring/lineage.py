@@ -1,4 +1,4 @@
-"""`sluice lineage`: which columns a table or column is made of, and what uses it; from the pipeline's record, without a JVM."""
+"""`sluice lineage`: the columns that a table or column comes from, and what uses it; from the pipeline's record, without a JVM."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def lineage(
 def describe_column_lineage(
     known: Mapping[str, TableOrigins], found: TableOrigins, columns: Iterable[TracedColumn]
 ) -> dict[str, Any]:
-    """A table's columns in words: each with what it comes from, from which first columns, and what uses it."""
+    """A table's columns in words: each with what it comes from, the first columns of that chain, and what uses it."""
     return {
         "table": found.table,
         "columns": [

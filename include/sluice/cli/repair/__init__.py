@@ -1,1 +1,1 @@
-"""Commands that put right: quarantine, restore, checkpoint."""
+"""Commands that mend tables: quarantine, restore, repair, checkpoint."""

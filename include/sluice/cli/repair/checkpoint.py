@@ -1,4 +1,4 @@
-"""`sluice checkpoint`: how far each flow has come, and making one start anew."""
+"""`sluice checkpoint`: shows how far each flow has read, and makes one start anew."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show(
     name: Annotated[str | None, typer.Argument(metavar="[PIPELINE[.TABLE]]", help="Otherwise all.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the flows' checkpoints: age, last batch, batches begun and not finished, positions in the inputs."""
+    """Show the flows' checkpoints: age, last batch, unfinished batches, positions in the inputs."""
     settings = Settings.current()
     pipeline, _, table = (name or "").partition(".")
     rows = [
@@ -55,7 +55,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a flow start anew. Its table stays as it is until the next run, which takes everything again; no row comes twice."""
+    """Make a flow start anew. Its table stays as it is until the next run, which reads everything again; no row comes twice."""
     settings = Settings.current()
     pipeline, dot, table = name.partition(".")
     if not dot or not table:
@@ -77,7 +77,7 @@ def reset(
     with lock.hold_lease_without_spark(books.records, "reset", "Reset when it has ended."):
         checkpoints.reset_checkpoint(folder, flow)
     told = {"flow": flow, "reset": True, "next_run": consequence}
-    _print_reset_outcome(told, f"The checkpoint of '{flow}' is given up. Run: sluice run {pipeline}", as_json)
+    _print_reset_outcome(told, f"The checkpoint of '{flow}' is reset. Run: sluice run {pipeline}", as_json)
 
 
 def _refuse_stateful_stream(pipeline: str, declared: Source | Dataset[Any]) -> None:
@@ -85,8 +85,8 @@ def _refuse_stateful_stream(pipeline: str, declared: Source | Dataset[Any]) -> N
     if isinstance(declared, Windowed):
         name = declared.name
         raise UsageError(
-            f"'{name}' is a stream with state, which belongs to its table: with the checkpoint alone given up, every run of it would fail. "
-            f"Start both over, from its inputs as they are now: sluice run {pipeline} --mode refresh --table {name}"
+            f"'{name}' is a stream with state, which belongs to its table: if only the checkpoint were reset, "
+            f"its runs would fail. Start both over, from its inputs as they are now: sluice run {pipeline} --mode refresh --table {name}"
         )
 
 
@@ -129,7 +129,7 @@ def _describe_progress(books: PipelineBooks, table: str, progress: FlowProgress 
 
 
 def _locate_input(books: PipelineBooks, name: str) -> str:
-    """Where an input lies: a declared table, or one of the pipeline's own."""
+    """The path of an input: a declared table, or one of the pipeline's own."""
     return books.path(name) if name in {declared.name for declared in books.graph} else books.records.bookkeeping(name)
 
 
@@ -149,7 +149,7 @@ def _checkpoint_as_row(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _describe_position(name: str, at: dict[str, Any]) -> str:
-    """Up to which version an input was taken, of how many."""
+    """The last version read of an input, and its latest version."""
     if at["version"] is None:
         return f"{name} not read yet"
     taken = at["version"] if at["taken"] else at["version"] - 1
@@ -179,7 +179,7 @@ def _confirm_reset(flow: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"Resetting the checkpoint of '{flow}' asks first, and there is nobody to ask here. Give --yes.")
+        raise UsageError(f"Resetting the checkpoint of '{flow}' asks for confirmation, and there is no terminal. Give --yes.")
     if not typer.confirm("Reset the checkpoint?"):
         raise typer.Exit(1)
 

@@ -1,4 +1,4 @@
-"""`sluice quarantine`: what was set aside and why, and what becomes of it. What the rows hold is shown only when asked for."""
+"""`sluice quarantine`: shows what was set aside and why, and puts it back or discards it. Shows the content of rows only when asked to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sluice.settings import Settings, require_known_pipeline
 quarantine = typer.Typer(help="Rows and files that were set aside: list, show, replay, discard.", no_args_is_help=True)
 
 PLAIN = ("_delivery", "_file", "_row", "reasons", "rules_version", "quarantined_at")
-"""The columns of a quarantine that hold nothing of a record."""
+"""The columns of a quarantine that hold no part of a record."""
 RAW = ("record", "made", "content")
 _BY_REASON = """
 SELECT reason, count(*) AS rows, count(DISTINCT _delivery) AS deliveries
@@ -71,7 +71,7 @@ def list_reasons(
 def show(
     pipeline: PipelineName,
     name: Annotated[str, typer.Argument(metavar="ID|TABLE", help=f"{_ID} Or a table: its latest.")],
-    raw: Annotated[bool, typer.Option("--raw", help="Also what the rows and files hold. May be personal data.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Also show the content of rows and files, which may be personal.")] = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -104,7 +104,7 @@ def replay(
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Judge rows and files again by today's declaration. What fits goes where it belongs, once; the rest stays in quarantine."""
+    """Check rows and files again by today's declaration. Those that fit go to their table, once; the rest stays in quarantine."""
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
     report = readmission.run_quarantine_replay(
@@ -117,11 +117,11 @@ def replay(
 def discard(
     pipeline: PipelineName,
     ids: Ids = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why. It is kept in the ledger, with who did it.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, which the ledger keeps, with who did it.")] = "",
     wait: Wait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Take rows and files out of quarantine for good. The ledger keeps how many, who did it, and why."""
+    """Remove rows and files from quarantine for good. The ledger keeps how many, who did it, and why."""
     if not reason.strip():
         raise UsageError("--reason is missing: the ledger keeps why something was discarded.")
     settings = Settings.current()
@@ -158,7 +158,7 @@ def _print_readmission_report(pipeline: str, report: dict[str, Any], as_json: bo
 
 
 def _query_each_quarantine(records: PipelineRecords, text: str) -> list[dict[str, Any]]:
-    """What a query says of each quarantine."""
+    """The results of a query over each quarantine."""
     found: list[dict[str, Any]] = []
     for one in ledger.list_pipeline_tables(records):
         if one["layer"] == QUARANTINE:

@@ -1,4 +1,4 @@
-"""`sluice restore` lets a table be as it was, without those who were erased since; `sluice repair` mends logs damaged by a loss of power."""
+"""`sluice restore` brings a table back to a version, without people erased since; `sluice repair` mends logs damaged by a loss of power."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sluice.runs.repair import lost_commits, restoring
 from sluice.runs.repair.lost_commits import LogRepair
 from sluice.settings import Settings, require_known_pipeline
 
-_TO = "A version, as in `sluice history`; or a date or instant (UTC): as it was then."
+_TO = "A version, as in `sluice history`; or a date or instant (UTC)."
 
 
 def repair(
@@ -24,7 +24,7 @@ def repair(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put damaged logs right: set aside what was lost of a table's log, and let the flows that write or read the table start anew."""
+    """Repair damaged logs: set aside a log's damaged files, and let the flows that write or read the table start anew."""
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
     found = lost_commits.find_log_repairs(settings, graph, table)
@@ -53,8 +53,8 @@ def repair(
 
 
 def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
-    """What is damaged, what will be done about it, and what is left to do."""
-    since = f" What was committed after {found.since:%Y-%m-%d %H:%M:%S} UTC is lost from it." if found.since else ""
+    """What is damaged, what the repair will do, and what is left to do afterwards."""
+    since = f" Commits after {found.since:%Y-%m-%d %H:%M:%S} UTC are lost." if found.since else ""
     lines = [f"{pipeline}.{found.table}: {', '.join(map(str, found.damage))}.{since}"]
     if found.refused:
         return lines[0]
@@ -64,12 +64,12 @@ def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
         lines.append(f"  These flows start anew in the next run: {', '.join(names)}.")
     for name in found.streams:
         remedy = f"sluice run {pipeline} --mode refresh --table {name}"
-        lines.append(f"  '{name}' is a stream with state, which is not made anew by itself. Start it over: {remedy}")
+        lines.append(f"  '{name}' is a stream with state, which does not start over by itself. Start it over: {remedy}")
     for source, numbers in found.lost.items():
         told = ", ".join(map(str, numbers))
         lines.append(f"  Deliveries of '{source}' that are read again from the landing folder: {told}.")
     if not found.anew:
-        lines.append("  No flow makes this table: what it held of that time is not known any more.")
+        lines.append("  No flow makes this table, so its rows of that time are lost.")
     return "\n".join(lines)
 
 
@@ -89,7 +89,7 @@ def _confirm_log_repair(pipeline: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"Repairing logs of '{pipeline}' asks first, and there is nobody to ask here. Give --yes.")
+        raise UsageError(f"Repairing logs of '{pipeline}' asks for confirmation, and there is no terminal. Give --yes.")
     if not typer.confirm("Repair?"):
         raise typer.Exit(1)
 
@@ -100,7 +100,7 @@ def restore(
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Let a table be as it was at a version. Who was erased since stays out. What reads it follows in the next run."""
+    """Bring a table back to a version, without people erased since. Tables that read it follow in the next run."""
     settings = Settings.current()
     pipeline, dot, table = name.partition(".")
     if not dot or not table:

@@ -1,1 +1,1 @@
-"""Commands that make something run, stop it, or say what would run: run, backfill, stop, land, plan, check."""
+"""Commands that run a pipeline, stop it, or say what would run: run, backfill, stop, land, plan, check."""

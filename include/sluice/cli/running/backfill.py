@@ -1,4 +1,4 @@
-"""`sluice backfill`: days again, with today's code, through Airflow or, with --local, by spark-submit alone."""
+"""`sluice backfill`: replays days with today's code, through Airflow or, with --local, by spark-submit alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN = 31
 
 @dataclass(frozen=True)
 class _BackfillOptions:
-    """How a backfill is done, as the options say."""
+    """The options of a backfill."""
 
     per_interval: bool
     local: bool
@@ -39,12 +39,12 @@ def backfill(
     table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
     per_interval: Annotated[bool, typer.Option("--per-interval", help="One run an interval, by Airflow's backfill.")] = False,
     local: Annotated[bool, typer.Option("--local", help="Without Airflow: spark-submit, stage by stage.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which runs would be made.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs that would be made.")] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end of the runs.")] = True,
     cancel: Annotated[bool, typer.Option("--cancel", help="End the pipeline's backfills instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replay days: what they touch becomes what today's code makes of them. Exit code 1 where a run failed."""
+    """Replay days: derive every key that their rows touch again, with today's code. Exit code 1 if a run fails."""
     settings = Settings.current()
     records = PipelineRecords.of_known(settings, pipeline)
     if cancel:
@@ -71,7 +71,7 @@ def backfill(
 def _plan_backfill(
     records: PipelineRecords, start: str | None, end: str | None, tables: tuple[str, ...], how: _BackfillOptions
 ) -> BackfillRequest:
-    """The backfill that the arguments mean. Raises UsageError for wrong names and dates."""
+    """The backfill that the arguments describe. Raises UsageError for wrong names and dates."""
     graph = load_declaration_graph(records.settings, records.pipeline)
     for name in tables:
         graph[name]  # refuses an unknown one, with the nearest
@@ -114,7 +114,7 @@ def _announce_backfill(settings: Settings, asked: BackfillRequest, how: _Backfil
         f"{_format_run_count(len(asked.runs)).capitalize()} of '{asked.pipeline}' {by}, {form}: replay of {asked.days}, {tables}."
     )
     if asked.days.end > datetime.now(UTC) and not how.per_interval:
-        printed.print("The last day is not over; what was delivered of it so far is taken.")
+        printed.print("The last day is not over; its deliveries so far are replayed.")
     if listing:
         for one in asked.runs[:SHOWN]:
             printed.print(f"  {backfills.whole_days_replayed(one)}")
@@ -197,7 +197,7 @@ def _submit_interval(settings: Settings, asked: BackfillRequest, stages: list[st
                 done.append(stage)
                 status.update(f"{stages[min(len(done), len(stages) - 1)]} of {interval} ...")
     except KeyboardInterrupt:
-        printed.print("\nStopped before the job's next batch. What is committed stays; the same command again does it all.")
+        printed.print("\nStopped before the job's next batch. What is committed stays; repeat the command to do the rest.")
         raise typer.Exit(INTERRUPTED) from None
     except UsageError:
         raise

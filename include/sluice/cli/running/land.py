@@ -19,13 +19,13 @@ def land(
     pipeline: PipelineName,
     days: Annotated[int | None, typer.Option(help="How many days.", show_default=False)] = None,
     seed: Annotated[int | None, typer.Option(help="The seed of the made-up deliveries.", show_default=False)] = None,
-    scale: Annotated[float | None, typer.Option(help="How much to make up; 1 is usual.", show_default=False)] = None,
+    scale: Annotated[float | None, typer.Option(help="The amount to make up; 1 is usual.", show_default=False)] = None,
     from_path: Annotated[
         Location | None, typer.Option("--from", help="The folder or archive to take real deliveries from.")
     ] = None,
     until: Annotated[str | None, typer.Option(help="The day or instant to stop at.", show_default=False)] = None,
 ) -> None:
-    """Put deliveries into the landing folder. Made up or real: which options count is the affair of the pipeline's maker."""
+    """Put deliveries into the landing folder, made-up or real ones. The pipeline's maker decides which options it takes."""
     settings = Settings.current()
     maker = loading.load_delivery_maker(loading.load_pipeline_declaration(settings, pipeline))
     options = {"days": days, "seed": seed, "scale": scale, "from_path": from_path, "until": until}
@@ -39,7 +39,7 @@ def land(
     landed = maker.land(settings.landing / pipeline, settings.truth / pipeline, **given)
     if not isinstance(landed, Landed):
         raise SluiceError(f"The maker of '{pipeline}' gave back no Landed(files, deleted, until).")
-    gone = f", {landed.deleted:,} taken away" if landed.deleted else ""
+    gone = f", {landed.deleted:,} removed" if landed.deleted else ""
     escaping_console().print(f"Landed {landed.files:,} files{gone}, up to {landed.until}: {settings.landing / pipeline}")
 
 

@@ -1,7 +1,7 @@
-"""`sluice plan` and `sluice check`, before anything moves: what a run, a backfill or a refresh would do, and what is wrong with declarations.
+"""`sluice plan` says what a run, a backfill or a refresh would do; `sluice check` finds mistakes in declarations. Neither changes anything.
 
-`sluice check` says whether declarations fit each other; with --plans, whether the transforms are what their decorators promise; with
---tables, whether the tables are.
+`check` tests whether declarations fit each other; with --plans, whether the transforms do what their decorators promise; with --tables,
+whether the logs of tables hold no personal data.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def plan(
 
 
 def print_stale_dates(pipeline: str, found: list[Staleness], afterwards: bool = False) -> None:
-    """The dates with rows by earlier code, and what would renew them."""
+    """Print the dates with rows by earlier code, and the commands that renew them."""
     if not found:
         return
     rows = [
@@ -84,7 +84,7 @@ def print_stale_dates(pipeline: str, found: list[Staleness], afterwards: bool = 
 
 
 def print_schedule_gaps(pipeline: str, found: list[Gap]) -> None:
-    """Scheduled time without a run that succeeded, and what closes it."""
+    """Print scheduled intervals without a successful run, and the command that closes the gap."""
     if found:
         rows = [{"scheduled": str(gap.interval), "its runs": gap.why, "closed by": gap.command(pipeline)} for gap in found]
         print_rows(rows, ("scheduled", "its runs", "closed by"), title="Gaps in the schedule")
@@ -96,7 +96,7 @@ def gap_as_json(pipeline: str, gap: Gap) -> dict[str, Any]:
 
 
 def stale_as_json(found: Staleness) -> dict[str, Any]:
-    """A stale table as a plain object; a range that has no end on one side has the first or the last date there is."""
+    """A stale table as a plain object; a range that is open on one side gets the first or last existing date."""
     now, afterwards = ([asdict(one) for one in intervals] for intervals in (found.now, found.afterwards))
     return {"table": found.table, "now": now, "afterwards": afterwards}
 
@@ -124,14 +124,14 @@ def _plan_as_json(pipeline: str, found: RunPlan, open_ones: list[Gap], requests:
 
 
 def _print_layouts(found: RunPlan) -> None:
-    """The tables whose files the stage `optimize` would write anew."""
+    """Print the tables whose files the stage `optimize` would rewrite."""
     rows = [_layout_as_row(name, decision) for name, decision in found.layouts.items() if decision.needed]
     if rows:
-        print_rows(rows, ("table", "partitions", "why"), title="Files that would be written anew")
+        print_rows(rows, ("table", "partitions", "why"), title="Files that would be rewritten")
 
 
 def _print_vacuums(found: RunPlan) -> None:
-    """The tables of which the stage `vacuum` would remove files; not before a flow that is behind has read them."""
+    """Print the tables whose files the stage `vacuum` would remove, once flows that are behind have read them."""
     rows = [_vacuum_as_row(name, decision) for name, decision in found.vacuums.items() if decision.needed]
     if rows:
         print_rows(rows, ("table", "files", "why"), title="Files that would be removed")
@@ -185,7 +185,7 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find mistakes in declarations. All at once, before anything is run; exit code 2 where there are some."""
+    """Find mistakes in declarations, all at once, before anything runs. Exit code 2 if there are any."""
     settings = Settings.current()
     graphs: dict[str, Graph] = {}
     mistakes: list[str] = []
@@ -256,7 +256,7 @@ def _print_plan_bounds(plan: dict[str, Any]) -> None:
         for bound in plan["bounds"]
     ]
     if bounds:
-        print_rows(bounds, ("view", "changes of", "recompute"), title=f"{plan['pipeline']}: what a change makes anew")
+        print_rows(bounds, ("view", "changes of", "recompute"), title=f"{plan['pipeline']}: what a change recomputes")
     for note in plan["notes"]:
         escaping_console().print(f"{plan['pipeline']}: {note}")
 
@@ -276,7 +276,7 @@ def _describe_time_reach(column: str, before: str, after: str, input: str) -> st
 
 
 def _describe_load_error(error: Exception, name: str) -> str:
-    """What a pipeline's own code raised while it was loaded, and where."""
+    """The error that a pipeline's own code raised while it was loaded, and where."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"pipelines/{name}/" in frame.filename]
     where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"

@@ -1,6 +1,6 @@
-"""`sluice run`: stages of a pipeline, one after the other, in one Spark session, without Airflow. `sluice stop` ends it, from outside.
+"""`sluice run`: runs stages of a pipeline one after the other, in one Spark session, without Airflow. `sluice stop` ends it from outside.
 
-Ctrl-C and SIGTERM are requests to stop, too: the first ends a run at the next batch's boundary, the second at once. `--keep-running`
+Ctrl-C and SIGTERM are requests to stop too: the first one ends a run before its next batch, the second one at once. `--keep-running`
 prints a line for each look that did something.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from sluice.runs.keep_running.keeping import LookReport
 
 _FROM = "For --mode replay: the first day, or an instant (UTC)."
-_TO = "For --mode replay: the last day, or an instant that is not included (UTC)."
+_TO = "For --mode replay: the last day, or an instant (UTC, not included)."
 _TRIGGER = "available-now, once, or processing-time=10s, which keeps running."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WITHIN = 60.0
@@ -60,11 +60,11 @@ def run(
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Bring a pipeline's tables up to date. Stops at the first failure. Ctrl-C ends it at the next batch's boundary."""
+    """Bring a pipeline's tables up to date. Stops at the first failure. Ctrl-C ends it before its next batch."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
     interval, looks = _parse_replay_interval(mode, start, end), parse_trigger(when, keep_running)
-    # Spark's modules only now: a wrong name is answered at once.
+    # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.declare.assembly.loading import load_declaration_graph
     from sluice.runs import job, modes
 
@@ -87,7 +87,7 @@ def run(
 
 
 def report_quiet_run(settings: Settings, wanted: list[str], asked: job.JobRequest, as_json: bool) -> bool:
-    """Record and report a run of all stages for which there is nothing to do, without Spark. Whether that is so."""
+    """If a run of all stages has nothing to do, record and report it without Spark. Returns whether that is so."""
     from sluice.runs import quiet_run, summary
 
     reports = quiet_run.take_quiet_turns(settings, asked, wanted)
@@ -122,7 +122,7 @@ def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Int
     if mode != "replay" and (start or end):
         raise UsageError(f"--from and --to belong to --mode replay; mode '{mode}' takes no interval.")
     if mode == "replay" and not (start and end):
-        raise UsageError("--mode replay needs --from and --to: which days to take again.")
+        raise UsageError("--mode replay needs --from and --to: the days to replay.")
     return Interval.of(start, end) if start and end else None
 
 
@@ -130,7 +130,7 @@ def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Int
 def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: str, long_lived: bool = False) -> Iterator[None]:
     """Start the process's Spark session and take both signals as requests to stop this run, as `sluice stop` writes them.
 
-    A request is taken away when the run has ended. long_lived: the process does not end by itself.
+    The request is removed when the run has ended. long_lived: the process does not end by itself.
     """
     from sluice import session
     from sluice.runs.lease import lock
@@ -142,11 +142,11 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
 
     def heard(number: int, frame: Any) -> None:
         if request.exists():
-            # Not an exception: it would wait for the flows' threads. Whatever a killed run leaves, the next one goes on from.
+            # Not an exception, which would wait for the flows' threads. The next run continues from whatever a killed one leaves.
             os._exit(128 + number)
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
-        print("Stopping at the next batch's boundary. Once more ends it at once.", file=sys.stderr, flush=True)
+        print("Stopping before the next batch. Once more ends it at once.", file=sys.stderr, flush=True)
 
     lock.check_lake_format(records)
     # It has a handler of its own, which is replaced here.
@@ -163,11 +163,11 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
 
 
 def check_keep_running_options(graph: Graph, stage: str | None, mode: str, tables: bool) -> None:
-    """Raises UsageError for what a process that is kept running does not do."""
+    """Raises UsageError for options that a process that is kept running does not support."""
     if mode != "increment" or tables:
         raise UsageError(
-            f"What is kept running takes what is new; --mode {mode if mode != 'increment' else 'refresh'} is run once, "
-            "without --keep-running and processing-time."
+            f"A process that is kept running takes what is new; --mode {mode if mode != 'increment' else 'refresh'} "
+            "runs once, without --keep-running and processing-time."
         )
     layers = graph.pipeline.layer_names
     if stage and stage not in layers:
@@ -209,7 +209,7 @@ def _print_round(round_: LookReport, lowest: str) -> None:
 
 
 def _describe_flow_changes(reports: list[dict[str, Any]], lowest: str) -> Iterator[str]:
-    """What each table got, as "readings +120 (2 deliveries)" or "device_day +3 ~2 -1"."""
+    """The change of each table, as "readings +120 (2 deliveries)" or "device_day +3 ~2 -1"."""
     for report in reports:
         for flow in report["flows"]:
             rows = [f"{sign}{flow[of]}" for sign, of in (("+", "inserted"), ("~", "updated"), ("-", "deleted")) if flow[of]]
@@ -227,13 +227,13 @@ def stop(
         float, typer.Option("--within", min=0, metavar="SECONDS", help="How long to wait for its end; 0: not at all.")
     ] = WITHIN,
     force: Annotated[
-        bool, typer.Option("--force", help="Then end it: SIGTERM, SIGKILL. Only on the host where it runs.")
+        bool, typer.Option("--force", help="Then end it by SIGTERM and SIGKILL, only on the run's own host.")
     ] = False,
 ) -> None:
-    """Ask a pipeline's run to stop, and wait until it has. It does so before its next batch; the next run goes on from there."""
+    """Ask a pipeline's run to stop before its next batch, and wait until it has. The next run continues from there."""
     records = PipelineRecords.of_known(Settings.current(), pipeline)
     found = holder.find_lease_holder(records)
-    if found is None:  # between two stages of a run nobody holds the lease for a moment
+    if found is None:  # between two stages, the lease is free for a moment
         time.sleep(_BETWEEN_STAGES)
         found = holder.find_lease_holder(records)
     if found is None:
@@ -259,7 +259,7 @@ def stop(
 
 
 def _find_run_process(found: LeaseHolder) -> psutil.Process | None:
-    """The process, remembered before it is waited for: its number may be another's afterwards. None where it is on another host."""
+    """The run's process, looked up before the wait, since another process may get its id afterwards. None if it is on another host."""
     for number in (found.pid, found.jvm) if found.here else ():
         if number is not None and psutil.pid_exists(number):
             return psutil.Process(number)
@@ -267,7 +267,7 @@ def _find_run_process(found: LeaseHolder) -> psutil.Process | None:
 
 
 def _has_run_ended(records: PipelineRecords, found: LeaseHolder) -> bool:
-    """Whether it has given the lease up, or is gone. A run that has been asked takes no other."""
+    """Whether the run has released the lease, or is gone. A run that was asked to stop takes no further lease."""
     now = holder.find_lease_holder(records)
     return now is None or now.run != found.run
 
@@ -276,4 +276,4 @@ def _force_run_end(found: LeaseHolder, process: psutil.Process | None, within: f
     if process is None or not is_process_alive(process):
         raise SluiceError(f"It has not ended within {within:g} s, and it is on {found.host}: there it can be ended with --force.")
     end_process_and_jvm(process, _PATIENCE)
-    escaping_console().print("It was ended. What it had begun and not committed, the next run does again.")
+    escaping_console().print("It was ended. The next run repeats what was not committed.")

@@ -1,7 +1,7 @@
 """Commands about this machine and this checkout: doctor, new pipeline, secrets, and the local Airflow.
 
-`sluice up` and `sluice down`: the local Airflow with its UI, in the background. `sluice secrets`: a value comes by standard input only; none
-is ever printed.
+`sluice up` and `sluice down` run the local Airflow with its UI in the background. `sluice secrets` takes values only from standard input, and
+never prints one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def doctor(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Say whether this machine can run Sluice. And what to do where it cannot."""
+    """Say whether this machine can run Sluice, and what to do if it cannot."""
     from sluice import doctor as machine
 
     if lake:
@@ -81,14 +81,14 @@ def new_pipeline(
     for path in files:
         printed.print(f"wrote   {_shorten_path(path, settings.root)}", soft_wrap=True)
     printed.print(f"copied  {from_folder} to {_shorten_path(landing, settings.root)}", soft_wrap=True)
-    printed.print(f"Read them: what was guessed is guessed. Then: sluice check {name} --plans", soft_wrap=True)
+    printed.print(f"Read them, since they are a guess. Then: sluice check {name} --plans", soft_wrap=True)
 
 
 def tour(
     pipeline: PipelineName,
     from_path: Annotated[Path | None, typer.Option("--from", help="The folder or archive to take real deliveries from.")] = None,
 ) -> None:
-    """Run the DAG through a real Airflow. Lands deliveries first, and says what each run did."""
+    """Run the DAG through a real Airflow: land deliveries first, and show what each run did."""
     import_module("demonstrations.tour").run_tour(Settings.current(), escaping_console(), pipeline, from_path)
 
 
@@ -98,7 +98,7 @@ def demo_erasure() -> None:
 
 
 def up() -> None:
-    """Start Airflow with its UI on 127.0.0.1. It is left running."""
+    """Start Airflow with its UI on 127.0.0.1, and leave it running."""
     start_local_airflow(Settings.current(), escaping_console())
 
 
@@ -112,9 +112,9 @@ def _shorten_path(path: Path, root: Path) -> Path:
 
 
 def start_local_airflow(settings: Settings, console: Console) -> None:
-    """Start Airflow and leave it running; where it runs already, say where.
+    """Start Airflow and leave it running; if it runs already, print its address.
 
-    Raises SluiceError where it does not start.
+    Raises SluiceError if it does not start.
     """
     running = find_running_airflow(settings)
     if running:
@@ -128,7 +128,7 @@ def start_local_airflow(settings: Settings, console: Console) -> None:
     console.print(f"Airflow is at {client.address}", highlight=False)
     console.print(f"  log in as  {LOGIN} / {local_airflow_password(settings)}", highlight=False)
     console.print(f"  log files  {local_airflow_home(settings) / 'logs'}", highlight=False)
-    # Both lines may be set up; each command says which it means.
+    # Both lines may be set up, so each command names its own.
     before, after = ("AIRFLOW=2 ", " AIRFLOW=2") if airflow_line() == 2 else ("", "")
     for name in (*list_pipeline_names(settings), ERASURES):
         console.print(f"  schedule   {before}./airflow dags unpause {name}", highlight=False)
@@ -136,7 +136,7 @@ def start_local_airflow(settings: Settings, console: Console) -> None:
 
 
 def stop_local_airflow(settings: Settings, console: Console) -> None:
-    """Stop the Airflow that `start_local_airflow` started, with whatever it runs."""
+    """Stop the Airflow that `start_local_airflow` started, with everything that it runs."""
     console.print("Airflow has stopped." if stop_running_airflow(settings) else "Airflow does not run.")
 
 
@@ -146,7 +146,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name, as
 
 @secrets.command()
 def init() -> None:
-    """Generate the keys that every pipeline may need. Keep a copy elsewhere: what is lost with them does not come back."""
+    """Generate the keys that every pipeline may need. Keep a copy elsewhere: a lost key cannot be made again."""
     settings = Settings.current()
     for name in files.MADE:
         there = files.find_secret(settings, name) is not None
@@ -213,7 +213,7 @@ def _describe_secret_state(there: bool, private: bool | None, name: str) -> str:
 
 
 def _find_secret_uses(settings: Settings) -> dict[str, list[str]]:
-    """By the name of a secret, the pipelines that need it. A pipeline whose declarations are wrong is left out."""
+    """The pipelines that need each secret, by the secret's name. Leaves out pipelines with wrong declarations."""
     found: dict[str, list[str]] = {}
     for pipeline in list_pipeline_names(settings):
         try:

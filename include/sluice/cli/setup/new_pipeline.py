@@ -1,4 +1,4 @@
-"""`sluice new pipeline NAME --from FOLDER`: a first bronze, silver and gold over files as they are."""
+"""`sluice new pipeline NAME --from FOLDER`: writes a first bronze, silver and gold for existing files."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _TAKEN = {"table", "expect_or_quarantine", "materialized_view", "files"}
 def write_new_pipeline(settings: Settings, name: str, from_folder: Path) -> list[Path]:
     """Write a pipeline and its DAG for the files of a folder, and copy the files into its landing folder.
 
-    Returns the files written and, last, the landing folder. Raises UsageError, and writes nothing, where the
-    name is taken or unfit, or the files cannot be read or are not of one kind.
+    Returns the files written and, last, the landing folder. Raises UsageError, and writes nothing, if the name is
+    taken or invalid, or if the files cannot be read or are not of one kind.
     """
     package, dag = settings.root / "include" / "pipelines" / name, settings.root / "dags" / f"{name}.py"
     _check_pipeline_name(name, package, dag)
@@ -109,9 +109,9 @@ def _to_snake_case(text: str) -> str:
 
 
 def _guess_keys(sample: FolderSample, columns: list[templates.DraftColumn]) -> tuple[list[templates.DraftColumn], bool]:
-    """The leftmost columns, three at most, that are never empty and together never the same.
+    """The leftmost columns, three at most, that are never empty and together unique, and True.
 
-    And whether there are such; otherwise all columns that are never empty.
+    If there are none: all columns that are never empty, and False.
     """
     full = [column for column in columns[:KEY_COLUMNS] if all(column.bronze in row for row in sample.rows)]
     choices = [choice for size in (1, 2, 3) for choice in itertools.combinations(range(len(full)), size)]
@@ -125,7 +125,7 @@ def _guess_keys(sample: FolderSample, columns: list[templates.DraftColumn]) -> t
 def _choose_group_column(
     sample: FolderSample, columns: list[templates.DraftColumn], keys: list[templates.DraftColumn]
 ) -> templates.DraftColumn:
-    """What to count by: a day if there is one, else the column of the fewest values; rather keys: never NULL."""
+    """The column to count by: a day if there is one, else the column with the fewest values; keys first, since they are never NULL."""
     ordered = [*keys, *(column for column in columns if column not in keys)]
     for column in ordered:
         if column.type in ("DATE", "TIMESTAMP"):
@@ -141,7 +141,7 @@ def _choose_file_pattern(files: tuple[Path, ...]) -> str:
 
 
 def _copy_sample_files(files: tuple[Path, ...], folder: Path, landing: Path) -> None:
-    """Copy the files with their sub-folders and modification times; each appears whole, by a renaming."""
+    """Copy the files with their sub-folders and modification times; each is renamed into place, so that it appears whole."""
     for path in files:
         target = landing / path.relative_to(folder)
         if target.resolve() == path.resolve():
@@ -153,6 +153,6 @@ def _copy_sample_files(files: tuple[Path, ...], folder: Path, landing: Path) -> 
 
 
 def _format_python_files(paths: list[Path]) -> None:
-    """Lay the files out as the rest of the project. Without ruff they work too, with longer lines."""
+    """Format the files like the rest of the project. Without ruff they still work, with longer lines."""
     if importlib.util.find_spec("ruff") is not None:
         subprocess.run([sys.executable, "-m", "ruff", "format", "--quiet", *map(str, paths)], check=False, capture_output=True)

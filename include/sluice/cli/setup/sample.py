@@ -1,4 +1,4 @@
-"""Looking into a folder of files that nobody has described: their format, their columns, their types."""
+"""Examines a folder of unknown files: their format, their columns, their types."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _START = 1 << 20
 _NAMED = {"csv": "CSV", "json": "JSON lines"}
 
 Row = Mapping[str, str]
-"""A sampled record by bronze column, trimmed; what is empty is left out."""
+"""A sampled record by bronze column, trimmed, without empty values."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderSample:
-    """What a folder's files are.
+    """The result of examining a folder.
 
-    files: all of them. columns: as bronze names them, in their order. rows: some of them, each once.
+    files: all of them. columns: by their names in bronze, in order. rows: a sample, each row once.
     """
 
     files: tuple[Path, ...]
@@ -61,9 +61,9 @@ class _FileSample:
 
 
 def sample_folder(folder: Path) -> FolderSample:
-    """Look into the files of a folder and its sub-folders.
+    """Examine the files of a folder and its sub-folders.
 
-    Raises UsageError where there are none, where one cannot be read, or where they differ in format.
+    Raises UsageError if there are none, if one cannot be read, or if they differ in format.
     """
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}.")
@@ -102,7 +102,7 @@ def _refuse_mixed_kinds(looks: list[_FileSample], what: Callable[[_FileSample], 
 
 
 def _sample_file(path: Path) -> _FileSample | None:
-    """A look into one file; None where it holds nothing. Raises UsageError where it holds no records."""
+    """Examine one file; None if it is empty. Raises UsageError if it holds no records."""
     encoding = _detect_encoding(path)
     with path.open("rb") as file:
         start, whole = file.read(_START), not file.read(1)
@@ -158,7 +158,7 @@ def _parse_csv_rows(text: str, delimiter: str) -> list[list[str]]:
 
 
 def _check_header(path: Path, table: list[list[str]]) -> None:
-    """Raises UsageError where more of the first line are numbers and dates than names. Years may be names."""
+    """Raises UsageError if the first line has more numbers and dates than names. Years may be names."""
     cells = [cell.strip() for cell in table[0] if cell.strip()] if table else []
     values = [cell for cell in cells if _infer_column_type([cell]) != "STRING" and not re.fullmatch(r"(19|20)[0-9][0-9]", cell)]
     if not cells or 2 * len(values) > len(cells):
@@ -166,7 +166,7 @@ def _check_header(path: Path, table: list[list[str]]) -> None:
 
 
 def _parse_json_lines(path: Path, text: str) -> tuple[list[str], list[list[str]]]:
-    """Names and values of JSON lines. Lines that are cut off are left out, as bronze sets them aside."""
+    """Names and values of JSON lines, without lines that are cut off, which bronze quarantines."""
     objects = []
     for line in text.splitlines()[:MOST_ROWS]:
         try:
@@ -188,7 +188,7 @@ def _json_value_text(value: object) -> str:
 
 
 def _combine_file_samples(looks: list[_FileSample]) -> tuple[tuple[str, ...], tuple[Row, ...]]:
-    """The columns of all looks, and their rows, each once: a file that came twice says nothing about keys."""
+    """The columns of all files, and their rows, each once: a file that came twice says nothing about keys."""
     spelling: dict[str, str] = {}
     rows: dict[frozenset[tuple[str, str]], Row] = {}
     share = max(1, MOST_ROWS // len(looks))

@@ -1,4 +1,4 @@
-"""The text of a new pipeline: a user's first sight of Sluice, so it is written to be read and edited."""
+"""The text of a new pipeline. It is the first thing that a user sees of Sluice, so it is written to be read and edited."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DraftColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineDraft:
-    """What was found out about a folder of files, and the names that were chosen for it.
+    """The findings about a folder of files, and the names that were chosen for it.
 
-    unique: the keys are unique in the `sampled` rows. group: what the view counts by.
+    unique: the keys are unique in the `sampled` rows. group: the column by which the view counts.
     """
 
     pipeline: str

@@ -1,1 +1,1 @@
-"""Commands about tables and what is in them: sql, show, changes, diff, verify, clone, release."""
+"""Commands about tables and their rows: sql, show, changes, diff, verify, clone, release."""

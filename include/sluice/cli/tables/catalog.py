@@ -1,4 +1,4 @@
-"""`sluice catalog`: gives tables their names in the catalog now, and says which have one, and why others have none."""
+"""`sluice catalog`: registers tables in the catalog now, and lists those with a name and why others have none."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ def catalog(
         str | None, typer.Argument(metavar="PIPELINE", help="A folder of include/pipelines; all of them unless given.")
     ] = None,
     take_over: Annotated[
-        bool, typer.Option("--take-over", help="Also take names that stand for this pipeline's tables in another lake.")
+        bool, typer.Option("--take-over", help="Also take over names of this pipeline's tables in another lake.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Register a pipeline's tables by name in the catalog of SLUICE_CATALOG. Every run does it; this says what has a name, and why not."""
+    """Register a pipeline's tables by name in the catalog of SLUICE_CATALOG. Every run does that too.
+
+    This command also lists the names, and why other tables have none.
+    """
     from sluice.catalogs.catalog import CatalogFailed
     from sluice.catalogs.named_tables import plan_catalog_names
     from sluice.catalogs.registration import register_pipeline
@@ -52,7 +55,7 @@ def catalog(
 
 
 def _start_session_for_views(settings: Settings, has_views: bool) -> Any:
-    """Spark, which finds the columns of views; None for a pipeline without one, so that it does not start."""
+    """The Spark session that finds the columns of views; None for a pipeline without views, which needs no Spark."""
     if not has_views:
         return None
     from sluice import session

@@ -1,4 +1,4 @@
-"""`sluice changes`: what was inserted, updated and deleted from one version of a table to another, without Spark."""
+"""`sluice changes`: the rows inserted, updated and deleted between two versions of a table, without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sluice.settings import Settings
 
 CHANGE, VERSION, AT = "_change_type", "_commit_version", "_commit_timestamp"
 _KINDS = pa.array(["delete", "update_preimage", "update_postimage", "insert"])
-"""What becomes of one key in one version, in the order in which it is shown."""
+"""The kinds of changes of one key in one version, in the order in which they are shown."""
 
 _ORDER = "_order_of_changes"
 _FEED = "delta.enableChangeDataFeed"
@@ -80,7 +80,7 @@ def _resolve_last_version(name: str, path: str, first: int, last: int | None) ->
 
 
 def _read_changes(name: str, path: str, versions: range, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """The first changes of these versions, so many at most."""
+    """The first changes of these versions, at most this many."""
     if log.read_table_properties(path).get(_FEED) != "true":
         raise _unreadable_version_error(name, versions[0], _FEED)
     delta = open_checked_table(path)
@@ -96,7 +96,7 @@ def _read_changes(name: str, path: str, versions: range, keys: Sequence[str], mo
 
 
 def _read_version_changes(delta: DeltaTable, version: int, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
-    """The version's first changes by key. No more of them are kept in memory than are asked for, and one batch."""
+    """The version's first changes by key. Keeps only the requested number and one batch in memory."""
     first: pa.Table | None = None
     for batch in pa.RecordBatchReader.from_stream(delta.load_cdf(version, version)):
         part = _make_sortable(pa.Table.from_batches([batch]))
@@ -107,7 +107,7 @@ def _read_version_changes(delta: DeltaTable, version: int, keys: Sequence[str], 
 
 
 def _make_sortable(part: pa.Table) -> pa.Table:
-    """The part in types that can be sorted, its times with their zone, and the place of each change among those of its key."""
+    """The part with sortable types, times with their zone, and the rank of each change among those of its key."""
     utc = pa.timestamp("us", tz="UTC")
     fields = [field.with_type(utc if field.name == AT else _PLAIN.get(field.type, field.type)) for field in part.schema]
     part = part.cast(pa.schema(fields))
@@ -120,13 +120,13 @@ def _is_sortable(schema: pa.Schema, name: str) -> bool:
 
 
 def _list_change_columns(path: str, wanted: str) -> list[str]:
-    """The table's own columns, then those that Sluice adds, then what the change was."""
+    """The table's own columns, then those that Sluice adds, then those that describe the change."""
     columns = select_printable_columns([field.name for field in open_checked_table(path).schema().fields], wanted)
     return [*sorted(columns, key=lambda column: column in ("_delivery", "_row")), CHANGE, VERSION, AT]
 
 
 def _find_declared_keys(records: PipelineRecords, wanted: str) -> tuple[str, ...]:
-    """The keys of a declared table; of any other, changes come in the order of its files."""
+    """The keys of a declared table; of any other none, so that its changes come in the order of its files."""
     try:
         graph = load_declaration_graph(records.settings, records.pipeline)
     except DeclarationError:
@@ -143,7 +143,7 @@ def _unreadable_version_error(name: str, version: int, why: str) -> SluiceError:
         )
     if "not found" in why or "No such file" in why:
         return SluiceError(
-            f"Files that say what version {version} of '{name}' changed are gone: they are removed when their retention ends. "
+            f"The change files of version {version} of '{name}' are gone: they are removed when their retention ends. "
             f"Begin at a later version; `sluice history {name}` lists them."
         )
-    return SluiceError(f"What version {version} of '{name}' changed cannot be read: the log or a file is damaged.")
+    return SluiceError(f"The changes of version {version} of '{name}' cannot be read: the log or a file is damaged.")

@@ -1,6 +1,6 @@
-"""Copies of tables. `sluice clone`: in a development lake. `sluice diff`: what of a table differs there, or from an earlier version of it.
+"""Copies of tables. `sluice clone` makes them in a development lake; `sluice diff` compares a table with its copy or an earlier version.
 
-`sluice release`: de-identified copies with numbers, below SLUICE_RELEASED.
+`sluice release` makes numbered, de-identified copies below SLUICE_RELEASED.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sluice.settings import Settings, require_known_pipeline
 if TYPE_CHECKING:
     from sluice.runs.copies.comparison import Comparison
 
-_AGAINST = "A version or date of the same table; or a folder, the same table in the lake there."
+_AGAINST = "A version or date of the same table; or the folder of another lake."
 _RECORDS = frozenset({"record", "made", "content", "_subject"})
 
 
@@ -36,7 +36,7 @@ def clone(
     pipeline: PipelineName,
     to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The lake to make: a folder without tables of the pipeline.")],
     shallow: Annotated[
-        bool, typer.Option("--shallow", help="Reference the files as they are: quick, and with all personal data.")
+        bool, typer.Option("--shallow", help="Refer to the existing files: quick, but with all personal data.")
     ] = False,
     table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease of the clone.")] = 0.0,
@@ -65,8 +65,8 @@ def _print_clone_report(pipeline: str, to: str, report: dict[str, Any], made: di
         print_rows(missing, ("table", "why"), title="Not cloned")
     if made["kind"] == SHALLOW:
         escaping_console().print(
-            f"\nThe files stay in {made['from']}: personal data is read through the clone, people who are erased are in it until it is removed, "
-            "and it breaks when VACUUM removes those files there.",
+            f"\nThe files stay in {made['from']}: the clone shows personal data, "
+            "keeps erased people until it is removed, and breaks when VACUUM removes those files there.",
             soft_wrap=True,
         )
     escaping_console().print(f"\nTo work in it: export SLUICE_LAKE={to}", soft_wrap=True)
@@ -74,7 +74,7 @@ def _print_clone_report(pipeline: str, to: str, report: dict[str, Any], made: di
 
 @dataclass(frozen=True)
 class ComparedSide:
-    """A state of a table. version: None: as it is now."""
+    """A state of a table. version: None for the current one."""
 
     called: str
     path: str
@@ -85,11 +85,11 @@ def diff(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
     against: Annotated[str, typer.Option("--against", metavar="VERSION|LAKE", help=_AGAINST)],
     examples: Annotated[
-        int, typer.Option("--examples", min=0, help="Show the keys of so many rows, where they are not personal.")
+        int, typer.Option("--examples", min=0, help="Show the keys of this many rows, if they are not personal.")
     ] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Compare a table with what it was, or with another lake. Exit code 1 where they differ. Values are not printed."""
+    """Compare a table with an earlier version, or with another lake. Exit code 1 if they differ. Prints no values."""
     settings = Settings.current()
     records, wanted, path = resolve_table_name(settings, name)
     graph = load_declaration_graph(settings, records.pipeline)
@@ -116,7 +116,7 @@ def diff(
 
 
 def _find_other_side(records: PipelineRecords, name: str, path: str, against: str) -> ComparedSide:
-    """The state to compare with. Raises UsageError for what is neither a version nor a lake with the table."""
+    """The state to compare with. Raises UsageError if `against` is neither a version nor a lake with the table."""
     if not locate(against).is_dir():
         try:
             version = versions.resolve_version(name, path, against)
@@ -133,7 +133,7 @@ def _find_other_side(records: PipelineRecords, name: str, path: str, against: st
 
 
 def _find_comparison_columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """The columns that rows are matched by, and those of which no value is shown."""
+    """The columns by which rows are matched, and those whose values are never shown."""
     declared = next((one for one in graph if one.name == (name_quarantined_table(wanted) or wanted)), None)
     if declared and declared.keys and declared.name == wanted:
         return declared.keys, declared.private
@@ -151,7 +151,9 @@ def _list_stand_in_notes(records: PipelineRecords, wanted: str, against: str, ke
         made = (clone or {"tables": {}})["tables"].get(wanted, {})
         standing = [key for key in keys if key in made.get("stand_ins", [])]
         if standing:
-            notes.append(f"{lake} is a clone with stand-ins in {', '.join(standing)}: by these no row of it is found elsewhere.")
+            notes.append(
+                f"{lake} is a clone with stand-ins in {', '.join(standing)}, by which its rows cannot be matched with others."
+            )
     return notes
 
 
@@ -187,7 +189,7 @@ def _print_comparison(name: str, there: ComparedSide, found: Comparison, notes: 
 
 
 release = typer.Typer(
-    help="De-identified copies of tables, with numbers, for those who may not read the lake.", no_args_is_help=True
+    help="Numbered, de-identified copies of tables, for people who may not read the lake.", no_args_is_help=True
 )
 
 
@@ -198,7 +200,7 @@ def make(
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the pipeline's lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Release tables as they are now: without personal columns, and with pseudonyms that belong to this release alone."""
+    """Release the current tables, without personal columns and with pseudonyms of this release alone."""
     from sluice.runs.copies import releasing
 
     settings = Settings.current()
@@ -213,7 +215,7 @@ def make(
 
 @release.command("list")
 def list_releases(pipeline: PipelineName, as_json: AsJson = False) -> None:
-    """List a pipeline's releases, their tables, and what was erased from them since."""
+    """List a pipeline's releases, their tables, and how many rows were erased from them since."""
     records = PipelineRecords.of_known(Settings.current(), pipeline)
     found = releases.read_pipeline_releases(records)
     if as_json:

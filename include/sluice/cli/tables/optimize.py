@@ -1,4 +1,4 @@
-"""`sluice optimize`: whether the files of tables are worth writing anew, and doing it on demand."""
+"""`sluice optimize`: says whether tables' files are worth a rewrite, and rewrites them on demand."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sluice.settings import Settings, require_known_pipeline
 
 def optimize(
     name: Annotated[str, typer.Argument(metavar="PIPELINE[.TABLE]", help="A table, or a pipeline: all its tables.")],
-    now: Annotated[bool, typer.Option("--now", help="Write the table's files anew, whether or not it needs it.")] = False,
+    now: Annotated[bool, typer.Option("--now", help="Rewrite the table's files, whether or not it needs it.")] = False,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether tables' files are worth writing anew, and why. With --now, do it for one table. Every run does it where it is."""
+    """Say whether tables' files are worth a rewrite, and why. With --now, rewrite those of one table. Every run does so where it is worth it."""
     settings = Settings.current()
     pipeline, _, table = name.partition(".")
     require_known_pipeline(settings, pipeline)
@@ -55,7 +55,7 @@ def optimize(
         raise UsageError(f"--now is for one table: sluice optimize {pipeline}.TABLE --now")
     if graph.table_of(table) != table or not delta_log.is_delta_table(graph.location(settings, table)):
         raise UsageError(f"'{name}' has no table of its own yet.")
-    # Spark's modules only now: a wrong name is answered at once.
+    # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.runs import job, summary
     from sluice.runs.execution import clones, upkeep
 

@@ -1,7 +1,4 @@
-"""`sluice sql` and `sluice show`: rows of tables.
-
-`sluice sql --role`: a query of what a role may see, its views alone.
-"""
+"""`sluice sql` and `sluice show`: read rows of tables. `sluice sql --role` queries only a role's views."""
 
 from __future__ import annotations
 
@@ -24,12 +21,12 @@ _HELD_BACK = ("record", "made", "content", "_subject")
 
 def sql(
     text: Annotated[str, typer.Argument(metavar="QUERY", help='A query, as in "SELECT * FROM gym.device_day".')],
-    as_of: Annotated[str | None, typer.Option(help="The tables as of this version, date or instant (UTC).")] = None,
-    role: Annotated[str | None, typer.Option(metavar="ROLE", help="Read what this role may see, and nothing else.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="Read the tables as of this version, date or instant (UTC).")] = None,
+    role: Annotated[str | None, typer.Option(metavar="ROLE", help="Read only what this role may see.")] = None,
     limit: Limit = 100,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the tables and views in SQL, through Spark. A table is <pipeline>.<table>, its quarantine <pipeline>.<table>_quarantine."""
+    """Query tables and views in SQL, through Spark. A table is <pipeline>.<table>, its quarantine <pipeline>.<table>_quarantine."""
     settings = Settings.current()
     if role is not None:
         _print_query_result(*query_as_role(settings, role, text, as_of, limit), limit, as_json)
@@ -56,11 +53,11 @@ def sql(
 
 
 def _print_query_result(columns: list[str], found: list[dict[str, Any]], limit: int, as_json: bool) -> None:
-    """found: a row more than is printed where there are more."""
+    """found: one row more than the limit if there are more."""
     if as_json:
         print_json({"columns": columns, "rows": found[:limit], "more": len(found) > limit})
         return
-    if columns == ["plan"]:  # what EXPLAIN gives: one text of many lines
+    if columns == ["plan"]:  # the result of EXPLAIN: one text of many lines
         for row in found:
             escaping_console().print(str(row["plan"]), soft_wrap=True)
         return
@@ -74,7 +71,7 @@ def show(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show some rows of a table, without Spark, or of a @view, for which Spark is started."""
+    """Show some rows of a table, without Spark, or of a @view, which starts Spark."""
     settings = Settings.current()
     if (found := find_computed_view_graph(settings, name)) is not None:
         _print_view_rows(settings, name, found, limit, as_json)
@@ -83,7 +80,7 @@ def show(
     columns = select_printable_columns(open_table_snapshot(path).column_names, wanted)
     quoted = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
     rows = query_delta_table(path, f"SELECT {quoted} FROM t LIMIT {limit}")
-    _print_table_rows(name, columns, rows, as_json, f"Table '{name}' is there and empty.")
+    _print_table_rows(name, columns, rows, as_json, f"Table '{name}' is empty.")
 
 
 def _print_view_rows(settings: Settings, name: str, graph: Graph, limit: int, as_json: bool) -> None:
@@ -106,27 +103,27 @@ def _print_table_rows(name: str, columns: list[str], rows: list[dict[str, Any]],
 
 
 def select_printable_columns(columns: Sequence[str], wanted: str) -> list[str]:
-    """Of a table's columns those that may be printed: of a quarantine nothing of a record."""
+    """The columns of a table that may be printed: for a quarantine, none with a part of a record."""
     return [column for column in columns if not (name_quarantined_table(wanted) and column in _HELD_BACK)]
 
 
 def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:
-    """Rows of a query over one table, in the query called t, without a JVM."""
+    """Rows of a query over one table, whose name in the query is t, without a JVM."""
     found: list[dict[str, Any]] = open_table_snapshot(path).query_rows(text).to_pylist()
     return found
 
 
 def _find_table_paths(records: PipelineRecords) -> dict[str, str]:
-    """Every table of a pipeline that is there, by its name in SQL."""
+    """Every existing table of a pipeline, by its name in SQL."""
     return {f"{records.pipeline}.{ledger.sql_name(row)}": row["path"] for row in ledger.list_pipeline_tables(records)}
 
 
 def query_as_role(
     settings: Settings, role: str, text: str, as_of: str | None, limit: int
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of a query, one row more than the limit where there are more.
+    """Columns and rows of a query; one row more than the limit if there are more.
 
-    Raises UsageError for a role that no pipeline names, a query of anything but its views, and for earlier versions: an erased person is in them.
+    Raises UsageError for an unknown role, for a query of anything but the role's views, and for earlier versions, which hold erased people.
     """
     graphs = {
         records.pipeline: graph
@@ -135,7 +132,7 @@ def query_as_role(
     }
     views = list_role_views(graphs, role)
     if as_of is not None:
-        raise UsageError("A role reads what is there now: --as-of and --role exclude each other.")
+        raise UsageError("A role reads only current versions: leave out --as-of or --role.")
     from sluice.lake import register
     from sluice.lake.sql_judgement import analyse_query, check_query_relations, parse_allowed_query
     from sluice.session import start_spark_session

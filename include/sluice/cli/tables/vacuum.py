@@ -1,4 +1,4 @@
-"""`sluice vacuum`: which files no version within a table's retention needs, and removing them."""
+"""`sluice vacuum`: shows and removes the files that no version within a table's retention needs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from sluice.settings import Settings, require_known_pipeline
 
 def vacuum(
     name: Annotated[str, typer.Argument(metavar="PIPELINE[.TABLE]", help="A table, or a pipeline: all its tables.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing. Starts no Spark.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and remove nothing. Starts no Spark.")] = False,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Remove the files that no version within a table's retention needs, where that is worth it. Every run does it."""
+    """Remove the files that no version within a table's retention needs, if that is worth it. Every run does it."""
     settings = Settings.current()
     pipeline, _, table = name.partition(".")
     require_known_pipeline(settings, pipeline)
@@ -40,7 +40,7 @@ def vacuum(
             shown = [{**row, "bytes": format_size(row["bytes"]), "remove": "yes" if row["remove"] else "no"} for row in found]
             print_rows(shown, ("table", "remove", "files", "bytes", "why"))
         return
-    # Spark's modules only now: a wrong name is answered at once.
+    # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.runs import job, summary
     from sluice.runs.execution import clones, upkeep
     from sluice.runs.execution.stages import StageOptions
@@ -64,7 +64,7 @@ def vacuum(
 
 
 def describe_table_vacuums(settings: Settings, graph: Graph) -> list[dict[str, Any]]:
-    """Of each table that is there, what VACUUM would remove now, and why, or why not. files: how many outlived the retention."""
+    """For each existing table, what VACUUM would remove now, and why or why not. files: how many outlived the retention."""
     now = datetime.now(UTC)
     holding = removals.find_holding_flows(settings, graph, now)
     found = []

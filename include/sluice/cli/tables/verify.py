@@ -1,4 +1,4 @@
-"""`sluice verify`: is every table what a full recompute from bronze gives?"""
+"""`sluice verify`: checks whether every table equals a full recompute from bronze."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def verify(
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute tables from bronze by plain batch code, and compare them row for row. Writes nothing. Exit code 1 where one differs."""
+    """Recompute tables from bronze by plain batch code, and compare them row for row. Writes no table. Exit code 1 if one differs."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
-    # Spark's modules only now: a wrong name is answered at once.
+    # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.declare.assembly.loading import load_declaration_graph
     from sluice.runs import job
     from sluice.runs.execution import clones, verifying
@@ -42,7 +42,7 @@ def verify(
         return verifying.compare_with_recompute(workspace, tuple(table or ()), findings.append)
 
     try:
-        # Under the lease, as every run: nothing moves while tables are read one after the other.
+        # Under the lease, like every run, so that nothing changes while it reads one table after the other.
         job.run_under_lease(settings, graph, job.JobRequest(pipeline, VERIFY.name, wait=wait), compare)
     finally:
         _print_findings(pipeline, findings, as_json)
@@ -58,7 +58,7 @@ def _print_findings(pipeline: str, findings: list[VerificationFinding], as_json:
 
 
 def _judge_findings(findings: list[VerificationFinding]) -> bool | None:
-    """Whether all that can be compared are equal; None where none differs but some do for a reason that is known, as after a restore."""
+    """Whether all comparable tables are equal; None if the only differences have a known reason, such as a restore."""
     if not findings or any(one.equal is False for one in findings):
         return False
     differ = any(one.equal is None and (one.missing or one.surplus or one.different or one.unlike) for one in findings)

@@ -142,7 +142,7 @@ def test_a_version_whose_files_are_gone_is_named(call: Call, lake: Settings) -> 
     for file in (path / "_change_data").glob("*.parquet"):
         file.unlink()
     code, _, error = call(TABLE, "--from-version", "0")
-    assert code == 1 and "what version 1 of 'gym.heart_rate' changed are gone" in error and "Parquet" not in error
+    assert code == 1 and "change files of version 1 of 'gym.heart_rate' are gone" in error and "Parquet" not in error
 
 
 def test_of_a_quarantine_nothing_of_a_record_is_shown(call: Call, lake: Settings) -> None:

@@ -45,7 +45,7 @@ def test_each_table_that_is_there_is_told_with_its_reason(capsys: pytest.Capture
 
 def test_a_plan_says_which_files_would_be_written_anew(capsys: pytest.CaptureFixture[str]) -> None:
     said = ask(capsys, "plan", "gym")
-    part = said[said.index("Files that would be written anew") :]
+    part = said[said.index("Files that would be rewritten") :]
     assert "heart_rate" in part and "1 of 1" in part and "device_day" not in part
     found = {one["table"]: one["needed"] for one in json.loads(ask(capsys, "plan", "gym", "--json").splitlines()[-1])["layouts"]}
     assert found == {"heart_rate": True, "device_day": False}

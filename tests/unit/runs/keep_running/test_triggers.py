@@ -94,8 +94,8 @@ def test_a_trigger_that_there_is_not(text: str, keep_running: bool, said: str) -
     [
         (("--trigger", "continuous"), "There is no trigger 'continuous' here"),
         (("--keep-running", "--stage", "vacuum"), "Stage 'vacuum' is not kept running; layers are: bronze, silver, gold."),
-        (("--keep-running", "--mode", "refresh", "--table", "heart_rate"), "What is kept running takes what is new"),
-        (("--trigger", "processing-time=5s", "--mode", "replay", "--from", "2026-01-01", "--to", "2026-01-02"), "is run once"),
+        (("--keep-running", "--mode", "refresh", "--table", "heart_rate"), "A process that is kept running takes what is new"),
+        (("--trigger", "processing-time=5s", "--mode", "replay", "--from", "2026-01-01", "--to", "2026-01-02"), "runs once"),
     ],
 )
 def test_what_is_not_kept_running_is_refused_before_spark_starts(call: Call, arguments: tuple[str, ...], said: str) -> None:
