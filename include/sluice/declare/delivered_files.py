@@ -1,4 +1,4 @@
-"""How a maker of deliveries puts a file into a landing folder, on a disk or on a store."""
+"""Lets a maker of deliveries put a file into a landing folder, on a disk or on a store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sluice.locations import Location, is_on_disk
 
 
 def deliver_file(target: Location, content: bytes, at: datetime | None = None) -> None:
-    """Writes a file so that nobody sees half of it, and replaces what was there.
+    """Writes a file so that nobody sees half of it, and replaces an existing one.
 
-    at: the modification time that it gets. A store says itself when an object was written.
+    at: its modification time. A store sets the time of an object itself.
     """
     if not is_on_disk(target):
         target.write_bytes(content)

@@ -1,4 +1,4 @@
-"""How the files of one table are kept, beyond what holds for all tables of a pipeline."""
+"""How the files of one table are kept, where this differs from all tables of a pipeline."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LEAST_FILE_BYTES = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Properties of a table. What is not said is as for every table.
+    """Properties of a table. Omitted ones have the defaults of all tables.
 
-    retain: how long removed files stay, in place of the pipeline's `retain`; only of tables without personal columns, since an erasure goes
-    by the pipeline's. keep_log: how long commits stay in the table's log (an interval; 30 days by itself), at least as long as removed files.
-    statistics: the columns of which the log holds least and greatest values, in place of the keys, the `zorder_by` or `cluster_by` and the
-    first others; of a source, in addition to the delivery. A table with statistics of fractions is written by Spark alone.
+    retain: how long removed files stay, instead of the pipeline's `retain`; only for tables without personal columns, since erasures depend
+    on the pipeline's. keep_log: how long commits stay in the table's log (an interval; 30 days by default), at least as long as removed
+    files. statistics: the columns with minimum and maximum in the log, instead of the keys, the `zorder_by` or `cluster_by` and the first
+    others; for a source, in addition to the delivery. Only Spark writes a table with statistics of fractions.
 
-    target_file_size: how large OPTIMIZE makes files, in bytes, as 67108864 or "64m". change_feed=False: what changed is not kept beside
-    the rows; only of tables whose changes nothing reads. deletion_vectors=True: deleted rows are only marked; only of tables without
-    personal columns. Spark alone writes such a table from then on.
+    target_file_size: how large OPTIMIZE makes files, in bytes, as 67108864 or "64m". change_feed=False: no change data feed; only for
+    tables whose changes nothing reads. deletion_vectors=True: deleted rows are only marked; only for tables without personal columns. From
+    then on only Spark writes such a table.
     """
 
     retain: str | None = None
@@ -64,7 +64,7 @@ class Layout:
         return None if self.target_file_size is None else int(self.target_file_size)
 
     def find_mistakes(self, private: Collection[str], cluster_by: Sequence[str] = ()) -> Iterator[str]:
-        """What does not fit a table with these personal columns, or in itself, as sentences without their beginning."""
+        """Yields what contradicts itself or does not fit a table with these personal columns, as sentences without their beginning."""
         hidden = {name.lower() for name in private}  # to Spark, upper and lower case are one
         known = {name.lower() for name in self.statistics_columns}
         for name in self.statistics_columns:
@@ -74,7 +74,7 @@ class Layout:
             if name.lower() not in known:
                 yield f"layout.statistics lacks '{name}', which cluster_by names: Delta clusters by columns with statistics. Add it."
         if self.retain and private:
-            yield "layout.retain: a table with personal columns goes by the retain= of its pipeline, as its erasures do. Leave it out."
+            yield "layout.retain: a table with personal columns has the retain= of its pipeline, on which its erasures depend. Leave it out."
         if self.deletion_vectors and private:
             yield (
                 "layout.deletion_vectors: in a table with personal columns, rows that are erased must leave the files, not only be marked "
@@ -92,7 +92,7 @@ def find_order_mistakes(
     for of, columns in (("zorder_by", zorder_by), ("cluster_by", cluster_by), ("partition_by", partition_by)):
         used = sorted(name for name in columns if name.lower() in hidden)
         if used:
-            yield f"{of} names the personal column '{used[0]}'; such a column must not lay out files."
+            yield f"{of} names the personal column '{used[0]}'; such a column must not order files."
     if cluster_by and zorder_by:
         yield "cluster_by and zorder_by exclude each other: Delta orders the rows of a table in one way. Leave one of them out."
     if cluster_by and partition_by:

@@ -21,7 +21,7 @@ def check_names(value: str | tuple[str, ...] | list[str], field: str, owner: str
 
 
 def add_parent_columns(columns: Iterable[str]) -> frozenset[str]:
-    """The names, and for a field within a column (`address.email`) also its column: whoever takes `address` takes both."""
+    """The names, and for a field within a column (`address.email`) also its column, which contains the field."""
     return frozenset(part for name in columns for part in (name, name.partition(".")[0]))
 
 

@@ -56,7 +56,7 @@ def assemble(*declared: Any, source: Source = SALES, **options: Any) -> Graph:
     [
         ({"statistics": "email"}, "email", "layout.statistics names the personal column 'email'"),
         ({"statistics": "EMAIL"}, "email", "personal column"),
-        ({"retain": "3 days"}, "email", "goes by the retain= of its pipeline"),
+        ({"retain": "3 days"}, "email", "has the retain= of its pipeline"),
         ({"retain": "60 days", "keep_log": "40 days"}, (), "shorter than layout.retain"),
         ({"deletion_vectors": True}, "email", "must leave the files"),
     ],

@@ -1,4 +1,4 @@
-"""`sluice erase request`, `import`, `lift` and `withdraw`. Identifiers come by a file or standard input, not as arguments; none is printed."""
+"""`sluice erase request`, `import`, `lift` and `withdraw`. Identifiers come by a file or standard input, not as arguments; they print none."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def request(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help=_PIPELINE, show_default=False)] = None,
     of: Annotated[str | None, typer.Option("--pipeline", metavar="PIPELINE", help="The same as the argument.")] = None,
     identifier: Annotated[
-        str | None, typer.Option(metavar="DOMAIN", help="The kind of the identifiers, where they come one a line.")
+        str | None, typer.Option(metavar="DOMAIN", help="The kind of the identifiers, if they come one a line.")
     ] = None,
     subject_file: Annotated[Location | None, typer.Option(help=_FILE)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask for the erasure of people by any identifier of theirs: one a line, or as JSON such as [{"user_id": "12140"}].
+    """Ask for the erasure of people by any of their identifiers: one a line, or as JSON such as [{"user_id": "12140"}].
 
     An identifier that several people had in turn needs an instant: [{"device_id": "17", "at": "2026-11-20T08:00:00Z"}].
     """
@@ -39,7 +39,7 @@ def request(
     from sluice.erasure.subjects import subject_files
 
     if (pipeline is None) == (of is None):
-        raise UsageError("Say of which pipeline, once: sluice erase request gym, or --pipeline gym.")
+        raise UsageError("Name the pipeline, once: sluice erase request gym, or --pipeline gym.")
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline or of or "")
     text = _read_identifier_file(subject_file, "--subject-file") if subject_file else _read_identifiers_from_stdin()
@@ -65,7 +65,7 @@ def import_requests(
 ) -> None:
     """Ask for the erasure of many people, with one request each. A request whose person is ambiguous does not hold up the others.
 
-    All are carried out and scanned for together. Wrong lines are set aside and reported by their number; the exit code is then 1.
+    All are carried out together, with one scan. Wrong lines are skipped and reported by their number; the exit code is then 1.
     """
     from sluice.erasure import receiving
     from sluice.erasure.subjects import subject_files
@@ -115,7 +115,7 @@ def withdraw(
     from sluice.erasure import receiving
 
     records, _ = find_erasure_request(Settings.current(), request)
-    # A propagation that begins meanwhile would have it in hand.
+    # Otherwise a propagation could begin to carry it out meanwhile.
     with lock.hold_lease_without_spark(records, "receiving", "Try again when it has ended."):
         found = receiving.withdraw_erasure_request(records, request)
     if as_json:

@@ -1,4 +1,4 @@
-"""`sluice erase run` and `approve`: what is due of a pipeline's requests, without Airflow. Ids of requests only."""
+"""`sluice erase run` and `approve`: carry out what is due of a pipeline's requests, without Airflow. They take only ids of requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(
     """Erase what is due: rows from every table, bytes after the retention time, then a scan and the certificate."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
-    # Spark's modules only now: a wrong name is answered at once.
+    # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.runs import erasing, job, summary
 
     report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE, wait=wait), request or ())
@@ -41,14 +41,14 @@ def approve(
     pipeline: PipelineName,
     request: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
 ) -> None:
-    """Let requests be carried out, where SLUICE_ERASURE_APPROVAL=yes asks for that. On Airflow 3 its form does so, too."""
+    """Approve requests, if SLUICE_ERASURE_APPROVAL=yes requires it. On Airflow 3 the form of the DAG does so too."""
     records = PipelineRecords.of_known(Settings.current(), pipeline)
     from sluice.runs import erasing
 
     withdrawn = erasing.approve_requests(records, request)
     for one in withdrawn:
         escaping_console().print(
-            f"Request {one} was withdrawn: passed over. To ask again: sluice erase request {pipeline}", highlight=False
+            f"Request {one} was withdrawn: skipped. To ask again: sluice erase request {pipeline}", highlight=False
         )
     if approved := [one for one in request if one not in withdrawn]:
         escaping_console().print(f"Approved: {', '.join(approved)}. Next: sluice erase run {pipeline}", highlight=False)

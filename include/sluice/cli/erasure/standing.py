@@ -1,4 +1,4 @@
-"""`sluice erase list` and `status`: what became of requests. No identifier is printed."""
+"""`sluice erase list` and `status`: the state of requests. They print no identifier."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ def _print_requests(pipeline: str, rows: list[dict[str, Any]]) -> None:
 def status_of_requests(
     which: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[PIPELINE|REQUEST]", help="A pipeline, for its requests; or a request's id, for its state and history."
-        ),
+        typer.Argument(metavar="[PIPELINE|REQUEST]", help="A pipeline, for its requests; or a request's id, for its history."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -79,7 +77,7 @@ def _read_requests(records: PipelineRecords) -> list[ErasureRequest]:
 def find_erasure_request(
     settings: Settings, request: str, others: Sequence[str] = (), called: str = "erasure request"
 ) -> tuple[PipelineRecords, ErasureRequest]:
-    """The request of that id, and its pipeline's records. Raises UsageError with the nearest id. others: what may have been meant as well."""
+    """The request with this id, and its pipeline's records. Raises UsageError with the nearest id. others: further names to suggest."""
     from sluice.errors import nearest_name_hint
 
     every = {one.request: (records, one) for records in list_pipeline_records(settings) for one in _read_requests(records)}

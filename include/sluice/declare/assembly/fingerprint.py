@@ -46,7 +46,7 @@ def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
 def digest_declarations(graph: Iterable[Source | Dataset[Any]]) -> str:
     """One digest of all a pipeline's declarations: of sources as declared, of the rest by fingerprint and whole table expectations.
 
-    Also of what a run brings to tables although it changes no row: how their files are kept.
+    It also covers layouts, which a run applies to tables although no row changes.
     """
     told = [
         f"{one!r}" if isinstance(one, Source) else f"{one.name} {compute_declaration_fingerprint(one)} {one.table_expectations}"
@@ -59,7 +59,7 @@ def digest_declarations(graph: Iterable[Source | Dataset[Any]]) -> str:
 
 def _collect_maker_code(made_by: Callable[..., Any] | str, seen: set[object]) -> list[str]:
     if isinstance(made_by, View):
-        # Each maker is collected by itself: views that are made in a loop share their function's name.
+        # The code of each function is collected alone, since views made in a loop share their function's name.
         return [
             f"{made_by.name}{made_by.reads}",
             *([strip_sql_layout(made_by.sql)] if made_by.sql else _collect_function_code(made_by.function, set())),

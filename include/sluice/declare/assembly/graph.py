@@ -32,10 +32,10 @@ PSEUDONYM = "pseudonym"
 
 @dataclass(frozen=True)
 class Graph:
-    """The checked declarations of one pipeline. stored: those that have a table, by name, every input before its readers.
+    """The checked declarations of one pipeline. stored: those with a table, by name, every input before its readers.
 
     computed: the @views; they are not stored, so iteration leaves them out. links: which identifiers belong to which person. asking:
-    the declarations of rows that ask for an erasure. unstored: the temporary views. forms: by domain, the form in which its identifiers
+    the declarations of rows that request an erasure. unstored: the temporary views. forms: by domain, the form in which its identifiers
     are compared, if it is not text.
     """
 
@@ -166,7 +166,7 @@ class Graph:
         return tuple(table.name for table in self.tables.values() if table.serves == name)
 
     def find_asked_columns(self, name: str) -> tuple[str, ...]:
-        """The columns by whose values a table is asked: as declared, else the keys of the views that read it, and else its own."""
+        """The columns by which queries select a table's rows: as declared, else the keys of the views that read it, else its own."""
         declared = self[name]
         readers = [key for view in self.views.values() if name in view.reads for key in view.keys]
         return tuple(dict.fromkeys(declared.asked_by or readers or declared.keys))
@@ -279,7 +279,7 @@ def _find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
         seen[item.name] = item
     for stream in declared:
         if stream.late in seen:
-            yield f"'{stream.late}' is where '{stream.name}' keeps what came too late; give the other declaration another name."
+            yield f"'{stream.late}' is the table in which '{stream.name}' keeps late rows; give the other declaration another name."
 
 
 def _find_layer_mistakes(pipeline: Pipeline, declared: Sequence[AnyDataset | View[Any]]) -> Iterator[str]:

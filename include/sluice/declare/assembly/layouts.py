@@ -28,12 +28,12 @@ def _find_mistakes(pipeline: Pipeline, item: Source | Dataset[Any], layout: Layo
     if isinstance(item, Source):
         yield from _find_source_mistakes(item, layout)
     if not layout.change_feed and readers:
-        yield f"layout.change_feed is False, and '{readers[0]}' follows its changes by it. Leave it out, or let nothing read the table."
+        yield f"layout.change_feed is False, but '{readers[0]}' follows the table's changes by its feed. Leave it out, or let nothing read the table."
     retain = layout.retain or pipeline.retain
     if layout.retain and pipeline.deadline and parse_duration(layout.retain) < parse_duration(pipeline.deadline):
         yield (
-            f"layout.retain ('{layout.retain}') is shorter than the deadline= of the pipeline ('{pipeline.deadline}'): a run reads a table "
-            "to its end as it was when it began."
+            f"layout.retain ('{layout.retain}') is shorter than the deadline= of the pipeline ('{pipeline.deadline}'): until its end, a run "
+            f"reads the version that a table had at its start."
         )
     if layout.keep_log and not layout.retain and parse_duration(layout.keep_log) < parse_duration(retain):
         yield (
@@ -42,14 +42,14 @@ def _find_mistakes(pipeline: Pipeline, item: Source | Dataset[Any], layout: Layo
     waits = pipeline.vacuum_waits
     if layout.keep_log and waits and readers and parse_duration(layout.keep_log) < parse_duration(waits):
         yield (
-            f"layout.keep_log ('{layout.keep_log}') is shorter than the vacuum_waits= of the pipeline ('{waits}'): '{readers[0]}' may be so "
-            "far behind, and goes on from the log."
+            f"layout.keep_log ('{layout.keep_log}') is shorter than the vacuum_waits= of the pipeline ('{waits}'): '{readers[0]}' may be "
+            f"that far behind, and continues from the log."
         )
 
 
 def _find_source_mistakes(source: Source, layout: Layout) -> Iterator[str]:
     if source.into:
-        yield f"layout is of a table, and its records go into '{source.into}'. Say it there."
+        yield f"layout belongs to a table, and the records go into '{source.into}'. Declare it there."
     columns = split_schema_declaration(source.ddl, f"Source '{source.name}'").columns if source.ddl else ()
     for name in layout.statistics_columns:
         if is_reserved_column(name):

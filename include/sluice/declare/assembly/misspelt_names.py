@@ -1,4 +1,4 @@
-"""What Python says of a misspelt declaration, in Sluice's words: the file and the line, and the nearest valid name."""
+"""Turns Python's error about a misspelt declaration into Sluice's: the file, the line, and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NO_SUCH_NAME = re.compile(rf"cannot import name '(\w+)' from '{_DECLARE}'")
 
 
 def describe_misspelt_declaration(error: TypeError | ImportError) -> str | None:
-    """Returns a sentence for a call of a declaration with arguments that it has not, or for a declaration that there is not.
+    """Returns a sentence about a declaration that does not exist, or that was called with wrong arguments.
 
-    error: what the import of a pipeline's file raised. None if it is about something else, or was raised within Sluice.
+    error: raised by the import of a pipeline's file. Returns None if it is about something else, or was raised within Sluice.
     """
-    # Python checks arguments before it enters a function, so that the last frame is the line that calls it.
+    # Python checks arguments before it enters a function, so the last frame is the line that calls it.
     frames = traceback.extract_tb(error.__traceback__)
     line = next((one for one in reversed(frames) if not one.filename.startswith("<frozen")), None)
     if line is None or Path(line.filename).resolve().is_relative_to(_ENGINE):

@@ -1,4 +1,4 @@
-"""The secrets that a pipeline needs, found from its declarations. Airflow's secret back end is asked for no others."""
+"""The secrets that a pipeline needs, by its declarations. Airflow's secret back end is asked for no others."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Whose rows are in a table, by kind of identifier (domain), as far as the declarations say.
+"""Finds whose rows are in a table, by kind of identifier (domain), as far as the declarations say.
 
-A @table has its source's domain. A view has the subjects of everything it is made from. A column of the same name, or the view's own
-subject, says whose its rows are; without either, an erased person cannot be found in it.
+A @table has its source's domain. A view has the subjects of everything it is made from. Its rows are identified by a column of the same
+name, or by the view's own subject; without either, an erased person cannot be found in it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -
     domains = {domain for _, domain in told}
     # A column with the subject somewhere inside it is not an identifier as a whole.
     known = {(one.subject, domain) for one, domain in told if one.subject and not one.subject_in}
-    # A treated value is no identifier any more: the suppression list holds the pseudonym of a pseudonymised one, and nothing of
+    # A treated value is no longer an identifier: the suppression list holds the pseudonym of a pseudonymised one, and nothing of
     # others.
     found = {(column, domain) for column, domain in known if column in columns and column not in treated}
     missing = domains - {domain for _, domain in found}

@@ -31,13 +31,13 @@ Personal = Names | Mapping[str, Treatment | None]
 class Dataset(Declaration, Generic[P]):
     """A declared table. Like the function it was made from, it can be called with DataFrames in the order of `reads`.
 
-    schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, what it
-    becomes before it is stored. restricted: the table lies below SLUICE_RESTRICTED, not in the lake. sql: the text, where it was declared
-    by one. subject_at: the time that a row is about, as SQL over the stored columns; needed where the subject's identifiers change hands
-    (`Link`). layout: how its files are kept, where that is not as for every table. cluster_by: liquid clustering in place of `zorder_by` and
-    `partition_by`; Spark alone writes such a table.
+    schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, the
+    treatment of its values before they are stored. restricted: the table lies below SLUICE_RESTRICTED, not in the lake. sql: the text that
+    declares it, if there is one. subject_at: the time that a row is about, as SQL over the stored columns; required if the subject's
+    identifiers change hands (`Link`). layout: how its files are kept, if not by the defaults. cluster_by: liquid clustering instead of
+    `zorder_by` and `partition_by`; only Spark writes such a table.
 
-    asked_by: the columns by whose values it is asked; what OPTIMIZE bought is measured by them. They change nothing of the table.
+    asked_by: the columns by which queries select its rows, for measuring what OPTIMIZE gained. They do not change the table.
 
     own_personal: the personal columns that the declaration names; `personal` also has the inherited ones. place: where a table that
     Sluice keeps for itself lies below the pipeline's records. serves: the declared table that such a table is kept for. made_by: the

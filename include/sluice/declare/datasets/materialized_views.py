@@ -32,7 +32,7 @@ Recompute = Literal["auto", "keys", "strict", "full"]
 class RecomputeRule:
     """How much of a view is recomputed after its inputs change.
 
-    always_full: all of it. by_cost: all of it where that is cheaper, else only what the change touches. bounded_only: a change that can
+    always_full: all of it. by_cost: all of it if that is cheaper, else only what the change touches. bounded_only: a change that can
     touch any row is refused instead of recomputing the whole view.
     """
 
@@ -61,9 +61,9 @@ class MaterializedView(Dataset[P]):
     at_least: how many people a row must be about to be stored. subjects: the column of the transform's result with their number, each
     person counted once.
 
-    folded_by: of a target of changes, the columns that its log is grouped by: its rows of one value of these are made of the log's rows of
-    that value. It cannot have a key twice, so nobody needs to look. followed_by: the same columns where a change of the log touches only
-    rows of its own values of these.
+    folded_by: for a target of changes, the columns by which its log is grouped: its rows with one value of these come from the log's rows
+    with that value. It cannot have a key twice, so no check is needed. followed_by: the same columns if a change of the log touches only
+    rows with its own values of these.
     """
 
     kind: ClassVar[DatasetKind] = kinds.MATERIALIZED_VIEW

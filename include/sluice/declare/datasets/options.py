@@ -68,7 +68,7 @@ def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) ->
 
 
 def check_options(declaration: Callable[..., Any], further: type[Any], options: Mapping[str, Any]) -> None:
-    """Raises DeclarationError for an option that no overload of the declaration has, and for one that is missing of those that all need.
+    """Raises DeclarationError for an option that no overload of the declaration has, and for a missing one that all of them require.
 
     further: the TypedDict of the options that all overloads take.
     """

@@ -1,4 +1,4 @@
-"""How a source on a store learns of new objects between two full listings, and the kinds of places that events of them come to."""
+"""The ways in which a source on a store learns of new objects between two full listings, and the kinds of places where events arrive."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _EVERY = "1 day"
 
 @dataclass(frozen=True, kw_only=True)
 class EventPlaceKind:
-    """A kind of place that a store's events come to. To add one, write an entry of `EVENT_PLACES` and the two functions it names.
+    """A kind of place where a store's events arrive. To add one, write an entry of `EVENT_PLACES` and the two functions that it names.
 
-    written: how the option `events` names such a place. pattern: what it must match as a whole. receive: the function that takes the events
-    that are there, with the place, the source's folder and the pipeline's landing folder, and returns `ReceivedEvents`. count: the one that
-    says about how many are there, with the same arguments.
+    written: how the option `events` names such a place. pattern: what it must match as a whole. receive: the function that takes the
+    waiting events; its arguments are the place, the source's folder and the pipeline's landing folder, and it returns `ReceivedEvents`.
+    count: the function that estimates how many wait, with the same arguments.
     """
 
     written: str
@@ -55,7 +55,7 @@ def find_event_place_kind(events: str) -> EventPlaceKind:
 
 
 def find_full_listing_interval(source: Source) -> timedelta | None:
-    """Returns how old a source's last full listing may be where it learns of new objects in another way. None if every listing is full."""
+    """Returns how old a source's last full listing may be if it learns of new objects in another way. None if every listing is full."""
     if not source.names_grow and source.events is None:
         return None
     return parse_duration(source.full_listing_every or _EVERY)
@@ -71,7 +71,7 @@ def find_new_objects_mistake(source: Source) -> str | None:
     if source.full_listing_every is not None and not is_interval(source.full_listing_every):
         return f"full_listing_every is an interval such as '{_EVERY}', not '{source.full_listing_every}'."
     if said and source.ready_marker is not None:
-        return f"{said[0]} would pass over a file that waits for its marker: leave out {said[0]} or ready_marker."
+        return f"{said[0]} would miss a file that waits for its marker: leave out {said[0]} or ready_marker."
     return _find_event_place_mistake(source.events, source.path) if source.events is not None else None
 
 

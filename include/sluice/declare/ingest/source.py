@@ -49,7 +49,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         most_bytes: a file with more bytes than this after decompression is quarantined whole, as is one that decompression makes more
         than `most_growth` times larger. For Parquet, the limit applies to the memory its rows take, and a small file counts as 256 KB.
 
-    What becomes of it
+    What happens to it
         schema: DDL text or a StructType of the records' columns. None: it is inferred from the first deliveries and grows with later
         ones. schema_hints: DDL of columns whose type is not inferred. infer_types=False: every column is a STRING, as delivered.
         schema_evolution: what happens to a field that has no column yet. "add_new_columns" (default without a schema): it becomes a
@@ -85,13 +85,13 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         as 500000000 or "500m"; the default is 1 GiB.
         clean_source: what happens to a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
         <landing>/<pipeline>/_archive/) or "delete".
-        On a store, where listing a million objects takes a thousand requests, a run need not list all of them. names_grow=True: each new
-        object's name comes after those of all that were there before, so that only later names are listed. events: a place that the store
-        sends events of its objects to, an SQS queue ("sqs://visits-events") or a folder ("folder://visits-events"); only what they name is
-        looked at. In full is listed at least once in full_listing_every ("1 day" by default), since that alone finds whatever was missed,
-        and in each replay, refresh and erasure. A landing folder on a disk is always listed in full.
+        On a store, listing a million objects takes a thousand requests, so a run need not list all of them. names_grow=True: each new
+        object's name follows all earlier names, so that only later names are listed. events: a place to which the store sends events of
+        its objects, an SQS queue ("sqs://visits-events") or a folder ("folder://visits-events"); only objects that they name are
+        examined. A full listing, which alone finds what was missed, happens at least every full_listing_every ("1 day" by default), and
+        in each replay, refresh and erasure. A landing folder on a disk is always listed in full.
 
-    layout: how the files of its bronze table are kept, where that is not as for every table.
+    layout: how the files of its bronze table are kept, if not by the defaults.
     """
 
     kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
@@ -139,7 +139,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         if self.schema is not None and not isinstance(self.schema, str):
             object.__setattr__(self, "schema", self.schema.toDDL())
         object.__setattr__(self, "path", self.path or self.name)
-        if not self.subject_in:  # check_source_options says what is missing
+        if not self.subject_in:  # check_source_options reports what is missing
             object.__setattr__(self, "domain", self.domain or self.subject or "")
         said = (self.also_subjects,) if isinstance(self.also_subjects, str) else self.also_subjects
         pairs = tuple((one, self.domain) if isinstance(one, str) else tuple(one) for one in said)

@@ -1,6 +1,6 @@
 """Masks: what a role's view shows instead of a column, as in `masks={"email": mask.domain(), "phone": mask.last(4)}`.
 
-A mask hides a value from whoever reads through the view and changes nothing that is stored. `treat` changes what is stored.
+A mask hides a value from readers of the view and changes nothing that is stored. `treat` changes what is stored.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def _folder_of_frame(frame: FrameType) -> Path:
 
 
 def _read_file_of_code(path: Path, asked: str | Path, caller: FrameType | None) -> bytes | None:
-    """The bytes of a file, or None where there is none. asked: as the caller names it, perhaps beside itself in a zip, as on a cluster."""
+    """The bytes of a file, or None if there is none. asked: the caller's name for it, which may be relative to a module in a zip, as on a cluster."""
     try:
         package = caller.f_globals.get("__package__") if caller else None
         if path.exists() or not package or Path(asked).is_absolute():
