@@ -134,7 +134,7 @@ STREAM = windowed(reads="visits", keys="id", name="counted", watermark=Watermark
     [
         ({"statistics": "dya"}, [], {}, "layout.statistics names 'dya', no column of its schema=. Did you mean 'day'?"),
         ({"statistics": "_delivery"}, [], {}, "names '_delivery', which Sluice, Delta or Spark uses itself"),
-        ({"change_feed": False}, [VIEW], {}, "layout.change_feed is False, and 'whole' follows its changes by it"),
+        ({"change_feed": False}, [VIEW], {}, "layout.change_feed is False, but 'whole' follows the table's changes by its feed"),
         ({"retain": "2 hours"}, [], {"deadline": "6 hours"}, "layout.retain ('2 hours') is shorter than the deadline="),
         ({"keep_log": "20 days"}, [], {"retain": "30 days"}, "layout.keep_log ('20 days') is shorter than the retain="),
         ({"keep_log": "20 days"}, [VIEW], {"vacuum_waits": "30 days"}, "is shorter than the vacuum_waits= of the pipeline"),
@@ -149,7 +149,7 @@ def test_what_the_pipeline_needs_of_a_source_is_not_declared_away(
 
 
 def test_the_change_feed_of_what_a_stream_follows_is_kept_and_of_what_nothing_follows_need_not_be() -> None:
-    with pytest.raises(DeclarationError, match=r"table 'visits': layout.change_feed is False, and 'counted' follows"):
+    with pytest.raises(DeclarationError, match=r"table 'visits': layout.change_feed is False, but 'counted' follows"):
         assemble(declare(Layout(change_feed=False)), STREAM)
     # A @table reads deliveries of bronze, not its changes; and nobody waits for a log that nobody follows.
     silent = Layout(change_feed=False, keep_log="20 days")
@@ -160,7 +160,7 @@ def test_the_change_feed_of_what_a_stream_follows_is_kept_and_of_what_nothing_fo
 def test_a_layout_is_of_a_table_and_a_source_whose_records_go_into_another_has_none() -> None:
     other = source(Layout(keep_log="40 days"), name="more", into="sales")
     with pytest.raises(
-        DeclarationError, match=r"source 'more': layout is of a table, and its records go into 'sales'. Say it there."
+        DeclarationError, match=r"source 'more': layout belongs to a table, and the records go into 'sales'. Declare it there."
     ):
         assemble(other)
     with pytest.raises(DeclarationError, match=r"Source 'sales': layout.statistics names the personal column 'email'"):
