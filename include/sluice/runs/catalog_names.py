@@ -1,4 +1,4 @@
-"""Gives a pipeline's tables their names in the catalog, when a run has come so far that others may read them. Never fails a run."""
+"""Registers a pipeline's tables in the catalog, at the point of a run from which others may read them. Never fails a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def register_after_stage(records: PipelineRecords, stage: str) -> list[str]:
-    """Registers what is new or has changed, if a catalog is set and it is this stage's turn. Returns lines for the report; none if nothing changed.
+    """Registers what is new or changed, if a catalog is set and this is the stage for it. Returns lines for the report; none if nothing changed.
 
-    What fails is a line, too, and is tried again by the next run.
+    A failure is a line too, and the next run tries again.
     """
     if records.settings.catalog is None or not describe_stage(stage).registers_names:
         return []

@@ -1,4 +1,4 @@
-"""What a pipeline's erasures need, and by when. It is read from the requests' files without Spark, also by Airflow's tasks.
+"""Finds what a pipeline's erasures need, and by when, from the requests' files. Loads no Spark, since Airflow's tasks use it too.
 
 Only ids and dates: no identifier and no pseudonym leaves this room.
 """
@@ -26,13 +26,13 @@ RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
 """The states of a request, in order; `failed`: a scan found something, or a step could not be done."""
 
 SCANNED, LIFTED, WITHDRAWN = "scanned", "lifted", "withdrawn"
-"""Events that are no states: a scan decided nothing; the person is off the suppression list; nobody is to be erased any more."""
+"""Events that are no states: a scan was inconclusive; the person left the suppression list; the request was withdrawn."""
 
 APPROVED = "approved"
 """The note in a request's history that allows it to be carried out, if approval is required."""
 
 SCANNED_AGAIN_AFTER = timedelta(days=30)
-"""How long after its certificate a request is scanned for again, which would show what came late or came back."""
+"""How long after its certificate a request is scanned for again, to find data that came late or came back."""
 
 NOT_SCANNED = "not scanned again"
 """An event that is no state: the second look was skipped, because the identifiers were no longer kept."""
@@ -41,7 +41,7 @@ KEPT_AFTER = SCANNED_AGAIN_AFTER + timedelta(days=14)
 """How long after its first certificate a request's identifiers are kept for the second look, and no longer."""
 
 UNDECIDED_FOR = timedelta(days=7)
-"""How long a scan that decided nothing is not repeated, unless somebody asks for the request: it reads every byte."""
+"""How long an inconclusive scan is not repeated, since it reads every byte, unless somebody asks for the request."""
 
 ALERTED_BEFORE = timedelta(days=7)
 """How long before its deadline an open request is reported."""
@@ -49,11 +49,11 @@ ALERTED_BEFORE = timedelta(days=7)
 
 @dataclass(frozen=True)
 class RequestStanding:
-    """Where a request stands. due_at: by when it must be certified. physical_due_at: from when on its bytes can be removed.
+    """The standing of a request. due_at: its deadline for a certificate. physical_due_at: the earliest time for removing its bytes.
 
-    certified: when each of its certificates was issued. scanned: when it was last scanned, if that decided nothing. erased: whether its rows
-    have ever left the tables; a request that failed before that must be made again. approved: whether it may be carried out. lifted: whether the
-    person may come back or the request was withdrawn, so that nothing is done any more. passed_over: whether the second look was skipped.
+    certified: when each of its certificates was issued. scanned: when it was last scanned, if that scan was inconclusive. erased: whether its
+    rows have ever left the tables; a request that failed before that must be made again. approved: whether it may be carried out. lifted:
+    whether the person may come back or the request was withdrawn, so that it is finished. passed_over: whether the second scan was skipped.
     """
 
     request: str
@@ -69,7 +69,7 @@ class RequestStanding:
 
     @property
     def looked_again_until(self) -> datetime | None:
-        """Until when its identifiers are needed for the second look. None if that is done, or if there is none."""
+        """Until when its identifiers are needed for the second scan. None if that is done, or if there will be none."""
         if self.state != CERTIFIED or self.lifted or self.passed_over or not self.certified:
             return None
         first = self.certified[0]
@@ -110,7 +110,7 @@ _SCANS = ("scan", "again")
 
 
 def read_request_standings(records: PipelineRecords) -> list[RequestStanding]:
-    """Returns where each request of a pipeline stands, oldest first."""
+    """Returns the standing of each request of a pipeline, oldest first."""
     folder = locate(records.bookkeeping("erasure_requests"))
     told = [
         load_kept_request(path, lambda said: _standing_with_sort_key(said, records.settings.erasure_approval))
@@ -135,9 +135,9 @@ def find_due_requests(standings: Iterable[RequestStanding], now: datetime, asked
 
 
 def may_hold_unseen_requests(records: PipelineRecords) -> bool:
-    """Whether bronze may hold requests that nobody has seen yet, as far as can be told without the pipeline's declarations.
+    """Whether bronze may hold rows that are unread requests, as far as one can know without the pipeline's declarations.
 
-    That is so if requests were looked for in a table before, and the table has changed since.
+    That is so if a table was searched for requests before, and has changed since.
     """
     path = locate(records.bookkeeping("erasure_requests")) / ".asked"
     if not path.is_file():
@@ -147,14 +147,14 @@ def may_hold_unseen_requests(records: PipelineRecords) -> bool:
     try:
         seen = load_kept_json(path, "where requests were looked for", "", lambda said: list(said.values()))
     except KeptFileDamaged:
-        return True  # the next run looks everywhere again and rewrites the file
+        return True  # the next run searches everything again and rewrites the file
     return any(log.table_change_mark(one["path"]) not in (None, one["mark"]) for one in seen)
 
 
 def summarize_erasure_requests(
     records: PipelineRecords, asked: Collection[str] = (), now: datetime | None = None
 ) -> list[dict[str, Any]]:
-    """Returns where requests stand, as plain objects of ids, states and dates: the given ones, or those open or certified today."""
+    """Returns the standing of requests, as plain objects of ids, states and dates: the given ones, or those open or certified today."""
     now = now or datetime.now(UTC)
     found = read_request_standings(records)
     shown = [one for one in found if one.request in asked or (not asked and (one.open or _is_certified_on(one, now)))]
@@ -193,7 +193,7 @@ def _find_due_action(one: RequestStanding, now: datetime) -> str | None:
         return "finish" if one.physical_due_at is None or one.physical_due_at <= now else "later"
     if one.state in (PHYSICALLY, FAILED):
         return "scan"
-    # An earlier certificate, which somebody asked for by hand, is not the second look.
+    # An earlier certificate, which somebody requested by hand, is not the second scan.
     again = one.certified[0] + SCANNED_AGAIN_AFTER if one.certified else now
     return "again" if one.certified and one.certified[-1] < again <= now else None
 

@@ -1,4 +1,4 @@
-"""The jobs that erase: `sluice erase run`, and the stage `propagate_deletions`, which removes first what is too old and then erased people.
+"""The jobs that erase: `sluice erase run`, and the stage `propagate_deletions`, which first removes records that are too old, then erased people.
 
 The first does everything that a pipeline's erasures need, under one lease, so that no flow writes while its bytes are searched. Rows leave
 every table first. Then bytes whose retention is over are removed. Then a scan of every byte decides on the certificate.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sluice.runs.execution.stages import StageOptions
 
 _AT_ONCE = 500
-"""How many requests are scanned for at once: each has about twenty-five needles, so that many take several times as long as one."""
+"""How many requests share one scan: each has about twenty-five needles, and with this many a scan takes several times as long as with one."""
 _AGING = "aging"
 
 
@@ -44,8 +44,8 @@ def run_erase_stage(
 ) -> dict[str, Any]:
     """Does what is due, for these requests or for all, and records it as a run of the stage `erase`. Returns the run's report.
 
-    The report has an entry `requests` beside those of every run: id, state and dates of each, and its latest certificate. Starts no Spark if
-    nothing is due. Raises SluiceError if a scan finds a person, and UsageError for an unknown id or a clone.
+    The report also has an entry `requests`: id, state and dates of each, and its latest certificate. Starts no Spark if nothing is due.
+    Raises SluiceError if a scan finds a person, and UsageError for an unknown id or a clone.
     """
     records = PipelineRecords(settings, asked.pipeline)
     graph = load_declaration_graph(settings, asked.pipeline)
@@ -65,7 +65,7 @@ def run_erase_stage(
 
 
 def _may_hold_unseen_requests(settings: Settings, graph: Graph) -> bool:
-    """Whether bronze may hold requests that nobody has seen yet."""
+    """Whether bronze may hold rows that are unread requests."""
     from sluice.erasure import asking
 
     return asking.has_unseen_request_rows(settings, graph)
@@ -88,10 +88,10 @@ def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
 
 
 def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
-    """Does what is due, under the lease that is held. asked: only these requests; none means all.
+    """Does what is due, under the held lease. asked: only these requests; none means all.
 
-    A part that fails does not hold up the removal or the certificate of anybody else: all are tried. Raises stages.FlowsFailed at the end if one
-    failed or a scan found a person, and StopRequested at once.
+    If a part fails, the removals and certificates of other people are still tried. Raises stages.FlowsFailed at the end if a part failed or
+    a scan found a person, and StopRequested at once.
     """
     from sluice.erasure import physical
     from sluice.lake.report import FlowReport

@@ -30,12 +30,12 @@ _STORE_ANSWERS = {
     "The store gave no answer that can be used": "gave no answer that can be used",
     "Generic S3 error": "gave no answer that can be used",
 }
-"""By what the AWS SDK, obstore or S3A say: what the store did. The first that fits counts: the last ones say little."""
+"""What the store did, by the messages of the AWS SDK, obstore or S3A. The first match counts; the last ones say little."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An error with everything that led to it. text: the texts of all of them, including the JVM's causes; it is searched, never shown."""
+    """An error with its whole chain of causes. text: the texts of all of them, including the JVM's; it is searched, never shown."""
 
     errors: tuple[BaseException, ...]
     text: str
@@ -52,7 +52,7 @@ class Failure:
 
 
 def explain_failure(error: BaseException) -> str | None:
-    """Returns the line of the first of REASONS that knows the failure, or None."""
+    """Returns the line of the first entry of REASONS that recognises the failure, or None."""
     failure = Failure(tuple(_walk_error_chain(error)), "\n".join(_read_error_text(one) for one in _walk_error_chain(error)))
     return next((line for reason in REASONS if (line := reason(failure))), None)
 
@@ -95,7 +95,7 @@ def _explain_full_disk(failure: Failure) -> str | None:
 def _explain_read_only_folder(failure: Failure) -> str | None:
     closed = [str(place) for place in _list_written_folders() if place.exists() and not os.access(place, os.W_OK)]
     clearly = failure.says("Read-only file system", "(os error 30)", "Permission denied", "(os error 13)")
-    # Hadoop and Delta do not say why they could not create a folder, so the folders are looked at.
+    # Hadoop and Delta do not say why they could not create a folder, so check the folders.
     if not clearly and not (closed and failure.says("Mkdirs failed to create", "DELTA_CANNOT_CREATE_LOG_PATH")):
         return None
     path = failure.path()
@@ -107,7 +107,7 @@ def _explain_read_only_folder(failure: Failure) -> str | None:
 
 
 def _explain_lost_lease(failure: Failure) -> str | None:
-    if not failure.says("is lost or could not be renewed in time"):  # what ConditionalPutLogStore says
+    if not failure.says("is lost or could not be renewed in time"):  # the message of ConditionalPutLogStore
         return None
     return (
         "The lease of this run was lost, or could not be renewed in time: the store did not answer, or this machine stood still. "
@@ -145,7 +145,7 @@ REASONS: tuple[Callable[[Failure], str | None], ...] = (
     _explain_missing_data_file,
     _explain_lost_jvm,
 )
-"""The order matters: a full disk or too little memory may be why the JVM is gone."""
+"""The order matters: a full disk or too little memory may be the reason why the JVM is gone."""
 
 _LITTLE = 64 << 20
 """A disk with fewer free bytes was full for Spark, which removed its partial file when it failed."""

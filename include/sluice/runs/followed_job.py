@@ -1,8 +1,8 @@
-"""What a job tells of itself through the lake, where its driver runs on another host than the task that follows it.
+"""Lets a job report through the lake when its driver runs on another host than the task that follows it.
 
-Each attempt of a task has one small JSON file below `_sluice/followed_jobs`. The driver writes it anew every few seconds while it
-works, and at its end with its exit code, its last line and its report. The follower judges by its own clock alone: a driver whose
-file has not changed for a while is lost, whatever hosts say the time is.
+Each attempt of a task has one small JSON file below `_sluice/followed_jobs`. The driver rewrites it every few seconds while it
+works, and at its end with its exit code, its last line and its report. The follower uses only its own clock: a driver whose file
+has not changed for a while is lost, whatever the hosts' clocks say.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from sluice.locations import Location, find_last_write, locate
 from sluice.pipeline_records import FOLLOWED_JOBS, PipelineRecords
 
 BEAT_SECONDS = 10.0
-"""How often a driver says that it lives. On a store each time is one PUT."""
+"""Seconds between two signs of life of a driver. On a store each is one PUT."""
 LOST_AFTER_SECONDS = 90.0
-"""How long a driver may say nothing: as long as a lease on a store is held for it, and a little more."""
+"""How long a driver may be silent: a little longer than a lease on a store is held for it."""
 _KEPT_SECONDS = 7 * 86_400
-"""How long the file of a job stays that nobody follows any more."""
+"""How long the file of a job that nobody follows any more stays."""
 
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended. exit_code: see `sluice.errors`. reason: its last line; "" where all is well. report: as the job script prints it."""
+    """How a job ended. exit_code: see `sluice.errors`. reason: its last line; "" if it succeeded. report: as the job script prints it."""
 
     exit_code: int
     reason: str = ""
@@ -38,19 +38,19 @@ class JobEnd:
 
 
 class JobLost(SluiceError):
-    """A followed job says nothing more, or never said anything."""
+    """A followed job is silent, or never gave a sign of life."""
 
 
 def locate_followed_job(records: PipelineRecords, attempt: str) -> Location:
-    """The file of an attempt of a task. attempt: an id that no other attempt has."""
+    """The file of an attempt of a task. attempt: its unique id."""
     return locate(records.bookkeeping(FOLLOWED_JOBS)) / f"{attempt}.json"
 
 
 @contextmanager
 def tell_follower(place: str, beat_seconds: float = BEAT_SECONDS) -> Iterator[Callable[[JobEnd], None]]:
-    """Says at `place` that this job lives, until the end of the block. Yields what says how it ended. place: "" if nobody follows.
+    """Writes to `place` that this job lives, until the end of the block. Yields the function that writes how it ended. place: "" if nobody follows.
 
-    A beat that cannot be written is left out: the next one may succeed, and a follower that sees none for long gives up.
+    A sign of life that cannot be written is skipped: the next one may succeed, and a follower that sees none for long gives up.
     Raises OSError if the end cannot be written.
     """
     if not place:
@@ -83,9 +83,9 @@ def tell_follower(place: str, beat_seconds: float = BEAT_SECONDS) -> Iterator[Ca
 
 
 class JobWatch:
-    """Looks at a followed job from time to time. Each process that follows it has one of its own.
+    """Watches a followed job. Each process that follows it has a watch of its own.
 
-    start_seconds: how long its first sign may take, from now; a cluster may have no room for its driver.
+    start_seconds: how long its first sign of life may take, from now; a cluster may have no room for its driver.
     """
 
     def __init__(self, place: Location, start_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -95,9 +95,9 @@ class JobWatch:
         self._since = clock()
 
     def look(self) -> JobEnd | None:
-        """How it ended; None while it lives, or may yet start. Raises JobLost.
+        """Return how it ended; None while it lives or may yet start. Raises JobLost.
 
-        A place that does not answer says nothing of the job: that is one more look without a change.
+        If the place does not answer, that counts as a look without a change.
         """
         try:
             text = self._place.read_text(encoding="utf-8")
@@ -122,9 +122,9 @@ class JobWatch:
 def find_living_job(
     records: PipelineRecords, prefix: str, sleep: Callable[[float], None] = time.sleep, beat_seconds: float = BEAT_SECONDS
 ) -> Location | None:
-    """The file of a job that an earlier attempt submitted and that is still at work; None without one. prefix: how their ids begin.
+    """The file of a job that an earlier attempt submitted and that still works; None without one. prefix: of the attempts' ids.
 
-    Waits for up to three beats, and only where a file is there of a job of which no end is known.
+    Waits for up to three signs of life, and only if there is a file of a job without a known end.
     """
     folder = locate(records.bookkeeping(FOLLOWED_JOBS))
     open_ones = {file: text for file in folder.glob(f"{prefix}*.json") if "exit_code" not in (text := _read_if_there(file))}
@@ -138,7 +138,7 @@ def find_living_job(
 
 
 def remove_old_followed_jobs(records: PipelineRecords) -> None:
-    """Remove the files of jobs that ended long ago, or were lost, and whose tasks did not come back for them."""
+    """Remove the files of jobs that ended long ago or were lost, and whose tasks never collected them."""
     oldest = time.time() - _KEPT_SECONDS
     for file in locate(records.bookkeeping(FOLLOWED_JOBS)).glob("*.json"):
         try:
@@ -149,7 +149,7 @@ def remove_old_followed_jobs(records: PipelineRecords) -> None:
 
 
 def _write_job_state(file: Location, state: dict[str, Any]) -> None:
-    # Whether it holds the lease or has lost it: how it ended is told in any case.
+    # The end is reported in any case, whether the job holds the lease or has lost it.
     write_file_durably(file, json.dumps(state).encode(), guarded=False)
 
 

@@ -1,4 +1,4 @@
-"""A run of one stage of one pipeline, under its lease and recorded: what job scripts, `sluice run` and what keeps running have in common."""
+"""Runs one stage of one pipeline under its lease and records it: shared by job scripts, `sluice run` and kept-running processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What is asked of a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
+    """The request for a job. wait: seconds to wait for the lease. airflow_run: an id of Airflow's run, never a user's text.
 
     interval: what a replay takes; for a scheduled run it is only recorded, because an increment takes whatever is new. verified: the tables that
     the stage `verify` compares, empty for all; None: the next one in turn. optimized: the tables whose files the stage `optimize` rewrites
@@ -54,7 +54,7 @@ class JobRequest:
 
     @property
     def takes_what_is_new(self) -> bool:
-        """Whether it asks for nothing more than a plain run does. What is verified or laid out concerns only the stage that does it."""
+        """Whether it asks for no more than a plain run does. Which tables are verified or optimized concerns only those stages."""
         demands = {VERIFY.name: self.verified is not None, OPTIMIZE.name: bool(self.optimized)}
         return self.mode == "increment" and not self.tables and not demands.get(self.stage)
 
@@ -81,7 +81,7 @@ def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any
 
 
 def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Runs stages in this process, one after the other, under one run id. Yields the report of each when it is done.
+    """Runs stages in this process, one after the other, under one run id. Yields each one's report when it is done.
 
     Raises StopRequested before a stage if the run is asked to stop, and what `run_recorded_stage` raises.
     """
@@ -94,7 +94,7 @@ def run_stages_in_turn(settings: Settings, request: JobRequest, stages: Sequence
 
 
 def add_request_standings(settings: Settings, request: JobRequest, report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the report of a successful stage with what followed it, and with the state of the erasure requests if the stage may change it."""
+    """Returns a successful stage's report with the work that followed it, and the state of erasure requests if the stage may change it."""
     records = PipelineRecords(settings, request.pipeline)
     report = report | clean_up_after_stage(records, request.stage)
     standing = due.summarize_erasure_requests(records) if describe_stage(request.stage).moves_erasures else []
@@ -102,7 +102,7 @@ def add_request_standings(settings: Settings, request: JobRequest, report: dict[
 
 
 def clean_up_after_stage(records: PipelineRecords, stage: str) -> dict[str, Any]:
-    """Does what follows a successful stage, whoever ran it. Returns what that adds to the stage's report."""
+    """Does the work that follows a successful stage, whoever ran it. Returns additions to the stage's report."""
     if describe_stage(stage).moves_erasures:
         forget_expired_identifiers(records)
     named = catalog_names.register_after_stage(records, stage)
@@ -110,10 +110,10 @@ def clean_up_after_stage(records: PipelineRecords, stage: str) -> dict[str, Any]
 
 
 def forget_expired_identifiers(records: PipelineRecords) -> None:
-    """Removes identifiers from the vault whose time is over.
+    """Removes expired identifiers from the vault.
 
-    It keeps those of a request that is not proved yet, which nothing could prove without them, and for a while those that the second look needs.
-    Raises UsageError for an entry that cannot be read, after all others are done.
+    It keeps those of requests that are not proved yet, which could not be proved without them, and for a while those that the second scan
+    needs. Raises UsageError for an entry that cannot be read, after all others are done.
     """
     from sluice.erasure import vault
 
@@ -165,7 +165,7 @@ def open_leased_workspace(
 ) -> Iterator[Workspace]:
     """Holds a pipeline's lease and opens the workspace in the process's session. kept_running: tells others that this process does not end by itself.
 
-    If the request is for one stage alone, others are told that, too.
+    If the request is for one stage alone, others are told that too.
     """
     from sluice import session as sessions
     from sluice.lake.workspace import Workspace
@@ -197,7 +197,7 @@ def record_stage_run(
     towards_quiet: see `run_under_lease`.
 
     Returns the report when everything written is on the disk. Raises DamagedLog before anything is done, stages.FlowsFailed once that is
-    recorded, and what else `work` raises.
+    recorded, and whatever else `work` raises.
     """
     from sluice.lake import durability, places, spark_counters
     from sluice.runs.execution import quiet_marking, stages
@@ -242,7 +242,7 @@ def record_stage_run(
 
 
 def _add_what_there_is(workspace: Workspace, report: FlowReport, counted: dict[str, float]) -> dict[str, float]:
-    """Adds to what Spark counted of a flow what that is judged by: cores, and the bytes of its inputs and its table. Empty stays empty."""
+    """Adds to Spark's counts of a flow the numbers needed to judge them: cores, and the bytes of its inputs and its table. Empty stays empty."""
     if not counted or report.flow not in workspace.graph.stored:
         return counted
     from sluice.lake import log

@@ -1,4 +1,4 @@
-"""Reads the ledgers without a JVM: what each run did, what became of each delivery, what is in the tables."""
+"""Reads the ledgers without a JVM: what each run did, the state of each delivery, and the tables."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ RUNS = pa.schema([
         for name in ("verified_part", "steps", "stage_steps", "table_files", "spark", "decision", "stream", "questions")
     ),
 ])
-"""One row a flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of the rows that a rule counts
-it was NULL. table_rules: JSON, by expectation on the whole table what was found: met (NULL: nothing can be said yet), count, text.
-rules_version: of the rules by which rows were judged, NULL where none were. interval_...: what a replay took, or what a scheduled run
-was for. fingerprint: of the declaration that the flow ran with. recomputed: of a view, how much of it was made again and why.
-written_by: what wrote the new versions, Spark, delta-rs or both. verified_part: which part of the table was found to be as it should, or not, as 3/8.
+"""One row per flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of a rule's rows the rule was
+NULL. table_rules: JSON, the finding of each expectation on the whole table: met (NULL: unknown yet), count, text. rules_version: of the
+rules that checked the rows, NULL if there were none. interval_...: of a replay or a scheduled run. fingerprint: of the declaration that
+the flow ran with. recomputed: for a view, how much of it was recomputed and why. written_by: what wrote the new versions: Spark, delta-rs
+or both. verified_part: which part of the table was compared, as 3/8.
 steps, stage_steps: JSON, seconds by step of the flow and of the whole stage (`sluice.step_times`). table_files: JSON, the files of its new
-versions; spark, stream: JSON, what Spark counted of its jobs and of its streams; decision: whether it was laid out, and why or why not;
-questions: JSON, what that bought (as `sluice.lake.report` says).
-The counts are those of `sluice.flow_counts`. entry: as `sluice.entries` says."""
+versions; spark, stream: JSON, what Spark counted of its jobs and of its streams; decision: whether its files were rewritten, and why or
+why not; questions: JSON, what that gained (see `sluice.lake.report`).
+The counts are those of `sluice.flow_counts`. entry: see `sluice.entries`."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns that order runs and outcomes without an entry."""
 
@@ -96,7 +96,7 @@ _OF_OUTCOME = (
     "recorded_at",
     ENTRY,
 )
-"""What the delivery ledger says about the last outcome; None if there is none."""
+"""What the delivery ledger records of the last outcome; None if there is none."""
 
 
 def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
@@ -120,15 +120,15 @@ def read_delivery_ledger(
 ) -> list[Row]:
     """Reads the delivery ledger, oldest first. state: waiting, ingested, superseded, quarantined, missed, vanished, discarded.
 
-    held_back: the fields, with their types, that it was the first to have and that did not become columns; None if there are none. For what is
-    not a delivery but known about a file, the state is existing, ignored, cleaned or returned, or missed if the file cannot be opened.
+    held_back: the fields, with their types, that it was the first to have and that did not become columns; None if there are none. Entries
+    that are not deliveries have the state existing, ignored, cleaned or returned, or missed if the file cannot be opened.
 
     replacing: the sources in which the latest version of a file supersedes the earlier ones.
     """
     outcomes: dict[int, Row] = {}
     held_back: dict[int, dict[str, str]] = {}
     for row in entries.sort_by_entry(read_snapshot_rows(records.bookkeeping("outcomes")), RECORDED):
-        if row.get("held_back"):  # said once, by any outcome: a later one does not take it back
+        if row.get("held_back"):  # recorded once, by any outcome; a later one does not remove it
             held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
         outcomes[row["delivery"]] = row
     superseded = _find_superseded_deliveries(list(outcomes.values()), replacing)
@@ -197,7 +197,7 @@ def read_table_rows(records: PipelineRecords, table: str) -> list[Row]:
 
 
 def find_table_path(records: PipelineRecords, table: str) -> str:
-    """Returns where an existing table lies. Raises UsageError with the nearest name."""
+    """Returns the path of an existing table. Raises UsageError with the nearest name."""
     present = {sql_name(row): str(row["path"]) for row in list_pipeline_tables(records)}
     if table not in present:
         raise UsageError(

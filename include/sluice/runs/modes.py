@@ -1,4 +1,4 @@
-"""The modes of a run: which there are, what they may be asked for, and which tables a run concerns."""
+"""The modes of a run, the options that each allows, and the tables that a run concerns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], i
     if mode not in MODES:
         raise UsageError(f"There is no mode '{mode}'.{nearest_name_hint(mode, MODES)}")
     if mode == "replay" and interval is None:
-        raise UsageError("Mode 'replay' needs an interval: --from and --to say which days to take again.")
+        raise UsageError("Mode 'replay' needs an interval: --from and --to name the days to replay.")
     if mode == "refresh" and not tables:
         raise UsageError(
-            "Mode 'refresh' needs --tables (sluice run: --table): which tables to make anew, with everything that reads them."
+            "Mode 'refresh' needs --tables (sluice run: --table): the tables to make anew, with everything that reads them."
         )
     for name in tables:
         declared = graph[name]
         if mode == "refresh" and not declared.may_refresh:
             raise UsageError(
-                f"'{name}' is bronze, which holds what the landing folder may not hold any more, so it is not made anew. "
-                "Its source may allow it: may_refresh=True."
+                f"'{name}' is bronze, which holds records that the landing folder may have lost, so it is not made anew. Its source may "
+                f"allow it: may_refresh=True."
             )
 
 

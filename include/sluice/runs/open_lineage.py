@@ -35,7 +35,7 @@ NAMESPACE = "sluice"
 PRODUCER = "urn:sluice"
 _SECONDS = 5.0
 _PARENT = ("spark.openlineage.parentRunId", "spark.openlineage.parentJobNamespace", "spark.openlineage.parentJobName")
-"""What Airflow's provider puts into a job's configuration, with [openlineage] spark_inject_parent_job_info."""
+"""The properties that Airflow's provider puts into a job's configuration, with [openlineage] spark_inject_parent_job_info."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class StageIdentity:
     parent: tuple[str, str, str] | None = None
 
     def run_id(self, *parts: str) -> str:
-        """Returns the id of the stage's run, or of one below it: always the same."""
+        """Returns the id of the stage's run, or of a run below it; the same at each call."""
         named = "/".join((self.pipeline, self.stage, self.run, self.began.isoformat(), *parts))
         return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{PRODUCER}/{named}"))
 
@@ -69,7 +69,7 @@ def find_parent_run(read_conf: Callable[[str], str | None]) -> tuple[str, str, s
 
 
 def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
-    """Sends that a stage began, if events are asked for."""
+    """Sends that a stage began, if events are configured."""
     if settings.sends_lineage:
         _send_events(settings, identity.pipeline, lambda: [_build_event(identity, "START", identity.began)])
 
@@ -77,7 +77,7 @@ def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
 def send_stage_end(
     settings: Settings, graph: Graph, identity: StageIdentity, flows: Collection[Mapping[str, Any]], failed: bool
 ) -> None:
-    """Sends what a stage did, if events are asked for. flows: those of its report; only those that did something are sent."""
+    """Sends what a stage did, if events are configured. flows: of its report; only those that did something are sent."""
     if settings.sends_lineage:
         _send_events(settings, identity.pipeline, lambda: _build_end_events(settings, graph, identity, flows, failed))
 
@@ -110,7 +110,7 @@ def _build_event(
     inputs: list[InputDataset] | None = None,
     outputs: list[OutputDataset] | None = None,
 ) -> RunEvent:
-    """Makes an event of the stage's run, or of one below it."""
+    """Makes an event of the stage's run, or of a run below it."""
     from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
     from openlineage.client.facet_v2 import job_type_job, parent_run
 
@@ -226,7 +226,7 @@ def _send_events(settings: Settings, pipeline: str, build: Callable[[], list[Run
             for event in events:
                 client.emit(event)
                 sent += 1
-    except Exception as error:  # whatever it is, the run has done its work
+    except Exception as error:  # in any case the run has done its work
         left = count - sent
         print(f"OpenLineage: {left} {'event' if left == 1 else 'events'} not sent ({type(error).__name__})", file=sys.stderr)
 

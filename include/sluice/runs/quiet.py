@@ -1,9 +1,9 @@
-"""Whether a pipeline is quiet: its last whole run left nothing to do, and nothing that a run looks at has changed since.
+"""Tells whether a pipeline is quiet: its last whole run left nothing to do, and nothing that a run looks at has changed since.
 
-A task of a quiet pipeline starts no Spark. What a run looks at is compared as a whole, by the names, sizes, times and numbers of files,
-so that nothing can be forgotten: the landing folder, the code, the settings and the secrets, the requests to erase people, the logs of
-all tables, and every other file below the pipeline's folders. A run of all stages writes the mark of it (`sluice.runs.execution.quiet_marking`);
-whatever differs from the mark, and whatever cannot be looked at, is a reason to start Spark as ever. Loads neither Spark nor Arrow.
+A task of a quiet pipeline starts no Spark. Everything that a run looks at is compared as a whole, by the names, sizes, times and inodes of
+files, so that nothing can be forgotten: the landing folder, the code, the settings and the secrets, the requests to erase people, the logs of
+all tables, and every other file below the pipeline's folders. A run of all stages writes the mark (`sluice.runs.execution.quiet_marking`). Any
+difference from the mark, and anything that cannot be examined, is a reason to start Spark as usual. Loads neither Spark nor Arrow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MARK = "quiet.json"
 _LOG = "_delta_log"
 _REQUESTS = "erasure_requests"
 _WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS, FOLLOWED_JOBS})
-"""What lies in a pipeline's `_sluice` and may change without a reason to run: who holds the lease, and records and events of runs."""
+"""Files in a pipeline's `_sluice` that may change without a reason to run: the lease's holder, and records and events of runs."""
 _COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
 _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
 
@@ -39,11 +39,11 @@ _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
 class QuietMark:
     """How a pipeline looked when a run had nothing left to do.
 
-    run: which. began: when (UTC). stages: those that it has done, in order. inputs, lake: digests of what is given to a run and of what
-    runs write. until: when the clock alone is a reason to run again (UTC); None as long as not all stages are done, or something is left.
-    tables: by layer, of each flow its name, the version of its table, the fingerprint of its declaration, and what was found of its
-    rules on the whole table. declared: a digest of the declarations, which may depend on what is no file. listed_after: by folder of a source
-    on a store that runs do not list in full, the name after which it is; None where it is not listed at all.
+    run: its id. began: when (UTC). stages: those that it has done, in order. inputs, lake: digests of a run's input and of what runs write.
+    until: when the clock alone is a reason to run again (UTC); None while stages are missing or something is left. tables: by layer, for
+    each flow its name, the version of its table, the fingerprint of its declaration, and the findings of its rules on the whole table.
+    declared: a digest of the declarations, which may depend on more than files. listed_after: by folder of a source on a store that runs do
+    not list in full, the name after which they list; None if they do not list it at all.
     """
 
     run: str
@@ -58,7 +58,7 @@ class QuietMark:
 
 
 class NotComparable(Exception):
-    """There is something that cannot be compared by names, sizes and times, such as a link to a folder elsewhere, or a pipe."""
+    """Something cannot be compared by names, sizes and times, such as a link to a folder elsewhere, or a pipe."""
 
 
 def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = False) -> QuietMark | None:
@@ -74,7 +74,7 @@ def find_quiet_mark(records: PipelineRecords, now: datetime, leased: bool = Fals
             return None
         if mark.inputs != digest_run_inputs(records, mark.listed_after) or mark.lake != digest_lake(records):
             return None
-    except Exception:  # whatever is wrong, a run finds out and reports it
+    except Exception:  # a run finds out what is wrong and reports it
         return None
     return mark
 
@@ -132,7 +132,7 @@ def digest_lake(records: PipelineRecords) -> str:
 
 
 def find_latest_code_change(settings: Settings) -> float:
-    """Returns when a file of the code was last changed or put there, in seconds: a process may have loaded older code before. Raises OSError."""
+    """Returns when a file of the code was last changed or added, in seconds: a process may have loaded older code before. Raises OSError."""
     files = [file for folder in _code_folders(settings) for file in folder.rglob("*") if not file.is_dir()]
     return max((file.stat().st_ctime for file in files if "__pycache__" not in file.parts), default=0.0)
 
@@ -164,7 +164,7 @@ def _digest_lines(*lines: str) -> str:
 
 
 def _is_object_left_out(root: Location, place: Location, left_out: Callable[[Location, str], bool], logs_alone: bool) -> bool:
-    """As a folder on a disk is looked at: nothing below what is left out, and of a table its log alone."""
+    """Whether an object is left out, by the same rules as on a disk: nothing below what is left out, and for a table only its log."""
     folders = [one for one in place.parents if one == root or one.is_relative_to(root)]
     if any(left_out(one.parent, one.name) for one in (place, *folders[:-1])):
         return True
@@ -172,7 +172,7 @@ def _is_object_left_out(root: Location, place: Location, left_out: Callable[[Loc
 
 
 def _describe_landing(folder: Location, listed_after: Mapping[Location, str | None]) -> Iterator[str]:
-    """A landing folder as `_describe_folder` says it, but for folders below that are not listed in full."""
+    """Describes a landing folder as `_describe_folder` does, except folders below it that are not listed in full."""
     if not any(one.is_relative_to(folder) for one in listed_after):
         yield from _describe_folder(folder)
     elif folder not in listed_after:
@@ -188,10 +188,10 @@ def _describe_folder(
     logs_alone: bool = False,
     root: Location | None = None,
 ) -> Iterator[str]:
-    """A folder and the files below it, each as a line. left_out: what is not looked at. logs_alone: of a table's folder its log alone.
+    """Describes a folder and the files below it, one a line. left_out: what to skip. logs_alone: take only the log of a table's folder.
 
-    root: the folder that was asked for, where this one is below it. A link is where it leads to: to a file, or to a folder below the root,
-    which is looked at in its own place, as Kubernetes mounts secrets.
+    root: the requested folder, if this one is below it. A link may lead to a file, or to a folder below the root, which is described in its
+    own place; Kubernetes mounts secrets like this.
     """
     yield str(folder)
     if not is_on_disk(folder):

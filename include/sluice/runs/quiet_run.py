@@ -31,7 +31,7 @@ SPARK_IS_NEEDED = 4
 
 
 def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
-    """Records and reports a stage that has nothing to do. If Spark is needed to find that out, returns None and writes nothing."""
+    """Records and reports a stage that has nothing to do. If only Spark can find that out, returns None and writes nothing."""
     records = PipelineRecords(settings, request.pipeline)
     at = datetime.now(UTC)
     if not request.takes_what_is_new or quiet.find_quiet_mark(records, at) is None:

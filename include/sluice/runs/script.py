@@ -1,4 +1,4 @@
-"""What every job script does: from its arguments to its summary, its JSON and its exit code."""
+"""The common work of job scripts: from the arguments to the summary, the JSON and the exit code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _run_stages_of_task(task: str, arguments: argparse.Namespace) -> Iterator[di
 def run_job_script(
     name: str, parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace], Iterable[dict[str, Any]]]
 ) -> NoReturn:
-    """Does what the arguments of a job script say; prints, writes and exits as `run_stage_script` does.
+    """Runs a job script by its arguments; prints, writes and exits as `run_stage_script` does.
 
     work: yields the report of each stage when it is done.
     """
@@ -61,7 +61,7 @@ def run_job_script(
 
 
 def _do_job(name: str, work: Callable[[], Iterable[dict[str, Any]]]) -> JobEnd:
-    """Does the work of a job, and prints the summary of each stage. Returns how it ended, whatever ended it."""
+    """Does the work of a job, and prints the summary of each stage. Returns how it ended, in every case."""
     reports: list[dict[str, Any]] = []
     try:
         with library_texts_withheld():
@@ -76,7 +76,7 @@ def _do_job(name: str, work: Callable[[], Iterable[dict[str, Any]]]) -> JobEnd:
 
 
 def write_task_report(place: str, report: dict[str, Any]) -> str:
-    """Writes the report of a task as JSON where the job's caller wants it, if anywhere. Returns the text."""
+    """Writes the report of a task as JSON to the place that the job's caller named, if any. Returns the text."""
     text = json.dumps(report)
     if place:
         Path(place).parent.mkdir(parents=True, exist_ok=True)
@@ -109,7 +109,7 @@ def build_stage_parser(stage: str) -> argparse.ArgumentParser:
 
 
 def read_job_request(arguments: argparse.Namespace) -> JobRequest:
-    """Returns what the arguments of a stage's job script ask for. Raises UsageError."""
+    """Returns the request that the arguments of a stage's job script describe. Raises UsageError."""
     start, end = arguments.start, arguments.end
     if bool(start) != bool(end):
         raise UsageError("--from and --to belong together: an interval has a start and an end.")

@@ -1,4 +1,4 @@
-"""Says what a run did, as a table to look at and as one JSON object to keep."""
+"""Describes what a run did, as a table for people and as one JSON object for the record."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _compose_flow_note(flow: dict[str, Any]) -> str:
 
 
 def _describe_gold_work(flow: dict[str, Any]) -> list[str]:
-    """Says how much of a view was made again; for a stateful flow, what came late or cannot be followed, and its state."""
+    """Says how much of a view was recomputed; for a stateful flow, what came late or cannot be followed, and its state."""
     # If a flow began anew, a note already says that it was recomputed, and why.
     parts = ["" if "recomputed in full" in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
     parts.append(flow["late"] and f"late: {flow['late']} rows")

@@ -1,4 +1,4 @@
-"""Guesses how many bytes wait for a process that is about to start, by the sizes and times of files. Loads neither Spark nor Arrow.
+"""Estimates how many bytes wait for a process that is about to start, by the sizes and times of files. Loads neither Spark nor Arrow.
 
 A JVM chooses its compilers when it starts, before anything is planned. So this is a guess, and a low one for compressed files. A wrong guess
 costs seconds, and no row depends on it.
@@ -14,10 +14,10 @@ from sluice.runs import quiet
 from sluice.spark_process import session_conf_with_all_compilers
 
 WORTH_ALL_COMPILERS = 150_000_000
-"""From so many bytes on the slow compiler's code saves more than it costs. Source: `benchmarks/bulk.py`, CPU seconds and wall seconds with
+"""The number of bytes from which the slow compiler's code saves more than it costs. Source: `benchmarks/bulk.py`, CPU seconds and wall seconds with
 the quick compiler alone and with all: 48 MB 56 and 38, 77 and 43; 160 MB 118 and 78, 112 and 66."""
 _TEXT_OF_TABLES = 4
-"""A byte of a table stands for about this many bytes of JSON."""
+"""How many bytes of JSON a byte of a table stands for."""
 
 
 def choose_session_conf(records: PipelineRecords, run: str) -> Mapping[str, str]:

@@ -1,1 +1,1 @@
-"""Clones and releases as runs of their own, and two states of a table compared."""
+"""Clones and releases as runs of their own, and the comparison of two states of a table."""

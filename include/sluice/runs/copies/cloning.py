@@ -1,4 +1,4 @@
-"""Clones a pipeline's tables into a development lake: as a copy that names nobody, or as references to the files as they are.
+"""Clones a pipeline's tables into a development lake: as a copy that names nobody, or as references to the existing files.
 
 It also decides which tables are cloned, at which version, and why the others are not.
 """
@@ -75,7 +75,7 @@ def check_clone_target(records: PipelineRecords, target: Settings) -> None:
 
 
 def _write_clone_description(settings: Settings, workspace: Workspace, plan: ClonePlan) -> dict[str, Any]:
-    """Writes what the clone is before it has a table, so that a half-made clone is known as one."""
+    """Writes the clone's description before it has a table, so that a half-made clone is recognised as one."""
     said = {
         "from": settings.lake,
         "restricted": str(settings.restricted),
@@ -99,7 +99,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
     from sluice.runs.execution import stages
 
     source = Workspace(settings, workspace.graph, workspace.session, workspace.run, workspace.mode)
-    key = chance.token_bytes(32)  # nobody keeps it: no stand-in leads back
+    key = chance.token_bytes(32)  # never stored: no stand-in leads back to a person
     reports: list[FlowReport] = []
     for one in plan.tables:
         report = FlowReport(flow=one.name, layer=CLONE)

@@ -1,4 +1,4 @@
-"""Releasing tables: a numbered, de-identified copy of how they are now, for those who may not read the lake."""
+"""Releases tables: makes a numbered, de-identified copy of their current state, for people who may not read the lake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait: float = 0.0) -> Release:
-    """Releases these tables as they are now, under the pipeline's lease. Raises UsageError for one that cannot be released.
+    """Releases these tables in their current state, under the pipeline's lease. Raises UsageError for one that cannot be released.
 
     Raises SluiceError if erasure requests wait: those people would be in the copy.
     """

@@ -1,4 +1,4 @@
-"""What a clone says about itself, and what runs in it: views, as far as its columns allow. Needs no JVM."""
+"""A clone's description of itself, and what runs in a clone: views, as far as its columns allow. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_clone_description(records: PipelineRecords) -> dict[str, Any] | None:
 
 
 def clone_description_path(records: PipelineRecords) -> Location:
-    """Returns the file in which a clone says what it is."""
+    """Returns the file with a clone's description of itself."""
     return locate(records.bookkeeping()) / "clone.json"
 
 

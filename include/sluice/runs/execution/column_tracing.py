@@ -1,6 +1,6 @@
-"""Keeps the record of where columns come from. It is traced again when a table's declaration or its inputs' columns changed.
+"""Keeps the record of where columns come from. A table is traced again when its declaration or its inputs' columns change.
 
-A run in which no table changed looks at nothing. What cannot be traced is left out with a note and never fails a run.
+A run in which no table changed traces nothing. A table that cannot be traced is left out with a note, and never fails a run.
 """
 
 from __future__ import annotations

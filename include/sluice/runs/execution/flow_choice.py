@@ -1,4 +1,4 @@
-"""What a run does to each kind of table: takes what is new, makes everything again (refresh), or an interval again (replay).
+"""Chooses what a run does to each kind of table: take what is new, make it from scratch (refresh), or replay an interval.
 
 `DatasetKind.run` names these functions. chosen: whether the run names the table as one to refresh or to replay.
 """

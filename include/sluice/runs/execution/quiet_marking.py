@@ -1,7 +1,7 @@
 """Follows a run from stage to stage. When it has done all of them and nothing is left, it marks the pipeline quiet (`sluice.runs.quiet`).
 
-The run's input must be as it was when its first stage began, and nobody else may have written between two of its stages. Otherwise some
-stage has not seen what lies there now, and there is no mark. The next run, which finds nothing to do, then leaves one.
+The run's input must be unchanged since its first stage began, and nobody else may have written between two of its stages. Otherwise some
+stage has not seen the current input, and there is no mark. The next run, which finds nothing to do, then leaves one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
 
 
 def end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequence[FlowReport]) -> None:
-    """Notes that the run has done this stage, too. Call it under the lease, when everything is recorded and on the disk."""
+    """Records that the run has done this stage too. Call it under the lease, when everything is recorded and on the disk."""
     try:
         quiet.write_quiet_mark(workspace.records, _add_stage(workspace, stage, mark, reports))
     except Exception as error:
@@ -71,7 +71,7 @@ def end_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Sequen
 
 
 def _tell_without_mark(pipeline: str, error: Exception) -> None:
-    """Reports that no mark could be made. The stage is done and must not fail for that; without a mark the next run looks itself."""
+    """Reports that no mark could be made. The stage is done and must not fail for that; without a mark the next run looks for itself."""
     print(f"sluice: whether '{pipeline}' is quiet could not be noted ({type(error).__name__})", file=sys.stderr, flush=True)
 
 
@@ -99,7 +99,7 @@ def _add_stage(workspace: Workspace, stage: str, mark: QuietMark, reports: Seque
 
 
 def _find_listed_names(workspace: Workspace) -> dict[str, str | None]:
-    """Returns the folders that runs do not list in full, each with the name after which they do; None where events tell of objects."""
+    """Returns the folders that runs do not list in full, each with the name after which they list; None if events name the objects."""
     partial = [one for one in workspace.graph.sources.values() if is_listed_in_part(one, workspace.landing / one.path)]
     if not partial:
         return {}
@@ -146,7 +146,7 @@ def _list_failed_verifications(books: PipelineBooks) -> list[str]:
 def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
     """Returns when the passing of time alone gives a run something to do, as seen by a run that began at that instant.
 
-    VACUUM must remove files when they outlive the retention, and what killed writers left at the latest one retention from now.
+    VACUUM must remove files when they outlive the retention, and leftovers of killed writers at the latest one retention from now.
     """
     kept = parse_duration(workspace.settings.retain or workspace.graph.pipeline.retain)
     ends: list[datetime] = [load_kind_function(one.kind, "quiet")(one, began, workspace.path) for one in workspace.graph]
@@ -160,7 +160,7 @@ def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:
 
 
 def find_end_of_quiet_source(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Returns when a source must be looked at: for records that grow too old and files to clean, once a day, or more often if they stay for less."""
+    """Returns when a source must be checked for records that grow too old and files to clean: once a day, or more often if they stay for less."""
     stay = [parse_duration(source.keep_for)] if source.keep_for else []
     stay += [timedelta(days=source.clean_after_days)] if source.clean_source != "keep" else []
     return _next_look_for_old_rows(began, stay) if stay else NEVER
@@ -176,12 +176,12 @@ def find_end_of_quiet_topic(source: Source, began: datetime, locate: Callable[[s
 
 
 def find_end_of_quiet_dataset(dataset: Dataset[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Returns when a dataset must be looked at: some expectations on whole tables ask how old the rows are."""
+    """Returns when a dataset must be checked: some expectations on whole tables depend on the age of rows."""
     return began if any(rule.depends_on_time for rule in dataset.table_expectations) else NEVER
 
 
 def find_end_of_quiet_stream(stream: Windowed[Any], began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Returns when a stream must be looked at: open windows are closed when nothing has come for a while."""
+    """Returns when a stream must be checked: open windows are closed when nothing has come for a while."""
     from sluice.flows.stateful import idle
 
     closed = idle.find_idle_time(stream, locate)

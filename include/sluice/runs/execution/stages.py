@@ -51,7 +51,7 @@ class FlowsFailed(Exception):
 
 @dataclass(frozen=True)
 class StageOptions:
-    """What a stage is asked for besides the workspace's mode: the arguments of `run_pipeline_stage`, for the stages that use them."""
+    """The options of a stage besides the workspace's mode: the arguments of `run_pipeline_stage`, for the stages that use them."""
 
     tables: Sequence[str] = ()
     judged: bool = True
@@ -62,7 +62,7 @@ class StageOptions:
 
 
 StageFunction = Callable[[Workspace, str, StageOptions], list[FlowReport]]
-"""The function that carries out a stage, named by its record. It is also given the stage's name. Raises FlowsFailed and other errors."""
+"""The function that carries out a stage, named by its record. It also gets the stage's name. Raises FlowsFailed and other errors."""
 
 
 def run_pipeline_stage(
@@ -77,10 +77,10 @@ def run_pipeline_stage(
 ) -> list[FlowReport]:
     """Runs a stage under the lease. Raises FlowsFailed if a flow failed; the others finish.
 
-    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are judged. verified: the tables that the
-    stage `verify` compares, empty for all; None: the next one in turn. due: tells for each flow of a layer whether to run it, after those that
-    it reads have run. requests: which erasure requests to carry out, empty for all. optimized: the tables that the stage `optimize` lays out
-    whether or not they need it.
+    tables: what to refresh or to replay, in these modes. judged: whether expectations on whole tables are evaluated. verified: the tables that
+    the stage `verify` compares, empty for all; None: the next one in turn. due: says for each flow of a layer whether to run it, after those
+    that it reads have run. requests: the erasure requests to carry out, empty for all. optimized: the tables that the stage `optimize`
+    rewrites whether or not they need it.
     """
     work = _load_stage_function(find_stage_of_pipeline(workspace.graph.pipeline, stage))
     return work(workspace, stage, StageOptions(tables, judged, verified, due, requests, optimized))
@@ -102,7 +102,9 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
     if first:
         settlement.finish_interrupted_journals(workspace)
         if clones.read_clone_description(workspace.records) is None:
-            propagation.recompute_suppression_entries(workspace)  # before anything is read: a person may have another spelling
+            propagation.recompute_suppression_entries(
+                workspace
+            )  # before anything is read, since a person may have another spelling
         errors |= _discover_deliveries(workspace, chosen, warnings)
         reports += [FlowReport(flow=name, layer=stage) for name in errors]
     levels = _group_independent_flows(workspace.graph, stage)
@@ -134,9 +136,9 @@ def run_layer_stage(workspace: Workspace, stage: str, options: StageOptions) -> 
 
 
 def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
-    """Runs the layers that follow a deletion. Rules that a table is too small, or lacks what others refer to, must not stop it half way.
+    """Runs the layers after a deletion. Rules that a table is too small, or lacks what others refer to, must not stop it half way.
 
-    A failing flow must not stop it either: flows that read its table read it as it is. Raises NotFollowed at the end, with all that failed.
+    A failing flow must not stop it either: flows that read its table read it as it is. Raises NotFollowed at the end, with all failures.
     """
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
@@ -156,9 +158,9 @@ def run_layers_above_bronze(workspace: Workspace) -> list[FlowReport]:
 
 @measure_step(DISCOVERING)
 def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[str, list[str]]) -> dict[str, SluiceError]:
-    """Looks at every source. Returns the errors of those that could not be looked at; raises if that is so for all.
+    """Discovers deliveries of every source. Returns the errors of sources that could not be listed; raises if that is so for all.
 
-    warnings: collects what else must be reported, by source.
+    warnings: collects further warnings, by source.
     """
     every = workspace.mode != "replay"
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
@@ -200,9 +202,9 @@ def _note_missed_files(workspace: Workspace, reports: list[FlowReport]) -> None:
 
 
 def _clean_sources(workspace: Workspace, reports: list[FlowReport]) -> None:
-    """Archives or deletes what has been ingested, if sources say so.
+    """Archives or deletes ingested files of sources that declare it.
 
-    Before that, landed files lose the records of erased people that came again with them: nobody would look for these in an archive.
+    Before that, it removes records of erased people that came again from landed files, since nobody would look for them in an archive.
     """
     if any(source.clean_source == "archive" for source in workspace.graph.sources.values()):
         try:

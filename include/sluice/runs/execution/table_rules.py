@@ -1,7 +1,7 @@
-"""Judges expectations on whole tables in a run: when a table changed. The run ledger remembers what was found.
+"""Evaluates expectations on whole tables after the tables change. The run ledger keeps the findings.
 
-A finding stands until the table, the one it refers to, or the rule changes. So a run with nothing new costs nothing, and a task that failed
-by a rule fails again when it is only repeated. Freshness is judged in every run, because time passes by itself.
+A finding is valid until the table, the one it refers to, or the rule changes. So a run with nothing new costs nothing, and a task that
+failed by a rule fails again when it is only repeated. Freshness is evaluated in every run, because time passes by itself.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sluice.step_times import CHECKING, measure_step
 
 @measure_step(CHECKING)
 def judge_own_table_rules(workspace: Workspace, dataset: Dataset[Any], report: FlowReport) -> None:
-    """Judges a table by its own rules, after its flow. Raises SluiceError if a rule that must be met is not."""
+    """Evaluates a table's own rules, after its flow. Raises SluiceError if a rule with or_fail is not met."""
     _judge_table_rules(workspace, dataset, report, [rule for rule in dataset.table_expectations if rule.refers_to is None])
 
 
 def judge_reference_rules(workspace: Workspace, reports: Iterable[FlowReport]) -> dict[str, BaseException]:
-    """Judges references after all flows of a stage, which may make the tables referred to. Returns the errors by flow."""
+    """Evaluates references after all flows of a stage, which may make the tables referred to. Returns the errors by flow."""
     errors: dict[str, BaseException] = {}
     for report in reports:
         dataset = workspace.graph.datasets.get(report.flow)
@@ -57,15 +57,15 @@ def _judge_table_rules(
         found = report.table_rules[rule.name]
         if rule.or_fail and found["met"] is False:
             raise SluiceError(
-                f"Table '{dataset.name}' does not meet '{rule.name}', which it must: {found['text']}. "
-                "What was new is in the table; what comes after it was not run."
+                f"Table '{dataset.name}' does not meet '{rule.name}', which it must: {found['text']}. The new rows are in the table; later "
+                f"stages did not run."
             )
 
 
 def _evaluate_table_rule(
     workspace: Workspace, dataset: Dataset[Any], rule: TableExpectation, before: list[ledger.Row]
 ) -> dict[str, Any]:
-    """Returns the finding of a rule, as the ledger keeps it: one that stands since an earlier run, or a new one from the table."""
+    """Returns the finding of a rule, as the ledger keeps it: a valid one of an earlier run, or a new one from the table."""
     path = workspace.path(dataset.name)
     other = workspace.path(rule.refers_to) if rule.refers_to is not None else None
     version = hashlib.sha256(repr(rule).encode()).hexdigest()[:12]
@@ -82,7 +82,7 @@ def _evaluate_table_rule(
 
 
 def _list_earlier_row_counts(before: list[ledger.Row]) -> list[int]:
-    """Returns how many rows earlier runs that changed the table left in it, newest last."""
+    """Returns the table's row counts after earlier runs that changed it, newest last."""
     changed = [row for row in before if row["version_before"] != row["version_after"]]
     counts = ([found["rows"] for found in row["table_rules"].values() if "rows" in found] for row in changed)
     return [of_run[0] for of_run in counts if of_run]

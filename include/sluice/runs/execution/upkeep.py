@@ -1,6 +1,6 @@
-"""The stages `optimize` and `vacuum`: small files become large ones, and files that no version needs any more are removed.
+"""The stages `optimize` and `vacuum`: they join small files and remove files that no version needs any more.
 
-With these go the bytes of erased people whose retention is over.
+`vacuum` also removes the bytes of erased people whose retention is over.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Vacuums every table by its retention, but not past a flow that is behind; then removes bytes of erased people whose retention is over.
 
-    Also removes what killed commits left, which no VACUUM takes. Raises StopRequested between two tables.
+    Also removes leftovers of killed commits, which VACUUM leaves. Raises StopRequested between two tables.
     """
     now = datetime.now(UTC)
     lagging, paths = behind.find_lagging_flows(workspace, now), workspace.tables()
@@ -88,7 +88,7 @@ def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) 
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Lays out every table that needs it or is demanded, including late tables and quarantines. Tables with INT96 files come first.
+    """Rewrites the files of every table that needs it or was requested, including late tables and quarantines. Tables with INT96 files come first.
 
     Raises StopRequested between two tables.
     """
@@ -128,7 +128,7 @@ def _list_laid_out_tables(workspace: Workspace) -> list[Source | Dataset[Any]]:
 
 
 def optimize_demanded_tables(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:
-    """Lays out these tables, whether or not they need it. Raises StopRequested between two tables."""
+    """Rewrites the files of these tables, whether or not they need it. Raises StopRequested between two tables."""
     reports = []
     for name in names:
         streams.stop_if_requested(workspace)

@@ -79,7 +79,7 @@ def compare_with_recompute(
 
 @dataclass(frozen=True)
 class _Turn:
-    """What the stage compares now: the table whose turn it is, and which of its parts. parts: how many it has."""
+    """What the stage compares now: the table whose turn it is, and one of its parts. parts: how many it has."""
 
     table: str
     part: TablePart
@@ -88,7 +88,7 @@ class _Turn:
     """What the run ledger says about this table's verifications, oldest first."""
 
     def describe_proof(self) -> str:
-        """Says how much of the table is proven since when, including this part. Empty for a table that is compared as a whole."""
+        """Says how much of the table was compared since when, including this part. Empty for a table that is compared as a whole."""
         if len(self.parts) == 1:
             return ""
         times = [max(found, default=None) for found in (self._equal_at(part) for part in self.parts if part != self.part)]
@@ -101,7 +101,7 @@ class _Turn:
 
 
 def _has_compared(row: ledger.Row, part: TablePart) -> bool:
-    """Whether a verification compared all rows of a part and could say whether they are right."""
+    """Whether a verification compared all rows of a part and reached a verdict."""
     compared = parse_table_part(row["verified_part"])
     return compared is not None and compared.holds(part)
 
@@ -132,7 +132,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
 
 
 def _count_rows_to_verify(workspace: Workspace, table: str) -> tuple[int, int]:
-    """Returns how many rows a table has, and how many the largest table has that it is made from. Unknown numbers count as zero."""
+    """Returns the number of rows of a table and of the largest table that it is made from. Unknown numbers count as zero."""
     graph = workspace.graph
     made_of = {graph.table_of(name) for name in (*graph.sources, *graph.datasets) if table in graph.below(name)}
     rows = {name: log.read_table_state(workspace.path(name)) for name in (table, *made_of)}
@@ -141,9 +141,9 @@ def _count_rows_to_verify(workspace: Workspace, table: str) -> tuple[int, int]:
 
 
 def _note_pending_inputs(workspace: Workspace, books: PipelineBooks, one: VerificationFinding) -> VerificationFinding:
-    """Adds to the finding of a differing table what its next run takes, because it may differ only for that.
+    """Adds to the finding of a differing table what its next run will take, since that may be the only difference.
 
-    For a view this is then not an error yet: only that run tells which rows it concerns.
+    For a view this is not an error yet, since only that run shows which rows it concerns.
     """
     if one.equal is not False:
         return one
@@ -154,7 +154,7 @@ def _note_pending_inputs(workspace: Workspace, books: PipelineBooks, one: Verifi
 
 
 def _list_pending_view_changes(workspace: Workspace, books: PipelineBooks, view: MaterializedView[Any]) -> list[str]:
-    """Lists why the next run changes a view: what has not reached the view or its inputs yet."""
+    """Lists what has not reached a view or its inputs yet, so that the next run changes the view."""
     flow = lag.measure_view_lag(books, view)
     if targets.has_transform_changed(workspace, view):
         own = [f"stale: the transform of '{view.name}' changed"]

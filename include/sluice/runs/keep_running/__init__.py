@@ -1,1 +1,1 @@
-"""A pipeline that is kept running: by which trigger, when to look again, and what is new."""
+"""A pipeline that is kept running: its trigger, the time of its next look, and what is new."""

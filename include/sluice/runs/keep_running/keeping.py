@@ -1,8 +1,8 @@
 """Keeps a pipeline running: one process with one warm session, which holds the lease and looks again and again.
 
-Each look does what a triggered run does, with the same flows and checkpoints, so one may follow the other at any time. It is not an endless
-query for each flow: each look sees new columns, tables that were made anew, and the order of the layers. A flow with nothing new costs no
-Spark job and no row in the run ledger.
+Each look does what a triggered run does, with the same flows and checkpoints, so one may follow the other at any time. There is no endless
+query for each flow: each look handles new columns and tables that were made anew, and keeps the order of the layers. A flow with nothing new
+costs no Spark job and no row in the run ledger.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from sluice.runs.status import timeliness
 from sluice.settings import Settings
 
 UPKEEP = 3600.0
-"""Seconds from one upkeep to the next. Then every flow looks, whatever is new; data that is too old, or that came again of erased people, is
-removed; tables are optimised and vacuumed; and one is verified."""
+"""Seconds from one upkeep to the next. Upkeep runs every flow, whether or not anything is new; removes data that is too old, or of erased people
+whose data came again; optimises and vacuums tables; and verifies one."""
 
 FAILURES = 5
-"""How often in a row a flow may fail before the process ends."""
+"""How many times in a row a flow may fail before the process ends."""
 
 _LONGEST_PAUSE = 300.0
 _LOOK_FOR_STOP = 0.2
@@ -39,9 +39,9 @@ _LOOK_FOR_STOP = 0.2
 
 @dataclass(frozen=True)
 class LookReport:
-    """A look that did something. reports: those of the stages. errors: why flows failed. again: seconds until the first of them is tried again.
+    """A look that did something. reports: of the stages. errors: why flows failed. again: seconds until the first of them is tried again.
 
-    differing: tables that a verification found to differ from their recompute. They are not tried again, and nobody waits for them.
+    differing: tables that a verification found to differ from their recompute. They are not tried again, and hold up nothing.
     """
 
     number: int
@@ -55,7 +55,7 @@ class LookReport:
 
 @dataclass
 class _FailingFlow:
-    """A flow, or another part of a stage, that failed: in which stage, how often in a row, why, and when (monotonic) it is tried again."""
+    """A flow, or another part of a stage, that failed: its stage, how many times in a row, why, and when (monotonic) it is tried again."""
 
     stage: str
     times: int
@@ -127,7 +127,7 @@ class PipelineKeeper:
         started = time.monotonic()
         self._number += 1
         self._reports, self._errors, self._differing = [], {}, {}
-        with suppress(StopRequested):  # what was done before counts, and the caller sees the request itself
+        with suppress(StopRequested):  # earlier work of this look counts, and the caller sees the request itself
             self._take_what_is_new()
         if not self._reports and not self._errors:
             return None
@@ -172,13 +172,13 @@ class PipelineKeeper:
         return due or (layer == self._first and self._news.arrived(sources))
 
     def _waits(self, item: Source | Dataset[Any]) -> bool:
-        # A stage that must succeed before the next ones has succeeded, or they do not run.
+        # If a stage must succeed before the next ones and has not, they do not run.
         failing = [name for name in self._workspace.graph.datasets if name in self._failing]
         blocked = any(item.name in self._workspace.graph.below(name) for name in failing)
         return not blocked and self._may(item.name) and self._news.waits(item)
 
     def _may(self, name: str) -> bool:
-        """Whether it is time to try again what failed."""
+        """Whether it is time to try a failed part again."""
         return name not in self._failing or time.monotonic() >= self._failing[name].until
 
     def _stage(self, stage: str, due: Callable[[Source | Dataset[Any]], bool] = lambda item: True) -> None:
@@ -214,13 +214,13 @@ class PipelineKeeper:
         self._note(stage, found, errors)
 
     def _note(self, stage: str, reports: Sequence[FlowReport], errors: Mapping[str, BaseException]) -> None:
-        """Remembers which flows have taken what they were asked about, and which must be tried again. Raises StopRequested."""
+        """Records which flows have taken what waited for them, and which must be tried again. Raises StopRequested."""
         # Other stages also report on tables whose flows they do not run.
         for report in reports if stage in self._layers else ():
             if report.flow not in errors:
                 self._news.took(report.flow)
                 self._failing.pop(report.flow, None)
-        # A part that is not a flow is done again whenever its stage is.
+        # A part that is not a flow runs again whenever its stage does.
         flows = {item.name for item in self._workspace.graph} if stage in self._layers else set()
         for name in [
             name for name, one in self._failing.items() if one.stage == stage and name not in errors and name not in flows
@@ -231,7 +231,7 @@ class PipelineKeeper:
         for name, error in errors.items():
             if isinstance(error, verifying.TablesDiffer):
                 self._differing[name] = job.describe_error_without_values(error)
-            elif self._may(name):  # every discovery reports a source that cannot be looked at
+            elif self._may(name):  # every discovery reports a source that cannot be listed
                 times = self._failing[name].times + 1 if name in self._failing else 1
                 pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
                 self._failing[name] = _FailingFlow(

@@ -1,6 +1,6 @@
 """Finds what is new for each flow since it last looked, by the tables' logs and the landing folders, without Spark.
 
-A process that is kept running asks this all the time. So nothing is read of a table whose log folder has not changed, and only new rows of
+A process that is kept running calls this all the time. So it reads nothing of a table whose log folder has not changed, and only new rows of
 the delivery ledger.
 """
 
@@ -32,7 +32,7 @@ _TICK = 0.1
 
 
 class FlowNews:
-    """What the flows of a pipeline have looked at. Only the process that holds the lease asks it."""
+    """What the flows of a pipeline have seen. Only the process that holds the lease uses it."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
@@ -57,7 +57,7 @@ class FlowNews:
         return self._is_to_close(item)
 
     def took(self, name: str) -> None:
-        """Notes that a flow has taken what it was last asked about."""
+        """Records that a flow has taken what was last found to wait for it."""
         if name in self._looked:
             self._taken[name] = self._looked[name]
         if name in self._closing:
@@ -69,7 +69,7 @@ class FlowNews:
         return [item for item in self._workspace.graph if self._standing(item) == self._taken.get(item.name)]
 
     def leave_out(self, items: list[Item]) -> None:
-        """Notes that the latest commits have no row that is new to these flows."""
+        """Records that the latest commits have no row that is new to these flows."""
         for item in items:
             self._taken[item.name] = self._standing(item)
 
@@ -78,7 +78,7 @@ class FlowNews:
         self._taken.clear()
 
     def arrived(self, sources: list[Source]) -> bool:
-        """Whether a discovery would note anything of these sources, or could not look at one."""
+        """Whether a discovery would record anything of these sources, or could not list one."""
         known = self._of_ledger()
         landing = self._workspace.landing
         try:
@@ -105,7 +105,7 @@ class FlowNews:
 
     def _standing(self, item: Item) -> Marks:
         streamed = self._workspace.streamed_tables(item)
-        # What a stream with state wrote itself is not new to it.
+        # Rows that a stream with state wrote itself are not new to it.
         return tuple(self._mark(path) for name, path in streamed.items() if name != HEARTBEATS)
 
     def _concerned(self, item: Item, before: Marks, now: Marks) -> bool:
@@ -123,7 +123,7 @@ class FlowNews:
             return True
 
     def _is_to_close(self, item: Item) -> bool:
-        """Whether a stream has been quiet long enough to close its windows. Said once, until the stream has looked."""
+        """Whether a stream has been quiet long enough to close its windows. True only once, until the stream has run."""
         if item.closes_when_idle is None or item.name not in self._quiet_since:
             return False
         if time.monotonic() - self._quiet_since[item.name] < parse_duration(item.closes_when_idle).total_seconds():

@@ -1,4 +1,4 @@
-"""Who holds a pipeline's lease. Whoever takes it writes that down beside the lock. It is read without Spark, also by Airflow's tasks."""
+"""Describes who holds a pipeline's lease: the holder writes that beside the lock. Loads no Spark, since Airflow's tasks use it too."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from sluice.runs.lease.machine import name_this_machine
 
 _CLOCKS_DIFFER = 2.0
 _LONGEST_SILENCE = 300
-"""After how many seconds the holder of a lease on a store, which renews it each 10 s, is no longer said to hold it.
+"""Seconds after which the holder of a lease on a store, who renews it every 10 s, is no longer reported as its holder.
 
-The lease itself goes by other clocks.
+The lease itself depends on other clocks.
 """
 
 
 @dataclass(frozen=True)
 class LeaseHolder:
-    """The process that holds a lease. kept_running: whether it does not end by itself but takes whatever comes, for `stage` alone if one is named.
+    """The process that holds a lease. kept_running: whether it keeps running and takes whatever comes, for `stage` alone if one is named.
 
-    jvm: the number of its JVM, which has the lock and may live longer; None if the process itself has it. machine: where it has these numbers,
-    as `name_this_machine`, if its lease is on a store; the host's name alone may be that of two machines.
+    jvm: the process id of its JVM, which has the lock and may live longer; None if the process itself has it. machine: where these ids are
+    valid, as `name_this_machine`, if its lease is on a store; two machines may have the same host name.
     """
 
     run: str
@@ -60,7 +60,7 @@ class LeaseHolder:
         return self.host == socket.gethostname() and self.machine in ("", name_this_machine())
 
     def held(self, what: str, pipeline: str | None = None) -> str:
-        """Returns what to tell whoever wants the lease. what: whose lease it is, such as "Pipeline 'gym'". pipeline: its name, if it has one."""
+        """Returns the message for others who want the lease. what: whose lease it is, such as "Pipeline 'gym'". pipeline: its name, if it has one."""
         if not self.kept_running:
             return f"{what} is being written by {self}."
         ending = f" To run anything else, end it first: sluice stop {pipeline}" if pipeline else ""
@@ -76,7 +76,7 @@ def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
 
 
 def find_living_holder(folder: Location) -> LeaseHolder | None:
-    """Returns who holds the lease of this folder, as far as it is described. None if the process that last described itself has ended."""
+    """Returns the described holder of this folder's lease. None if the process that last described itself has ended."""
     found = read_lease_description(folder)
     if found is None or not is_holder_alive(found):
         return None
@@ -84,7 +84,7 @@ def find_living_holder(folder: Location) -> LeaseHolder | None:
 
 
 def find_locking_process(folder: Location) -> int | None:
-    """Returns the number of the process that has the lock, or None if the system does not say. For a holder that has not described itself."""
+    """Returns the id of the process that has the lock, or None if the system does not say. For a holder that has not described itself."""
     try:
         lock = (folder / JVM_LOCK).stat()
         lines = locate("/proc/locks").read_text().splitlines()
@@ -97,7 +97,7 @@ def find_locking_process(folder: Location) -> int | None:
 
 
 def read_lease_description(folder: Location) -> LeaseHolder | None:
-    """Returns who last described itself in the folder of a lease, or None if it has given the lease up since."""
+    """Returns the holder that last described itself in the folder of a lease, or None if it has released the lease since."""
     try:
         told = json.loads((folder / LEASE_DESCRIPTION).read_text())
         found = parse_lease_holder(told)
@@ -107,7 +107,7 @@ def read_lease_description(folder: Location) -> LeaseHolder | None:
 
 
 def parse_lease_holder(told: Mapping[str, Any]) -> LeaseHolder:
-    """Returns who a description names. Raises ValueError or KeyError for what is none."""
+    """Returns the holder that a description names. Raises ValueError or KeyError if it is no description."""
     who = LeaseHolder(str(told["run"]), int(told["pid"]), str(told["host"]), str(told["since"]))
     return replace(
         who,
@@ -126,17 +126,17 @@ def describe_this_holder(run: str, kept_running: bool = False, stage: str | None
 def write_lease_description(
     folder: Location, run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None
 ) -> LeaseHolder:
-    """Writes down that this process holds the lease of this folder. Call it after taking the lock. jvm: see `LeaseHolder`."""
+    """Writes that this process holds the lease of this folder. Call it after taking the lock. jvm: see `LeaseHolder`."""
     mine = describe_this_holder(run, kept_running, stage, jvm)
     write_json_durably(folder / LEASE_DESCRIPTION, asdict(mine))
     return mine
 
 
 def write_lease_end(folder: Location, mine: LeaseHolder) -> None:
-    """Writes down that the lease is given up, unless another has it because the lock went with a dead JVM. Call it before releasing the lock."""
+    """Writes that the lease is released, unless another holder has it because the lock went with a dead JVM. Call it before releasing the lock."""
     if read_lease_description(folder) != mine:
         return
-    with suppress(OSError):  # whoever took the folder away took the lease with it
+    with suppress(OSError):  # whoever removed the folder removed the lease with it
         write_json_durably(folder / LEASE_DESCRIPTION, {**asdict(mine), "ended": current_instant_text()})
 
 
@@ -153,7 +153,7 @@ def is_holder_alive(found: LeaseHolder) -> bool:
 
 
 def _is_renewed(folder: Location) -> bool:
-    """Whether the description on a store was written lately: a holder there writes it anew all the time. Clocks may differ by some minutes."""
+    """Whether the description on a store was written lately: a holder there rewrites it all the time. Clocks may differ by some minutes."""
     try:
         return time.time() - (folder / LEASE_DESCRIPTION).stat().st_mtime < _LONGEST_SILENCE
     except OSError:
@@ -161,7 +161,7 @@ def _is_renewed(folder: Location) -> bool:
 
 
 def _is_process_older(pid: int, since: str) -> bool:
-    """Whether that process still exists. One that began after the lease was taken only has the same number."""
+    """Whether that process still exists. A process that began after the lease was taken only has the same id."""
     try:
         process = psutil.Process(pid)
         began = float(process.create_time())

@@ -1,4 +1,4 @@
-"""What the object of a lease on a store says, and how it is written down and read."""
+"""The content of a lease's object on a store, and how it is written and read."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sluice.stores.store_location import StoreLocation
 
 @dataclass(frozen=True)
 class LeaseState:
-    """What the object says. epoch: grows by one with each holder. nonce: of this holding. taken: whether its takeover is done, if it is one.
+    """The content of the object. epoch: grows by one with each holder. nonce: of this holding. taken: whether its takeover, if any, is done.
 
-    machine: where the holder's processes have their numbers. starts: when these began, see `machine`. written: when the object was
+    machine: where the holder's process ids are valid. starts: when these processes began, see `machine`. written: when the object was
     written, by the store's clock. tag: its ETag.
     """
 
@@ -36,19 +36,19 @@ class LeaseState:
 
     @property
     def surely_dead(self) -> bool:
-        """Whether the holder was a process of this very machine that has ended, and its JVM with it."""
+        """Whether the holder was a process of this machine and has ended, together with its JVM."""
         return machine.have_surely_ended(self.machine, self.starts)
 
     @property
     def looks_fresh(self) -> bool:
-        """Whether it was renewed lately, as far as the clocks of the store and of this machine agree. Nothing but the wait for it hangs on that."""
+        """Whether it was renewed lately, as far as the clocks of the store and of this machine agree. Only the waiting time depends on this."""
         return time.time() - self.written < self.seconds
 
 
 def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -> LeaseState | None:
-    """What the lease's object says; None if there is none. patience: as of `open_store`. Raises SluiceError for an object that is no lease.
+    """Read the lease's object; None if there is none. patience: as for `open_store`. Raises SluiceError for an object that is no lease.
 
-    The description of a lease on a disk, from where the lake was copied, is one that has ended: its holder has locks there, and none here.
+    The description of a lease on a disk, from which the lake was copied, counts as ended: its holder has locks there, and none here.
     """
     place = folder / LEASE_DESCRIPTION
     try:

@@ -1,6 +1,6 @@
 """The lease: one writer per pipeline at a time.
 
-Two drivers that commit to one Delta table on a local disk can lose commits in silence. A driver commits from two processes: Spark's JVM,
+Two drivers that commit to one Delta table on a local disk can silently lose commits. A driver commits from two processes: Spark's JVM,
 and its Python through delta-rs. Either may outlive the other, so each holds an operating system lock for as long as it lives, and the lease
 is free only when both locks are. POSIX locks belong to a process and a file: opening and closing the file again would drop the lock. So a
 lock file is opened once and is empty; a file beside it says who holds it. A command that changes Sluice's records without Spark holds both
@@ -43,7 +43,7 @@ def hold_writer_lease(
 ) -> Iterator[None]:
     """Holds a pipeline's lease. wait: how many seconds to wait for it. kept_running: tells others that they need not wait for this holder.
 
-    stage: the one stage that a kept-running holder takes, which others are told, too.
+    stage: the only stage that a kept-running holder takes, which others are told too.
 
     Raises LeaseHeld, which says who holds it, and StopRequested if somebody asks this run to stop while it waits.
     """
@@ -75,11 +75,11 @@ def hold_writer_lease(
 
 
 def _prepare_lease_folders(records: PipelineRecords) -> dict[Location, tuple[str, ...]]:
-    """Makes the folders in which a pipeline's lease is held: for a lake on a store also that of its restricted tables. Returns what each guards.
+    """Makes the folders of a pipeline's leases: for a lake on a store also one for its restricted tables. Returns what each lease guards.
 
-    A lease on a store guards what is below its own root there, and the lake's the releases, too, which have none; one on a disk guards all
-    that this machine's processes write. Raises UsageError for a store on which commits are not safe, before anything of the pipeline is
-    written to it.
+    A lease on a store guards what is below its own root there; the lake's also guards the releases, which have none. A lease on a disk guards
+    everything that this machine's processes write. Raises UsageError for a store on which commits are not safe, before writing anything of
+    the pipeline to it.
     """
     folders = [locate(records.bookkeeping())]
     if not is_on_disk(folders[0]):
@@ -111,7 +111,7 @@ def hold_lease_in_folder(
 ) -> Iterator[None]:
     """Holds the lease whose lock file lies in the folder. what, remedy, pipeline: for the error. in_vain: whether waiting for a holder is useless.
 
-    also_guarded: as of `hold_store_lease`.
+    also_guarded: as for `hold_store_lease`.
 
     Raises LeaseHeld as `hold_writer_lease` does, and what in_vain raises.
     """
@@ -130,7 +130,7 @@ def hold_lease_in_folder(
         closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK), "rw")) as of_jvm,
     ):
         until = time.monotonic() + wait
-        # This process's own lock first: whoever has it waits only for the other, so that two waiting processes do not block each other.
+        # This process's own lock first: its holder waits only for the other lock, so two waiting processes do not block each other.
         while not (_try_lock_of_this_process(of_driver) and _try_jvm_lock(of_jvm)):
             found = holder.find_living_holder(folder)
             if time.monotonic() >= until or (found is not None and in_vain(found)):
@@ -147,7 +147,7 @@ def hold_lease_in_folder(
 def _open_driver_lock(folder: Location, jvm: Any) -> Iterator[IO[bytes]]:
     """Opens the file whose lock belongs to this Python. If the JVM is gone, it stays locked until this process ends.
 
-    All threads learn at once that the JVM is gone, and those that it had called may be about to commit.
+    All threads learn at once that the JVM is gone, and threads that it had called may be about to commit.
     """
     file = (folder / DRIVER_LOCK).open("a+b")
     try:
@@ -162,7 +162,7 @@ def _open_driver_lock(folder: Location, jvm: Any) -> Iterator[IO[bytes]]:
 
 
 def _take_over_tables(root: Location, epoch: int, session: SparkSession | None) -> None:
-    from sluice.runs.lease.takeover import commit_epoch_to_tables  # few runs need it
+    from sluice.runs.lease.takeover import commit_epoch_to_tables  # only a few runs need it
 
     commit_epoch_to_tables(root, epoch, session)
 

@@ -1,6 +1,6 @@
-"""Whether a process that held a lease has surely ended. A lease on a store is taken over at once only from one of which that is known.
+"""Tells whether a process that held a lease has surely ended. Only then is its lease on a store taken over at once.
 
-A number alone says nothing: it means another process on another machine, in another container, after a restart, or after the first has ended.
+A process id alone proves nothing: it means another process on another machine, in another container, after a restart, or after reuse.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _STATE, _THREADS, _START = 0, 17, 19
-"""Where /proc/PID/stat has them, counted after the name of the program (proc(5) counts from 1, and the name is the second)."""
+"""The fields' positions in /proc/PID/stat after the program's name (proc(5) counts from 1, and the name is the second)."""
 
 
 def name_this_machine() -> str:
-    """Returns the name of where process numbers mean what they mean here: host, its start, and the space of numbers, a container has its own.
+    """Returns a name for the scope of process ids here: host, its boot, and the PID namespace, of which a container has its own.
 
-    "" if the system does not say all of that: then nothing is known of the processes of others.
+    "" if the system does not give all of these: then nothing is known about other processes.
     """
     try:
         start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -28,15 +28,15 @@ def name_this_machine() -> str:
 
 
 def read_process_start(pid: int) -> str:
-    """Returns when a process began, in ticks since the machine's start, which no clock that is set changes. "" if the system does not say."""
+    """Returns when a process began, in ticks since the machine's boot, which does not depend on any clock. "" if the system does not say."""
     found = _read_process_status(pid)
     return found[_START] if found else ""
 
 
 def have_surely_ended(machine: str, starts: Mapping[int, str]) -> bool:
-    """Whether all these processes were of this machine and are gone. machine: as `name_this_machine`. starts: as `read_process_start`, by number.
+    """Whether all these processes were on this machine and are gone. machine: as `name_this_machine`. starts: as `read_process_start`, by id.
 
-    False where anything is not known.
+    False if anything is unknown.
     """
     return bool(machine and starts) and machine == name_this_machine() and all(_is_gone(*one) for one in starts.items())
 
@@ -51,7 +51,7 @@ def _is_gone(pid: int, start: str) -> bool:
     found = _read_process_status(pid)
     if not found:
         return False
-    if found[_STATE] == "Z" and int(found[_THREADS]) <= 1:  # nobody has asked for its end yet; no thread of it lives
+    if found[_STATE] == "Z" and int(found[_THREADS]) <= 1:  # a zombie: not reaped yet, but no thread of it lives
         return True
     return bool(start) and found[_START] != start
 

@@ -1,9 +1,9 @@
-"""The lease of a lake on an object store: one object, `lease.json`, that its holder writes anew three times in its duration.
+"""The lease of a lake on an object store: one object, `lease.json`, which its holder rewrites three times within its duration.
 
-It is written by conditional PUTs alone, so that of two that want it one gets it. A holder may commit for the duration from before its last
-PUT, by its own clock (`sluice.stores.fences`, and the log store of its JVM). Who waits takes the lease over when the object has stayed the
-same for longer than that by the waiter's own clock: no two clocks are compared. A commit that was under way all the same fails by what a
-takeover writes into each table (`sluice.runs.lease.takeover`).
+It is written only by conditional PUTs, so of two processes that want it one gets it. A holder may commit for the duration counted from
+before its last PUT, by its own clock (`sluice.stores.fences`, and the log store of its JVM). A waiter takes the lease over when the object
+has not changed for longer than that by the waiter's own clock: no two clocks are compared. If a commit is still under way, it fails because
+of what a takeover writes into each table (`sluice.runs.lease.takeover`).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sluice.stores.store_errors import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
 DURATION = 30.0
-"""For how many seconds a holder that does not renew its lease may still commit. It renews it three times as often."""
+"""How many seconds a holder that does not renew its lease may still commit. It renews three times within this time."""
 _WAITED = 1.25
-"""How many durations a waiter lets pass: clocks do not run at quite the same speed."""
+"""How many durations a waiter waits: clocks do not run at quite the same speed."""
 _LOOK_AGAIN = 0.5
 _ATTEMPTS = 5
-"""How often a PUT is sent again whose answer was lost."""
+"""How many times a PUT is repeated if its answer is lost."""
 _ATTEMPTS_TO_END = 3
-"""How often a holder tries to give its lease up, each time for a third of the duration."""
+"""How many times a holder tries to release its lease, each time for a third of the duration."""
 
 TakeOver = Callable[[int], None]
-"""Makes sure, given the epoch, that nothing an earlier holder has under way can be committed any more."""
+"""Ensures, given the epoch, that no commit of an earlier holder that is under way can succeed any more."""
 
 
 @contextmanager
@@ -54,9 +54,9 @@ def hold_store_lease(
 ) -> Iterator[None]:
     """Holds the lease whose object lies in the folder. It guards all tables below the folder's parent.
 
-    mine: describes this process. wait: how many seconds to wait for a holder that renews its lease; one that does not is waited for until it
-    can be taken over. describe: what to tell whoever does not get it. in_vain: as in `lock`. jvm: py4j's view of the JVM that commits for
-    this process, if there is one. also_guarded: URLs below which this process writes only while it holds the lease; a takeover commits
+    mine: describes this process. wait: how many seconds to wait for a holder that renews its lease; for a silent one it waits until it can
+    take over. describe: makes the message for a process that does not get it. in_vain: as in `lock`. jvm: py4j's view of the JVM that commits
+    for this process, if there is one. also_guarded: URLs below which this process writes only while it holds the lease; a takeover commits
     nothing there.
 
     Raises LeaseHeld; LeaseLost at the end if the lease was lost meanwhile, which then is why commits failed; OSError if the store does not answer.
@@ -93,7 +93,7 @@ class StoreLease:
 
     @property
     def root(self) -> str:
-        """Where the tables are that the lease guards, as a URL."""
+        """The URL below which the tables are that the lease guards."""
         return str(self.place.parent.parent)
 
     @property
@@ -109,7 +109,7 @@ class StoreLease:
 
     @contextmanager
     def renewed_by_a_thread(self) -> Iterator[None]:
-        """Renews the lease while the block lasts, then gives it up. Raises LeaseLost if it was lost, in place of what the block raises."""
+        """Renews the lease while the block lasts, then releases it. Raises LeaseLost if it was lost, instead of what the block raises."""
         thread = threading.Thread(target=self._renew_until_ended, name="lease of the lake", daemon=True)
         thread.start()
         try:
@@ -124,7 +124,7 @@ class StoreLease:
             raise LeaseLost(self._describe_loss())
 
     def note_takeover(self) -> None:
-        """Write down that the takeover is done. Raises LeaseLost if the lease is lost."""
+        """Record that the takeover is done. Raises LeaseLost if the lease is lost."""
         self.taken = True
         if not self._renew():
             raise LeaseLost(self._describe_loss())
@@ -134,10 +134,10 @@ class StoreLease:
         while not self._ending.wait(pause):
             if not self._renew():
                 return
-            pause = self.seconds / (3 if self._answered else 15)  # one answer that is lost must not cost the lease
+            pause = self.seconds / (3 if self._answered else 15)  # one lost answer must not cost the lease
 
     def _renew(self) -> bool:
-        """Write the object anew. Returns False if the lease is lost. If the store does not answer, the fences close by themselves."""
+        """Rewrite the object. Returns False if the lease is lost. If the store does not answer, the fences close by themselves."""
         with self._writing:
             before = fences.read_fence_clock()
             self._renewals += 1
@@ -164,7 +164,7 @@ class StoreLease:
                 found = read_lease_state(self.place.parent, self._patience)
             if found is None or found.nonce != self.nonce:
                 return False
-            self.tag = found.tag  # an earlier PUT was done, and its answer lost: this one's, too, it may be
+            self.tag = found.tag  # an earlier PUT succeeded and its answer was lost; perhaps this one's too
         raise OSError(errno.EIO, "The store's answers were lost", str(self.place))
 
     @property
@@ -189,10 +189,10 @@ class StoreLease:
         with self._writing:
             if self.lost:
                 return
-            # First of all: a thread that still writes for the block must not do so when another has the lease.
+            # First of all, so that no thread of the block still writes when another process has the lease.
             self._close_fences()
             if not self._tell_jvm("closeFence"):
-                # It may be about to commit, and so may threads that it had called. Whoever wants the lease takes it over.
+                # It may be about to commit, and so may threads that it had called. The next holder takes the lease over.
                 return
             self._renewals += 1
             for _ in range(_ATTEMPTS_TO_END):
@@ -200,7 +200,7 @@ class StoreLease:
                     if not self._put(self._content(ended=True)):
                         self._close_for_ever()
                         return
-                except OSError:  # if no attempt is answered, whoever wants the lease waits until it has run out
+                except OSError:  # if no attempt is answered, the next holder waits until the lease has expired
                     continue
                 for root in self._guarded_roots:
                     fences.remove_fence(root)
@@ -250,7 +250,7 @@ def _acquire_lease(
             if lease is not None:
                 return lease
             continue
-        # Of a holder that may be dead it takes a while to know: it is watched, however short the wait is.
+        # It takes a while to know whether a holder is dead, so it is watched however short the wait is.
         vain = in_vain(found.holder)  # it raises, too, if this run is to stop
         if (renewed or found.looks_fresh) and (vain or now >= until):
             raise LeaseHeld(describe(found.holder))
@@ -260,7 +260,7 @@ def _acquire_lease(
 def _take_lease(
     place: StoreLocation, found: LeaseState | None, mine: LeaseHolder, jvm: Any, seconds: float, also_guarded: tuple[str, ...]
 ) -> StoreLease | None:
-    """Returns the lease; None if another was faster."""
+    """Returns the lease; None if another process was faster."""
     epoch, nonce = (found.epoch if found else 0) + 1, uuid.uuid4().hex
     taken = found is None or (found.ended and found.taken)
     before = fences.read_fence_clock()
@@ -270,7 +270,7 @@ def _take_lease(
         there = read_lease_state(place.parent)
         if there is None or there.nonce != nonce:
             return None
-        tag = there.tag  # the PUT was done, and its answer lost
+        tag = there.tag  # the PUT succeeded, and its answer was lost
     lease = StoreLease(place, mine, epoch, nonce, seconds, taken, tag, also_guarded, jvm)
     lease.open_fences(before + seconds)
     return lease

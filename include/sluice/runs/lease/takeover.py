@@ -1,7 +1,7 @@
-"""What whoever takes a lease over writes into each table: a commit of metadata, the epoch, with which a commit that was under way collides.
+"""Writes the epoch into each table when a lease is taken over: a commit of metadata, with which a commit that is under way collides.
 
-Neither Spark nor delta-rs asks anybody at the moment of its commit. A commit that an earlier holder had computed before finds its version taken;
-Spark then looks at what came between and gives up, because the metadata changed, and delta-rs does not try again.
+Neither Spark nor delta-rs checks the lease at the moment of its commit. A commit that an earlier holder prepared finds its version taken.
+Spark then examines the commits in between and gives up, because the metadata changed; delta-rs does not try again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _ATTEMPTS = 20
-"""How often a commit is tried: what an earlier holder has under way can come first, once a table."""
+"""How many times a commit is tried: an earlier holder's commit can come first, once for each table."""
 
 
 def commit_epoch_to_tables(root: Location, epoch: int, session: SparkSession | None = None) -> None:
     """Commits the epoch to every table below a folder, declared or not. Call it under the lease, before anything else is committed.
 
     session: for tables that delta-rs does not write. Raises SluiceError for one of these without a session, and OSError; the takeover is
-    then not done, and whoever takes the lease next does it again.
+    then unfinished, and the next holder does it again.
     """
     tables = list(find_delta_tables(root))
     with count_work("tables taken over", len(tables)) as work:
@@ -56,20 +56,20 @@ def _commit_epoch(path: str, epoch: int, session: SparkSession | None) -> None:
 def _open_written_alike(path: str) -> DeltaTable | None:
     """Returns the table if delta-rs may write it. Raises TableNotFoundError.
 
-    Not found out by trying: delta-rs refuses a clustered table with the error of a collision, and gives one with deletion vectors the reader
+    Trying would not tell: delta-rs refuses a clustered table with the error of a collision, and gives one with deletion vectors the reader
     feature for VARIANT (deltalake 1.6.6).
     """
     try:
         table = open_delta_table(path)
     except TableNotFoundError:
         raise
-    except DeltaError:  # not even its protocol is one for delta-rs
+    except DeltaError:  # delta-rs does not even know its protocol
         return None
     return table if has_protocol_written_alike(table) else None
 
 
 def _commit_by_delta_rs(path: str, table: DeltaTable, epoch: int) -> bool:
-    """Returns whether it was committed. False: another commit was faster. Raises LeaseLost."""
+    """Returns whether the commit succeeded; False if another was faster. Raises LeaseLost."""
     properties = store_commit_properties(path)
     try:
         with settle_store_commit(path, table, properties):
@@ -85,7 +85,7 @@ def _commit_by_delta_rs(path: str, table: DeltaTable, epoch: int) -> bool:
 
 
 def _commit_by_spark(path: str, epoch: int, session: SparkSession | None) -> bool:
-    """Returns whether it was committed, as `_commit_by_delta_rs`. Raises SluiceError if there is no session."""
+    """Returns whether the commit succeeded, as `_commit_by_delta_rs` does. Raises SluiceError if there is no session."""
     if session is None:
         raise SluiceError(
             f"The table {path} cannot be taken over from a run that ended without giving up its lease: only Spark can write it. "

@@ -100,7 +100,7 @@ def decide_table_layouts(books: PipelineBooks) -> dict[str, LayoutDecision]:
 
 
 def _list_layout_changes(books: PipelineBooks) -> Iterator[str]:
-    """Lists what of declared layouts would write all of a table's files anew, or cannot be had: done only on request."""
+    """Lists declared layouts that need a rewrite of all of a table's files, which happens only on request, or that cannot be applied."""
     for name, declared in books.graph.stored.items():
         path = books.path(name)
         if books.graph.table_of(name) == name and delta_log.is_delta_table(path):
@@ -109,7 +109,7 @@ def _list_layout_changes(books: PipelineBooks) -> Iterator[str]:
 
 
 def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], path: str) -> Iterator[str]:
-    """Says, of one table, in what its files differ from its declaration, and what brings them there."""
+    """Describes how one table's files differ from its declaration, and the command that applies it."""
     name, now = declared.name, f"sluice optimize {pipeline}.{declared.name} --now"
     is_, wanted = log.read_partition_columns(path), list(declared.partition_by)
     was_clustered = clustering.has_clustering_feature(path)
@@ -147,7 +147,7 @@ def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:
 
 
 def describe_restored_table(books: PipelineBooks, name: str, mark: RestorationMark) -> str:
-    """Says to which version a table was restored, what it lacks, and what brings that."""
+    """Describes the version to which a table was restored, what it lacks, and the command that brings that back."""
     at = f" at {mark.at:%Y-%m-%d %H:%M:%S}" if mark.at else ""
     days = ", or a backfill for some days" if name in books.graph.tables else ""
     return (

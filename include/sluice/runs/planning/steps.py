@@ -27,13 +27,13 @@ NOTHING, FAIL = "nothing", "fail"
 INGEST, READ_AGAIN = "ingest", "read again"
 FOLD, FOLD_AGAIN, FOLD_ANEW = "fold", "fold again", "fold anew"
 FOLLOW, RECOMPUTE, START_OVER, FAIL = "follow", "recompute in full", "start over", "fail"
-"""What a run would do to a table. fold again: the keys of an interval. follow: recompute what changes of the inputs touch, or for a stream take
-what was added. start over: a stream, with fresh state. fail: a strict view that cannot follow a change."""
+"""What a run would do to a table. fold again: the keys of an interval. follow: recompute what changes of the inputs touch; a stream takes
+the added rows. start over: a stream, with fresh state. fail: a strict view that cannot follow a change."""
 
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """What a run would do to one table, and why. deliveries, bytes, rows, versions: what it would read, as far as that is known now.
+    """What a run would do to one table, and why. deliveries, bytes, rows, versions: what it would read, as far as known.
 
     files: for bronze, the deliveries that it would take: file, state and, if there is one, number.
     """

@@ -1,8 +1,7 @@
-"""What `sluice check --plans` finds: do transforms keep what their decorators promise, and how far a change reaches.
+"""The checks of `sluice check --plans`: whether transforms do what their decorators promise, and how far a change reaches.
 
-Transforms are called with empty frames and their query plans are looked into. No data is read and nothing is written.
-
-What of subjects, links and requests can be known to be wrong once the columns of tables are known.
+It calls transforms with empty frames and examines their query plans. It reads no data and writes nothing. Once the columns of tables are
+known, it also checks subjects, links and requests.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ class TransformFindings:
     """What was found.
 
     mistakes: one a line. bounds: view, input, and by column of the view the expression over the input; joined: columns whose values a join
-    with the other inputs finds; reach: the one declared in time; without all three: full recompute, or, refused, a change fails.
+    with the other inputs finds; reach: the declared one in time; without all three, a change recomputes in full or, if refused, fails.
 
-    notes: what could not be looked at, and why.
+    notes: what could not be examined, and why.
     """
 
     mistakes: list[str] = field(default_factory=list)
@@ -59,7 +58,7 @@ class TransformFindings:
 
 
 def examine_transforms(session: SparkSession, settings: Settings, graph: Graph) -> TransformFindings:
-    """Look into every transform of a pipeline, inputs first. What reads a table with a mistake is left out, with a note."""
+    """Examine every transform of a pipeline, inputs first. Readers of a table with a mistake are left out, with a note."""
     examination = Examination(session, settings, graph)
     found, schemas = examination.found, examination.schemas
     for declared in graph:
@@ -77,7 +76,7 @@ def examine_transforms(session: SparkSession, settings: Settings, graph: Graph) 
 
 @dataclass(frozen=True)
 class Examination:
-    """One look into the transforms of a pipeline. schemas: the columns that are known by now, of what was looked into."""
+    """One examination of a pipeline's transforms. schemas: the columns that are known so far."""
 
     session: SparkSession
     settings: Settings
@@ -86,11 +85,11 @@ class Examination:
     found: TransformFindings = field(default_factory=TransformFindings)
 
     def make_empty_input(self, name: str) -> DataFrame:
-        """No row, with all columns that are stored."""
+        """A frame without rows, with all columns that are stored."""
         return _create_empty_frame(self.session, self.schemas[name])
 
     def make_empty_view_input(self, name: str) -> DataFrame:
-        """No row, with the columns that a view sees: none of provenance."""
+        """A frame without rows, with the columns that a view sees: none of provenance."""
         return _create_empty_frame(self.session, self.view_input_schema(name))
 
     def view_input_schema(self, name: str) -> StructType:
@@ -99,7 +98,7 @@ class Examination:
 
 
 def _examine_declaration(examination: Examination, declared: Source | Dataset[Any] | View[Any]) -> None:
-    """Look into one declaration by its kind's function, unless an input is not known."""
+    """Examine one declaration by its kind's function, unless an input is unknown."""
     item = declared.over(examination.schemas) or declared
     called = item.mention if item.name in examination.graph.computed else f"'{item.name}'"
     for name in item.reads:
@@ -114,7 +113,7 @@ def _examine_declaration(examination: Examination, declared: Source | Dataset[An
 
 
 def find_source_schema(examination: Examination, source: Source) -> StructType | None:
-    """A source's columns: those of the lake, else the declared ones; None, with a note, where there are neither."""
+    """A source's columns: those in the lake, else the declared ones; None, with a note, if there are neither."""
     path = examination.graph.location(examination.settings, source.name)
     if delta_log.is_delta_table(path):
         schema = table_frames.read_table(examination.session, path).drop(MARK).schema
@@ -163,12 +162,12 @@ def examine_view(examination: Examination, view: MaterializedView[Any]) -> Struc
 
 
 def examine_computed_view(examination: Examination, view: View[Any]) -> StructType:
-    """The columns that a view has for whoever reads it."""
+    """The columns that a view has for its readers."""
     return view(*map(examination.make_empty_view_input, view.reads)).schema
 
 
 def _find_table_rule_mistakes(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[str]:
-    """What is wrong with expectations on whole tables whose columns are known."""
+    """Yields what is wrong with expectations on whole tables whose columns are known."""
     for dataset in graph.datasets.values():
         for rule in dataset.table_expectations if dataset.name in schemas else ():
             wrong = whole_table.find_table_rule_mistake(rule, schemas, dataset.name)
@@ -177,7 +176,7 @@ def _find_table_rule_mistakes(graph: Graph, schemas: Mapping[str, StructType]) -
 
 
 def _describe_owner(declared: Source | Dataset[Any] | View[Any]) -> str:
-    """As declared: an `auto_cdc` is a table to whoever declared it, and so is what is kept for it."""
+    """The name as declared: an `auto_cdc` is a table to its author, and so are the tables kept for it."""
     return f"{'Table' if declared.of_some else declared.kind.label} '{declared.serves or declared.name}'"
 
 

@@ -1,1 +1,1 @@
-"""Repairs as runs of their own: quarantine judged again, a table restored, a damaged log mended."""
+"""Repairs as runs of their own: check quarantined rows again, restore a table, mend a damaged log."""

@@ -1,9 +1,9 @@
 """Repairs tables with a damaged log: finds which flows must start anew and what is lost, and sets the damaged files aside. Needs no JVM.
 
-A lost commit is replaced by one that changes nothing, so that versions continue as they were counted. The flow that wrote the table makes up
-for it: silver, views and quarantines from what they read, bronze from the landing folder. Flows that read the table start anew.
+A lost commit is replaced by one that changes nothing, so that versions keep their numbers. The flow that wrote the table writes its rows
+again: silver, views and quarantines from their inputs, bronze from the landing folder. Flows that read the table start anew.
 
-Other records tell what a lost commit held: deliveries to be read again, and requests whose people are on no list any more.
+Other records show what a lost commit held: deliveries to be read again, and requests whose people are no longer on the suppression list.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
     records = graph.records(settings)
     if repair.refused:
         raise SluiceError(repair.refused)
-    # The table counts as damaged until the last step, so the next repair finishes what a killed one left undone.
+    # The table counts as damaged until the last step, so the next repair finishes a killed one.
     for name in repair.anew:
         flow = graph.flow_name(graph[name])
         checkpoints.reset_checkpoint(records.checkpoints(flow), flow, f"a commit of '{repair.table}' was lost")
@@ -157,9 +157,9 @@ def _read_commit_time(path: str, version: int) -> datetime | None:
 
 
 def _set_damage_aside(log: Location, damage: LogDamage, aside: Location) -> None:
-    """Moves a damaged file elsewhere, and puts a commit that changes nothing in the place of a damaged commit.
+    """Moves a damaged file elsewhere, and replaces a damaged commit by one that changes nothing.
 
-    Delta's own checksums of this version and later ones are removed: they count what the commit held, or were made without it.
+    Removes Delta's checksums of this version and later ones, which count what the commit held, or were made without it.
     """
     file = log / damage.file
     if file.exists():
@@ -190,7 +190,7 @@ def _build_empty_commit() -> str:
 RUN = "repair"
 
 
-"""What stands in the ledgers instead of a run's id."""
+"""The entry in the ledgers instead of a run's id."""
 
 
 def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str, version: int) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Readmitting and discarding what is in quarantine: a run of its own, under the lease, in the run ledger as stage `quarantine`."""
+"""Readmits and discards quarantined rows, in a run of its own under the lease, which the run ledger has as stage `quarantine`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QuarantineSelection:
 
 
 def parse_quarantine_selection(graph: Graph, ids: Sequence[str], all_of: str | None = None) -> list[QuarantineSelection]:
-    """From TABLE/DELIVERY and TABLE/DELIVERY/ROW to entries by table. all_of: a table. Raises UsageError for what is no such id."""
+    """Parse ids TABLE/DELIVERY and TABLE/DELIVERY/ROW into entries by table. all_of: a table. Raises UsageError for an invalid id."""
     if bool(ids) == bool(all_of):
         raise UsageError("Say either which entries, as TABLE/DELIVERY or TABLE/DELIVERY/ROW, or --all TABLE.")
     names = [*graph.sources, *graph.tables]
@@ -47,7 +47,7 @@ def parse_quarantine_selection(graph: Graph, ids: Sequence[str], all_of: str | N
 
 
 def parse_quarantine_entry(text: str) -> tuple[str, Entry]:
-    """Table and entry of an id. Raises UsageError."""
+    """The table and entry of an id. Raises UsageError."""
     table, *numbers = text.split("/")
     if not table or not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):
         raise UsageError(
@@ -59,7 +59,7 @@ def parse_quarantine_entry(text: str) -> tuple[str, Entry]:
 def run_quarantine_replay(
     settings: Settings, graph: Graph, wanted: Sequence[QuarantineSelection], wait: float = 0.0
 ) -> dict[str, Any]:
-    """Judge entries again by today's declarations. Returns the run's report. Raises as `job.run_recorded_stage` does."""
+    """Check entries again by today's declarations. Returns the run's report. Raises as `job.run_recorded_stage` does."""
     from sluice.flows.quarantine import readmission
 
     def again(workspace: Workspace, one: QuarantineSelection, report: FlowReport) -> None:
@@ -71,7 +71,7 @@ def run_quarantine_replay(
 def run_quarantine_discard(
     settings: Settings, graph: Graph, wanted: Sequence[QuarantineSelection], reason: str, wait: float = 0.0
 ) -> dict[str, Any]:
-    """Take entries out for good; who and why goes into the ledger. Returns the run's report. Raises as `job.run_recorded_stage` does."""
+    """Remove entries for good; the ledger records who did it and why. Returns the run's report. Raises as `job.run_recorded_stage` does."""
     from sluice.flows.quarantine import readmission
 
     said = f"discarded by {_current_user_name()}: {' '.join(reason.split())}"

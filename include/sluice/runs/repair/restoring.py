@@ -1,4 +1,4 @@
-"""Restoring a table: a run of its own, under the lease, in the run ledger as stage and mode `restore`."""
+"""Restores a table, in a run of its own under the lease, which the run ledger has as stage and mode `restore`."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _SECOND = timedelta(seconds=1)  # requests are dated to the second
 
 
 def find_restorable_table(graph: Graph, name: str) -> Dataset[Any]:
-    """The table to restore. Raises UsageError with the reason for what is never restored."""
+    """The table to restore. Raises UsageError, with the reason, for tables that are never restored."""
     dataset = graph.datasets.get(name)
     called = f"{graph.pipeline.name}.{name}"
     if name in graph.sources:
         raise UsageError(
-            f"'{called}' is bronze, which holds every record that was ingested and is not taken back; the ledgers count on it. "
-            "Restore a table that is made from it. What should not have come: sluice quarantine, sluice erase."
+            f"'{called}' is bronze, which holds every ingested record and cannot go back; the ledgers depend on it. Restore a table that is "
+            f"made from it. To remove records: sluice quarantine, sluice erase."
         )
     if dataset is None and name_quarantined_table(name):
         raise UsageError(
-            f"'{called}' is a quarantine, which the ledgers count on. What is in it is taken out by: sluice quarantine replay, discard."
+            f"'{called}' is a quarantine, on which the ledgers depend. To remove rows from it: sluice quarantine replay, discard."
         )
     if name in graph.computed:
         raise UsageError(f"'{called}' is a view that is computed when it is read. Restore a table that it reads.")
@@ -52,7 +52,7 @@ def find_restorable_table(graph: Graph, name: str) -> Dataset[Any]:
 
 
 def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait: float = 0.0) -> dict[str, Any]:
-    """Let a table be as it was at a version, date or instant. Returns the run's report. Raises as `job.run_recorded_stage` does."""
+    """Bring a table back to a version, date or instant. Returns the run's report. Raises as `job.run_recorded_stage` does."""
     dataset = find_restorable_table(graph, name)
     path = graph.location(settings, name)
     called = f"{graph.pipeline.name}.{name}"
@@ -81,10 +81,10 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
 
 
 def describe_restore_effects(dataset: Dataset[Any]) -> str:
-    """What becomes of the table from now on."""
+    """Describes what happens to the table from now on."""
     if isinstance(dataset, MaterializedView):
         return (
-            "The next change of its inputs recomputes what it touches, or all of it where that is cheaper: those rows are by the inputs again. "
+            "The next change of its inputs recomputes what it touches, or all of it if that is cheaper; those rows then follow the inputs again. "
             + ("Its change log was not restored. " if _has_change_log(dataset) else "")
         )
     if isinstance(dataset, Windowed):
@@ -97,7 +97,7 @@ def _has_change_log(dataset: MaterializedView[Any]) -> bool:
 
 
 def _check_restorable_version(workspace: Workspace, dataset: Dataset[Any], version: int, called: str) -> None:
-    """Raises SluiceError where the version cannot be brought back, or an erased person could come back with it."""
+    """Raises SluiceError if the version cannot be restored, or if an erased person could come back with it."""
     path = workspace.path(dataset.name)
     versions.check_version_readable(called, path, version)
     now, then = versions.read_version_columns(path), versions.read_version_columns(path, version)

@@ -1,1 +1,1 @@
-"""What is told of a pipeline without a JVM: lag, freshness, gaps, stale intervals, whether its books add up."""
+"""The state of a pipeline, found without a JVM: lag, freshness, gaps, stale intervals, and whether its books add up."""

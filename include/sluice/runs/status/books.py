@@ -1,6 +1,6 @@
-"""A pipeline's ledgers and the places of its tables, read once for everything that is reported about them. Needs no JVM.
+"""A pipeline's ledgers and the locations of its tables, read once for all reports. Needs no JVM.
 
-It also finds fields of records that could be columns and are not: those that the ledger names, without those that are columns by now.
+It also finds fields of records that could be columns and are not: those that the ledger names, except those that are columns by now.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PipelineBooks:
 
     @cached_property
     def records(self) -> PipelineRecords:
-        """Where all that is recorded of the pipeline lies."""
+        """The locations of everything that is recorded of the pipeline."""
         return self.graph.records(self.settings)
 
     @cached_property
@@ -56,11 +56,11 @@ class PipelineBooks:
         return read_known_files(self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
 
     def path(self, name: str) -> str:
-        """Where a declared table lies."""
+        """The path of a declared table."""
         return self.graph.location(self.settings, name)
 
     def streamed_tables(self, declared: Source | AnyDataset) -> dict[str, str]:
-        """What a declaration's flow streams, as `locate_streamed_tables` gives it."""
+        """The tables that a declaration's flow streams, as `locate_streamed_tables` returns them."""
         return locate_streamed_tables(PipelinePlaces(self.records, self.graph), declared)
 
     def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:

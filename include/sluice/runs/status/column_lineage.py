@@ -1,4 +1,4 @@
-"""The record of which columns come from which: a file of the pipeline, written by the runs that find it, read without Spark."""
+"""The record of column lineage: a file of the pipeline, written by runs and read without Spark."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MODE = 0o600
 
 
 def read_column_lineage(records: PipelineRecords) -> dict[str, TableOrigins]:
-    """What is known, by table; nothing before the first run. Raises KeptFileDamaged."""
+    """The known lineage, by table; empty before the first run. Raises KeptFileDamaged."""
     path = _column_lineage_file(records)
     return load_kept_json(path, "where columns come from", _REMEDY, _build_record) if path.exists() else {}
 
 
 def write_column_lineage(records: PipelineRecords, known: Mapping[str, TableOrigins]) -> None:
-    """Replace the record. To be called under the pipeline's lease."""
+    """Replace the record. Call it under the pipeline's lease."""
     told = {name: table_origins_to_json(one) for name, one in sorted(known.items())}
     write_json_durably(_column_lineage_file(records), told, mode=_MODE)
 
@@ -38,7 +38,7 @@ def _build_record(said: Mapping[str, Any]) -> dict[str, TableOrigins]:
 
 @dataclass(frozen=True)
 class ColumnUse:
-    """A column that is made of another, and in which way; column: None where the other decides which rows the table has."""
+    """A column that is made from another, and how; column: None if the other decides which rows the table has."""
 
     table: str
     column: str | None
@@ -86,7 +86,7 @@ def _find_origins(known: Mapping[str, TableOrigins], table: str, column: str) ->
 
 
 def require_traced_table(known: Mapping[str, TableOrigins], pipeline: str, table: str) -> TableOrigins:
-    """What is known of a table. Raises UsageError with the nearest name."""
+    """The known lineage of a table. Raises UsageError with the nearest name."""
     if not known:
         raise UsageError(f"Nothing is known of the columns of '{pipeline}' before its first run. Run: sluice run {pipeline}")
     if table not in known:
@@ -95,7 +95,7 @@ def require_traced_table(known: Mapping[str, TableOrigins], pipeline: str, table
 
 
 def require_traced_column(found: TableOrigins, pipeline: str, column: str) -> None:
-    """Raises UsageError, with the nearest name, where a table has no such column."""
+    """Raises UsageError, with the nearest name, if a table has no such column."""
     names = [one.name for one in found.columns]
     if column not in names:
         raise UsageError(f"Table '{pipeline}.{found.table}' has no column '{column}'.{nearest_name_hint(column, names)}")

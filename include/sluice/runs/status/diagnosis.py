@@ -1,7 +1,7 @@
 """Says what would help a run that took long, by the run ledger alone, without a JVM and without a cell's value.
 
-Each thing that may be wrong with a run is a rule in `FINDING_RULES`: it looks at the run's rows and says what it found, with its number, and
-which declaration or setting helps. A new rule is a function in that list, and its test.
+Each problem that a run may have is a rule in `FINDING_RULES`: it examines the run's rows and reports a finding, with its numbers and the
+declaration or setting that helps. To add a rule, add a function to that list, and its test.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Finding:
 # ------------------------------------------------------------------------------------------------ the rules
 
 _TENTH_OF_MINUTE = 6.0
-"""Seconds below which nothing is worth a remedy."""
+"""Seconds below which no remedy is worth the effort."""
 
 
 def find_unbounded_changes(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Views that were made anew in full since no column bounds what a change of an input can touch."""
+    """Views that were recomputed in full because no column bounds what a change of an input can touch."""
     for row in rows:
         why = str(row["recomputed"] or "")
         if "can touch any row" in why:
@@ -46,7 +46,7 @@ def find_unbounded_changes(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def find_declared_full(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Views that are made anew in full as declared, and take long."""
+    """Views that are recomputed in full as declared, and take long."""
     for row in rows:
         if row["recomputed"] == "full: as declared" and row["seconds"] >= _TENTH_OF_MINUTE:
             remedy = 'recompute="auto", unless its transform asks for rows while it is called, or most of it changes each time'
@@ -54,15 +54,15 @@ def find_declared_full(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 MOST_COPIED = 10
-"""So many rows may a merge copy for each that it changes. Source: docs/observe.md."""
+"""How many rows a merge may copy for each row that it changes. Source: docs/observe.md."""
 _FEW_COPIED = 100_000
 
 
 def find_copied_rows(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Merges that wrote many rows again to change few."""
+    """Merges that copied many rows to change few."""
     for row in rows:
         copied, changed = int(row["table_files"].get("rows_copied", 0)), max(int(row["rows_out"] or 0), 1)
-        several = int(row["table_files"].get("files", 0)) > 1  # of one file a merge copies all, however it lies
+        several = int(row["table_files"].get("files", 0)) > 1  # a merge copies a table of one file completely, whatever its order
         if several and row["seconds"] >= _TENTH_OF_MINUTE and copied >= _FEW_COPIED and copied > MOST_COPIED * changed:
             yield Finding(
                 "copied rows",
@@ -117,7 +117,7 @@ def find_small_files(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 _SEVERE_SKEW = 3.2
-"""The longest task over the median one, from which on Dr. Elephant calls it severe."""
+"""The ratio of the longest task to the median one from which Dr. Elephant calls it severe."""
 
 
 def find_skewed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -137,11 +137,11 @@ _SHARES: tuple[tuple[str, float, str, str], ...] = (
     ("gc_seconds", 0.10, "garbage collection", "more spark.driver.memory (or executor memory), by the environment's profile"),
     ("serialisation_seconds", 0.25, "serialisation", "fewer and larger tasks, and no Python function where Spark has one"),
 )
-"""Parts of the tasks' time: the count, from which share on, what it is called, what helps. The first by Dr. Elephant ("moderate")."""
+"""Parts of the tasks' time: the count, the share from which it is reported, its name, the remedy. The first is Dr. Elephant's "moderate"."""
 
 
 def find_wasted_task_time(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Flows whose tasks spent much of their time on something else than rows."""
+    """Flows whose tasks spent much of their time on other things than rows."""
     for row in rows:
         spent = row["spark"].get("task_seconds", 0.0)
         for count, most, name, remedy in _SHARES:
@@ -155,7 +155,7 @@ _MUCH_SHUFFLED = 1024 * 1024 * 1024
 
 
 def find_spill_and_shuffle(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Flows that wrote rows to disk for want of memory, or moved many times what they read."""
+    """Flows that spilled rows to disk, or shuffled many times what they read."""
     for row in rows:
         spilled, moved = row["spark"].get("spilled_bytes", 0.0), row["spark"].get("shuffle_bytes", 0.0)
         if spilled >= _MUCH_SPILLED:
@@ -167,7 +167,7 @@ def find_spill_and_shuffle(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 def find_failed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Flows of which tasks were tried again."""
+    """Flows with tasks that were tried again."""
     for row in rows:
         if row["state"] == "done" and (failed := row["spark"].get("failed_tasks")):
             remedy = "the Spark log of the run says why; SLUICE_DEBUG=1 shows more (and may show data)"
@@ -175,7 +175,7 @@ def find_failed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
 
 
 _IDLE, _LONG = 0.5, 60.0
-"""The share of the cores' time, and seconds of a stage's tables, from which on cores that had nothing to do are told. Source: DataFlint."""
+"""The share of the cores' time, and the seconds of a stage's tables, from which idle cores are reported. Source: DataFlint."""
 
 
 def find_idle_cores(rows: Sequence[Row]) -> Iterator[Finding]:
@@ -202,7 +202,7 @@ _READ_AGAIN, _WORTH_TELLING = 2.0, 256 * 1024 * 1024
 
 
 def find_repeated_reads(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Flows that read more bytes than their inputs and their own table have together: some version was read twice, or more often."""
+    """Flows that read more bytes than their inputs and their own table have together: they read some version at least twice."""
     for row in rows:
         read, there = row["spark"].get("input_bytes", 0.0), row["spark"].get("tables_bytes", 0.0)
         if there and read >= _WORTH_TELLING and read >= _READ_AGAIN * there:
@@ -221,7 +221,7 @@ _OVERHEADS = {
 
 
 def find_overheads(rows: Sequence[Row]) -> Iterator[Finding]:
-    """Flows that took long over something else than rows."""
+    """Flows that took long for other things than rows."""
     for row in rows:
         for step, remedy in _OVERHEADS.items():
             took = float(row["steps"].get(step, 0.0))
@@ -244,7 +244,7 @@ FINDING_RULES: tuple[Callable[[Sequence[Row]], Iterator[Finding]], ...] = (
     find_repeated_reads,
     find_overheads,
 )
-"""Everything that `sluice why` looks for, in the order in which it says it."""
+"""Everything that `sluice why` looks for, in the order of its output."""
 
 
 def diagnose_run(times: RunTimes) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What waits for each flow: files that nobody has discovered, deliveries without an outcome, and outcomes and versions that it has not taken."""
+"""Measures what waits for each flow: undiscovered files, deliveries without an outcome, and outcomes and versions that it has not read."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from sluice.runs.status.books import PipelineBooks
 
 @dataclass(frozen=True, kw_only=True)
 class FlowLag:
-    """How a flow stands, and what waits for it: deliveries, their records (if known) and bytes, and versions of its inputs.
+    """The standing of a flow, and what waits for it: deliveries, their records (if known) and bytes, and versions of its inputs.
 
-    anew: why its next run takes everything again, or None if it resumes. stuck: why its next run cannot do anything. since: when the oldest of
-    what waits came (UTC). moved: its inputs that have something for it. unbounded: its inputs whose every change means a full recompute, as far as
-    its checkpoint tells. warnings: what must be done before it is too late.
+    anew: why its next run reads everything again, or None if it resumes. stuck: why its next run cannot do anything. since: when the oldest
+    waiting item came (UTC). moved: its inputs that have something for it. unbounded: its inputs whose every change means a full recompute,
+    according to its checkpoint. warnings: what must be done before records are lost.
     """
 
     table: str
@@ -74,7 +74,7 @@ def measure_lag_from_start(books: PipelineBooks, flow: FlowLag) -> FlowLag:
 
 
 def measure_bronze_lag_anew(books: PipelineBooks, source: Source, flow: FlowLag) -> FlowLag:
-    """A source reads no table: nothing beside what waits has a version."""
+    """The lag itself: a source reads no table with versions."""
     return replace(flow, rows=0, bytes=0, versions=0, since=None, moved=())
 
 
@@ -99,23 +99,23 @@ def measure_lag_of_all_inputs(books: PipelineBooks, dataset: AnyDataset, flow: F
 
 
 def read_flow_standing(books: PipelineBooks, declared: Source | AnyDataset) -> FlowLag:
-    """Reads a flow's standing from its checkpoint alone: how far it came and whether it starts anew. Errors are those of `measure_pipeline_lag`."""
+    """Reads a flow's standing from its checkpoint: how far it has read, and whether it starts anew. Errors are those of `measure_pipeline_lag`."""
     read: Callable[[PipelineBooks, Any], FlowLag] = load_kind_function(declared.kind, "read_standing")
     return read(books, declared)
 
 
 def read_bronze_standing(books: PipelineBooks, source: Source) -> FlowLag:
-    """By how far the list of deliveries was read."""
+    """Reads a source's standing: how far it has read the list of deliveries."""
     return _read_checkpoint_standing(books, source)
 
 
 def read_silver_standing(books: PipelineBooks, table: Table[Any]) -> FlowLag:
-    """By how far the list of outcomes was read."""
+    """Reads a silver table's standing: how far it has read the list of outcomes."""
     return _start_anew_without_table(books, _read_checkpoint_standing(books, table))
 
 
 def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
-    """Reads a view's standing by how far the changes of its inputs were read; of its existing inputs, if it does not wait for all.
+    """Reads a view's standing: how far it has read the changes of its inputs; only of existing ones, if it does not wait for all.
 
     The fingerprint in its checkpoint ends with the columns that bound a change of each input. Only Spark could find them again, so they are
     taken as they are.
@@ -136,7 +136,7 @@ def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:
 
 
 def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]:
-    """Returns the deliveries whose outcomes a silver flow has not taken. Empty if it has no checkpoint to resume from."""
+    """Returns the deliveries whose outcomes a silver flow has not read. Empty if it has no checkpoint to resume from."""
     outcomes = books.records.bookkeeping("outcomes")
     flow = read_silver_standing(books, table)
     try:
@@ -146,7 +146,7 @@ def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]
 
 
 def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
-    """Files or offsets that nobody has discovered, and deliveries without outcome."""
+    """Measures undiscovered files or offsets, and deliveries without an outcome."""
     flow = read_bronze_standing(books, source)
     try:
         found = discovery.preview_discovery(source, books.records.landing, books.known)
@@ -154,7 +154,7 @@ def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
     except SluiceError as error:
         return replace(flow, stuck=str(error))
     waiting = books.of_source(source.name, "waiting")
-    # A file that the last discovery did not see came after it, whatever its time says.
+    # A file that the last discovery did not see came after it, whatever its modification time.
     looks = [row["started_at"] for row in books.runs if row["flow"] == source.name and row["stage"] == flow.layer]
     looked = looks[-1] if looks else None
     came = [row["discovered_at"] for row in waiting]
@@ -176,7 +176,7 @@ def _count_waiting_records(source: Source, files: list[str]) -> int | None:
 
 
 def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
-    """Outcomes that it has not taken."""
+    """Measures the outcomes that a silver flow has not read."""
     outcomes = books.records.bookkeeping("outcomes")
     flow = read_silver_standing(books, table)
     if flow.anew is not None:
@@ -198,7 +198,7 @@ def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
 
 
 def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
-    """How the flow of a stream with state stands. Errors as of `measure_pipeline_lag`."""
+    """Measures the lag of a stream with state. Errors are those of `measure_pipeline_lag`."""
     missing = [name for name in stream.reads if not delta_log.is_delta_table(books.path(name))]
     if missing:
         flow = _read_stream_standing(books, stream)
@@ -223,7 +223,7 @@ def _read_stream_standing(books: PipelineBooks, stream: Windowed[Any]) -> FlowLa
 
 
 def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
-    """How a view's flow stands. Errors as of `measure_pipeline_lag`."""
+    """Measures the lag of a view. Errors are those of `measure_pipeline_lag`."""
     flow = read_view_standing(books, view)
     missing = [name for name in view.reads if not delta_log.is_delta_table(books.path(name))]
     present = view.over(set(view.reads) - set(missing))
@@ -255,7 +255,7 @@ def _add_waiting_changes(books: PipelineBooks, reader: AnyDataset, flow: FlowLag
 
 
 def _read_checkpoint_standing(books: PipelineBooks, declared: Source | AnyDataset, code: str = "") -> FlowLag:
-    """A flow by its checkpoint alone. code: the fingerprint that it should have."""
+    """The standing of a flow by its checkpoint alone. code: the fingerprint that it should have."""
     (name, folder), inputs = books.checkpoints(declared), books.streamed_tables(declared)
     ids = {name: log.read_table_id(path) for name, path in inputs.items() if delta_log.is_delta_table(path)}
     anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else "first run"

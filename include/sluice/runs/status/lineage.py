@@ -1,4 +1,4 @@
-"""Which table is made of which, as a picture: nodes with places, and edges between them. Without a lake: declarations are enough."""
+"""Draws which table is made from which, as a picture of nodes and edges. It needs only declarations, no lake."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LineagePicture:
 
 
 def draw_lineage(graph: Graph) -> LineagePicture:
-    """A pipeline's lineage: what is read stands left of what reads it, and in a column near the middle of what it is made of."""
+    """A pipeline's lineage: inputs stand left of their readers, and within a column each node is near the middle of its inputs."""
     declared = [(one.name, one.kind.label, graph.layer(one), one.reads) for one in graph]
     declared += [(view.name, "@view", "", view.reads) for view in graph.computed.values()]
     edges = [(read, name) for name, _, _, reads in declared for read in reads]
@@ -65,7 +65,7 @@ def draw_lineage(graph: Graph) -> LineagePicture:
 
 
 def _order_columns(columns: Mapping[str, int], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """By name, its place in its column: by the mean place of what it reads, so that few edges cross."""
+    """The position of each node in its column: by the mean position of its inputs, so that few edges cross."""
     reads: dict[str, list[str]] = defaultdict(list)
     for read, name in edges:
         reads[name].append(read)

@@ -1,4 +1,4 @@
-"""Does the delivery ledger add up? What it counted of each delivery against the rows that the tables have. Read without a JVM."""
+"""Checks whether the delivery ledger adds up: compares its counts of each delivery with the rows of the tables. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ERASING = (DELETIONS.name, ERASE)
 
 @dataclass(frozen=True)
 class DeliveryAccount:
-    """A source's records, with those of the sources that go into its table, as counted per delivery when they were read, and as they are.
+    """The records of a source and of the sources that go into its table: as counted per delivery when they were read, and as they are now.
 
-    rows, quarantined, suppressed, discarded: what was counted. erased, erased_aside: how many of the first two were taken out later.
-    bronze, aside: the rows that bronze and its quarantine have, None where a file does not tell. marked: those of bronze that tell without
-    the person who was erased; hidden: how many of them nobody's erasure can have marked.
-    off: by how much a table differs, by name. deliveries: those that differ, with what was counted and what is there.
+    rows, quarantined, suppressed, discarded: the counts. erased, erased_aside: how many of the first two were erased later. bronze, aside:
+    the rows that bronze and its quarantine have, None if a file does not say. marked: anonymised rows of bronze; hidden: how many of them no
+    erasure can have marked.
+    off: by how much a table differs, by name. deliveries: those that differ, with the count and the actual rows.
     """
 
     source: str
@@ -58,7 +58,7 @@ class DeliveryAccount:
 
 
 def reconcile_deliveries(settings: Settings, graph: Graph) -> list[DeliveryAccount]:
-    """An account for each bronze table that there is."""
+    """An account for each existing bronze table."""
     books = PipelineBooks(settings, graph)
     counted = _read_counted_outcomes(books.records.bookkeeping("outcomes"))
     own = [source for source in graph.sources.values() if source.into is None]
@@ -99,7 +99,7 @@ def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[
 
 @dataclass(frozen=True)
 class _Compared:
-    """One table: what was counted for it, what was erased from it, what it has, by how much that differs, and in which deliveries."""
+    """One table: the counts, the erased rows, the actual rows, the difference, and the deliveries that differ."""
 
     table: str
     counted: int
@@ -119,12 +119,12 @@ def _compare_counted_rows(
 
 
 def _select_counts(counted: dict[int, dict[str, Any]], sources: Sequence[str], column: str) -> dict[int, int]:
-    """By delivery of these sources, a number that was counted."""
+    """One count by delivery, for the deliveries of these sources."""
     return {number: row.get(column) or 0 for number, row in counted.items() if row["source"] in sources}
 
 
 def _read_counted_outcomes(path: str) -> dict[int, dict[str, Any]]:
-    """By delivery, what was counted when it was read last, or taken out of quarantine since."""
+    """The counts by delivery: of its last reading, or of a readmission since."""
     found: dict[int, dict[str, Any]] = {}
     rows: list[dict[str, Any]] = tables.read_delivery_ledger_rows(path)
     for row in tables.sort_outcomes_by_recording(rows):
@@ -137,18 +137,18 @@ def _compute_row_difference(books: PipelineBooks, feeding: Sequence[str], counte
     if there is None or there == counted - erased:
         return 0
     refreshed = any(row["flow"] in feeding and row["mode"] == "refresh" for row in books.runs)
-    # Bronze that was read again has its erased people left out, and counted as suppressed, of the deliveries that could be read again.
+    # A refresh of bronze leaves erased people out and counts them as suppressed, in the deliveries that it could read again.
     if refreshed and counted - erased <= there <= counted:
         return 0
     return there - (counted - erased)
 
 
 def _sum_erased_rows(books: PipelineBooks, name: str, path: str) -> int:
-    """The rows that erasures took out, by the run ledger; of a run that was killed before it got there, by the table's log."""
+    """The rows that erasures removed, by the run ledger; for a run that was killed before it wrote there, by the table's log."""
     recorded, committed = Counter[str](), Counter[str]()
     for row in books.runs:
         if row["flow"] == name and row["stage"] in _ERASING:
-            # The stage `erase` removes files, too: what a VACUUM deleted is no rows, and it put none out.
+            # The stage `erase` removes files too, but a VACUUM removes no rows.
             most = row["rows_out"] or 0 if row["stage"] == ERASE else row["deleted"] or 0
             recorded[row["run"]] += min(row["deleted"] or 0, most)
     for commit in commit_history.read_commit_history(path) if delta_log.is_delta_table(path) else []:

@@ -1,4 +1,4 @@
-"""What VACUUM would remove of each table of a pipeline, and what keeps it from that. Read without a JVM."""
+"""Finds what VACUUM would remove from each table of a pipeline, and what keeps it from that. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sluice.settings import Settings
 
 
 def locate_tables_with_people(settings: Settings, graph: Graph) -> Set[str]:
-    """The paths of the tables with personal columns: what was removed from them goes as soon as the retention is over."""
+    """The paths of the tables with personal columns, whose removed files go as soon as the retention is over."""
     return {path for path, columns in prevention.personal_columns_by_path(settings, graph).items() if columns}
 
 
 def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
-    """By table that is there, whether files of it are to be removed at `now` (UTC). Not of one whose log is damaged: whoever reads it says so."""
+    """Decides for each existing table whether to remove files at `now` (UTC). Leaves out damaged tables, which their readers report."""
     with_people, found = locate_tables_with_people(settings, graph), {}
     for name, path in list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).items():
         if delta_log.is_delta_table(path):
@@ -34,14 +34,14 @@ def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dic
 
 
 def decide_all_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
-    """The same, also of the tables in which Sluice keeps its records."""
+    """The same, also for the tables in which Sluice keeps its records."""
     paths = {f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES}
     of_records = {name: decide_vacuum(path, now, False) for name, path in paths.items() if delta_log.is_delta_table(path)}
     return {**decide_table_vacuums(settings, graph, now), **of_records}
 
 
 def find_holding_flows(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
-    """By name of a table, the flows that VACUUM waits for."""
+    """The flows for which VACUUM waits, by the name of the table."""
     places = PipelinePlaces(graph.records(settings), graph)
     lagging = find_lagging_flows_at(places, graph, now)
     paths = {

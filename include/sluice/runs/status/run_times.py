@@ -1,4 +1,4 @@
-"""Where the time of a run went, by the run ledger alone: its stages and tables, with the steps of each. Without a JVM."""
+"""Shows where the time of a run went, by the run ledger alone: its stages and tables, with the steps of each. Needs no JVM."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Stale intervals: the dates of which a silver table has rows that earlier code made.
+"""Finds stale intervals: the dates for which a silver table has rows that earlier code made.
 
-A view is recomputed when its code changes. A silver table goes on with the new code for new rows; its older rows are as they were, until
-their dates are replayed or the table is refreshed. Which code made which rows is told by the run ledger, and for all rows at once by a
-property of the table. Read without a JVM.
+A view is recomputed when its code changes. A silver table uses the new code for new rows; its older rows stay until their dates are replayed
+or the table is refreshed. The run ledger records which code made which rows; a property of the table records it for all rows at once. Needs
+no JVM.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 FINGERPRINT = "sluice.fingerprint"
-"""The property of a table whose rows are, or were when it was set, all by the code of that fingerprint."""
+"""The table property with the fingerprint of the code that had made all of its rows when the property was set."""
 
 ALL_DATES = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
-"""The dates of records that have dates of their own (`dated_by`), which only Spark can read."""
+"""The dates of records with their own dates (`dated_by`), which only Spark can read."""
 
 _ANEW = ("folded anew", "replaced")
 
 
 @dataclass(frozen=True)
 class _CodeEvent:
-    """Something that made rows of the table. code: a fingerprint. anew: all rows; interval: those that a replay took."""
+    """An event that made rows of the table. code: a fingerprint. anew: it made all rows; interval: those of a replay."""
 
     at: Place
     code: str
@@ -47,9 +47,9 @@ class _CodeEvent:
 
 
 def find_stale_intervals(settings: Settings, graph: Graph, table: Table[Any], extent: Interval | None = None) -> list[Interval]:
-    """The dates whose rows are by earlier code, in as few ranges of days as there can be.
+    """The dates whose rows are by earlier code, in the fewest possible ranges of days.
 
-    extent: of a source with `dated_by`, the dates that its records have, if that is known; otherwise it is taken for all dates.
+    extent: for a source with `dated_by`, the dates of its records, if known; otherwise all dates count.
     """
     return _compute_stale_intervals(settings, graph, table, None, extent)
 
@@ -57,7 +57,7 @@ def find_stale_intervals(settings: Settings, graph: Graph, table: Table[Any], ex
 def forecast_stale_intervals(
     settings: Settings, graph: Graph, table: Table[Any], interval: Interval, extent: Interval | None = None
 ) -> list[Interval]:
-    """What would be left of `find_stale_intervals` after a replay of this interval with today's code."""
+    """The stale intervals that would remain after a replay of this interval with today's code."""
     return _compute_stale_intervals(settings, graph, table, interval, extent)
 
 
@@ -95,7 +95,7 @@ def _compute_stale_intervals(
 
 
 def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> list[_CodeEvent]:
-    """What made rows of the table, oldest first. A run of before the ledger had fingerprints counts as by the table's property."""
+    """The events that made rows of the table, oldest first. For runs from before the ledger had fingerprints, the table's property counts."""
     layer = books.graph.layer(table)
     found = []
     for row in books.runs:
@@ -117,20 +117,20 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
 
 
 def _find_property_commit(books: PipelineBooks, name: str, whole: str) -> Place | None:
-    """When the table was last said to be all by the code that it is said to be by, as far back as its log goes: with that run."""
+    """When the property got its current value, as far back as the table's log goes, and by which run."""
     for commit in commit_history.read_commit_history(books.path(name)):
         if whole and whole in str(commit["parameters"].get("properties", "")):
             same = [row for row in books.runs if row["run"] == commit["note"].get("run")]
-            # A run that was killed has left no record: it came after those that had begun before.
+            # A killed run left no record: it came after those that had begun before.
             before = same or [row for row in books.runs if commit["at"] and row[ledger.STARTED] <= commit["at"]]
             return entries.entry_order_key(before[-1], ledger.STARTED) if before else (0, commit["at"])
     return None
 
 
 def _find_possible_code(folded_from: Place, at: datetime, events: Iterable[_CodeEvent], whole: str) -> set[str]:
-    """The code that may have made the rows of a delivery which could be folded from then on and is for that date.
+    """The code that may have made the rows of a delivery for that date that could be folded from then on.
 
-    A run that failed may have folded it or not. Without any run it was folded by one that left no record.
+    A failed run may have folded it or not. If there was no run, one without a record folded it.
     """
     codes: set[str] = set()
     settled = False
@@ -151,7 +151,7 @@ def _find_possible_code(folded_from: Place, at: datetime, events: Iterable[_Code
 def _find_stale_record_dates(
     rows: list[Row], events: list[_CodeEvent], whole: str, today: str, extent: Interval
 ) -> list[Interval]:
-    """Where each record has its own date: any delivery may have records of any date, so replays count from its folding on."""
+    """The stale intervals if each record has its own date: any delivery may have records of any date, so replays count from its folding on."""
     stale: list[Interval] = []
     plain = [event for event in events if event.interval is None or event.interval == ALL_DATES]
     earlier = [
@@ -177,7 +177,7 @@ def _find_stale_record_dates(
 
 
 def _join_stale_days(days: dict[date, bool]) -> list[Interval]:
-    """The days that are stale, as ranges. A range goes on over days of which there is no delivery."""
+    """The stale days as ranges. A range includes days without deliveries."""
     ranges: list[tuple[date, date]] = []
     before = False
     for day, stale in sorted(days.items()):

@@ -1,7 +1,7 @@
-"""Whether a pipeline keeps its time: how old the data of its published tables is, and the gaps in its schedule. Told without a JVM.
+"""Measures whether a pipeline is on time: the age of its published tables' data, and the gaps in its schedule. Needs no JVM.
 
-A gap is time for which the schedule had a run that never came or failed, by the run ledger. Time in which the pipeline was kept running is
-none, although its schedule has no runs for it: it is remembered here.
+A gap is a scheduled interval whose run never came or failed, by the run ledger. Time in which the pipeline was kept running is no gap,
+although the schedule has no runs for it: this module records it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WRITE_AFTER = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Freshness:
-    """A published table. data_at: when rows of it last changed (UTC); None: there is none yet. age: since then, now. target: how old it may be.
+    """A published table. data_at: when its rows last changed (UTC); None if there is no table yet. age: the time since then. target: the allowed age.
 
     checked_at: when a run last brought it up to date, whether or not there was anything new.
     """
@@ -78,7 +78,7 @@ def _find_last_data_change(path: str) -> datetime | None:
 
 @dataclass(frozen=True)
 class Gap:
-    """A range of scheduled intervals without a run that succeeded. failed: for all or part of it there was a run, and it failed."""
+    """A range of scheduled intervals without a successful run. failed: for all or part of it a run failed."""
 
     interval: Interval
     failed: bool
@@ -86,7 +86,7 @@ class Gap:
 
     @property
     def why(self) -> str:
-        """What became of its runs."""
+        """Why there was no successful run."""
         return " or ".join([*(["never ran"] if self.missing else []), *(["failed"] if self.failed else [])])
 
     def command(self, pipeline: str) -> str:
@@ -120,7 +120,7 @@ def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = 
 
 
 def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:
-    """For each run its interval, and what became of it: done (every flow of every layer), failed, or begun."""
+    """Each run's interval and outcome: done (every flow of every layer), failed, or begun."""
     flows = {declared.name: graph.layer(declared) for declared in graph}
     runs: dict[str, list[tuple[int, Row]]] = {}
     first: dict[str, int] = {}
@@ -132,7 +132,7 @@ def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Inte
             runs.setdefault(row["run"], []).append((place, row))
             first.setdefault(row["flow"], place)
     for mine in runs.values():
-        # A task that was retried has a row for each attempt; the last one counts.
+        # A retried task has a row for each attempt; the last one counts.
         states = {row["flow"]: row["state"] for _, row in mine}
         # Tables that were declared later do not make the earlier runs incomplete.
         began = min(place for place, _ in mine)
@@ -159,7 +159,7 @@ def _row_interval(row: Row) -> Interval:
 
 
 class KeptRunningSpan:
-    """The time for which one process has kept a pipeline running, so far. To be used under the pipeline's lease."""
+    """The time for which one process has kept a pipeline running. Use it under the pipeline's lease."""
 
     def __init__(self, records: PipelineRecords) -> None:
         self._file = _kept_running_file(records)
@@ -168,20 +168,20 @@ class KeptRunningSpan:
         self._last = self._written = self._start
 
     def looked(self) -> None:
-        """Note that a look took all that had come. It is written down once a minute."""
+        """Record that a look took everything that had come. It is written once a minute."""
         self._last = datetime.now(UTC)
         if self._written == self._start or self._last - self._written >= _WRITE_AFTER:
             self.write()
 
     def write(self) -> None:
-        """Write down when the last look was, if there was one."""
+        """Write the time of the last look, if there was one."""
         if self._last > self._start:
             self._written = self._last
             _write_kept_running_spans(self._file, [*self._before, (self._start, self._last)])
 
 
 def read_kept_running_intervals(settings: Settings, graph: Graph) -> list[Interval]:
-    """The scheduled time that was taken by looks: from the beginning of the interval in which the first was, to the last."""
+    """The scheduled time that looks have covered: from the start of the interval with the first look to the last look."""
     return [
         Interval(croniter(graph.pipeline.schedule, start + timedelta(microseconds=1)).get_prev(datetime), end)
         for start, end in _read_kept_running_spans(_kept_running_file(graph.records(settings)))

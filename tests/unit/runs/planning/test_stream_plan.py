@@ -133,5 +133,5 @@ def test_after_an_erasure_it_starts_over_by_itself(settings: Settings, rows: str
 def test_its_late_table_has_a_name_of_its_own() -> None:
     late = table(reads="pulses", keys="at", name="ten_minutes_late")(lambda pulses: pulses)
     object.__setattr__(late, "declared_in", __name__)
-    with pytest.raises(DeclarationError, match="'ten_minutes_late' is where 'ten_minutes' keeps what came too late"):
+    with pytest.raises(DeclarationError, match="'ten_minutes_late' is the table in which 'ten_minutes' keeps late rows"):
         build_declaration_graph(PIPELINE, [Source(name="pulses"), pulse, ten_minutes, late])
