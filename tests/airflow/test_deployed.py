@@ -91,7 +91,7 @@ def test_a_backfill_asks_the_deployment_with_a_token(
 
 
 def test_what_is_missing_is_said(settings: Settings, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match=r"nothing says who asks\. Set SLUICE_AIRFLOW_TOKEN"):
+    with pytest.raises(UsageError, match=r"there is no token and no login\. Set SLUICE_AIRFLOW_TOKEN"):
         find_airflow_with_dag(settings, "gym")
     with pytest.raises(UsageError, match="AIRFLOW__DATABASE__SQL_ALCHEMY_CONN is not set"):
         local.main(["exec", "dags", "list"])
