@@ -1,6 +1,6 @@
-"""Lifetimes of what is kept beside tables: rows that were set aside, and rows that came too late for streams, expire by a declared time.
+"""Expires quarantined rows, and rows that came too late for streams, after a declared time.
 
-What was counted of them stays: the outcomes of deliveries and the run ledger have no lifetime. The bytes go with VACUUM, as of any row.
+Their counts stay: the outcomes of deliveries and the run ledger never expire. The bytes go with VACUUM, like those of any row.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SAME_RUN = "t.`_run` <=> s.`_run`"
 
 
 def remove_expired_rows(workspace: Workspace, now: datetime) -> list[FlowReport]:
-    """Take out of quarantines and late tables what is older at `now` (UTC) than the pipeline keeps it. Nothing to do is no report, no commit.
+    """Remove rows from quarantines and late tables that are older at `now` (UTC) than the pipeline keeps them.
 
-    Of each table in one commit: a killed one did it, or did not, and the next run finds what is left.
+    With nothing to do there is no report and no commit. Each table has one commit: if a run is killed, the next one finds what is left.
     """
     pipeline = workspace.graph.pipeline
     found: list[FlowReport] = []
@@ -51,7 +51,7 @@ def remove_expired_rows(workspace: Workspace, now: datetime) -> list[FlowReport]
 
 
 def _remove_rows(workspace: Workspace, name: str, path: str, old: DataFrame | None, condition: str) -> Iterator[FlowReport]:
-    """old: what is as old, by the columns of the condition; None: nothing is."""
+    """old: the old rows, by the columns of the condition; None if there are none."""
     if old is None:
         return
     with report_table_change(name, DELETIONS.name, path) as report:
@@ -63,7 +63,7 @@ def _remove_rows(workspace: Workspace, name: str, path: str, old: DataFrame | No
 
 
 def _find_old_rows_aside(workspace: Workspace, path: str, before: datetime) -> DataFrame | None:
-    """Of a quarantine. By the log first, which takes no Spark job."""
+    """The old rows of a quarantine. Checks the log first, which takes no Spark job."""
     if (
         not delta_log.is_delta_table(path)
         or file_statistics.count_rows_in_matching_files(path, {"quarantined_at": [(_LONG_AGO, before)]}) == 0
@@ -74,9 +74,9 @@ def _find_old_rows_aside(workspace: Workspace, path: str, before: datetime) -> D
 
 
 def _find_old_late_runs(workspace: Workspace, path: str, before: datetime) -> DataFrame | None:
-    """Of a late table, whose rows tell of the time that they are about, and of the run that found them late.
+    """The old rows of a late table, which have the time that they are about, and the run that found them late.
 
-    A run that was killed is in no ledger: the commit tells when it was, and where that is not in the log any more, how long ago at least.
+    A killed run is in no ledger. Its commit tells when it was, or, if that is no longer in the log, how long ago at least.
     """
     state = log.read_table_state(path) if delta_log.is_delta_table(path) else None
     if state is None or state.rows == 0:
@@ -91,7 +91,7 @@ def _find_old_late_runs(workspace: Workspace, path: str, before: datetime) -> Da
 
 
 def _read_starts_of_runs(workspace: Workspace) -> dict[str, datetime]:
-    """By run, when it began."""
+    """When each run began."""
     path = workspace.records.bookkeeping("runs")
     if not delta_log.is_delta_table(path):
         return {}

@@ -85,7 +85,7 @@ def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: dat
 
 
 def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> list[FlowReport]:
-    """Removes what a store keeps of objects from before the people had left every table."""
+    """Removes the versions of objects that a store keeps from before the people had left every table."""
     settings, left = workspace.settings, max(datetime.fromisoformat(one.done_at) for one in due if one.done_at)
     report = FlowReport(flow="former_versions", layer=VACUUM.name)
     tables = (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline)

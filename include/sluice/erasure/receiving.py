@@ -38,8 +38,8 @@ from sluice.stores.opening import find_store_kind, is_store_url
 def _refuse_unsearched_store(settings: Settings) -> None:
     if is_store_url(settings.lake) and not find_store_kind(settings.lake).tried:
         raise UsageError(
-            f"The lake {settings.lake} is on a store of a kind whose objects nobody here can search, nor what it keeps of removed ones: an erasure "
-            "could not be proved. Nothing was asked for. docs/stores.md says on which stores it can."
+            f"The lake {settings.lake} is on a store whose objects and former versions the scan cannot search, so that an erasure could not "
+            f"be proved. No request was made. docs/stores.md lists the stores on which it can."
         )
 
 
@@ -54,7 +54,7 @@ def receive_erasure_request(
     """Stores a request to erase the people with these identifiers, which go into the vault. said: its origin, for the history.
 
     domain: that of identifiers given as texts; it may be left out if the pipeline has only one. Raises UsageError if there is no
-    identifier, if a domain is unknown, or for a lake on a store, of which nobody could prove that a person is gone.
+    identifier, if a domain is unknown, or for a lake on a store that the scan cannot search.
     """
     _refuse_unsearched_store(settings)
     asked = _validate_identifiers(graph, identifiers, domain)

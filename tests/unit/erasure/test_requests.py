@@ -365,6 +365,6 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
 
 def test_a_lake_on_a_store_that_nobody_can_search_takes_no_request(settings: Settings, club: Graph) -> None:
     on_store = replace(settings, lake="gs://bucket/lake")
-    with pytest.raises(UsageError, match="whose objects nobody here can search"):
+    with pytest.raises(UsageError, match="whose objects and former versions the scan cannot search"):
         receiving.receive_erasure_request(on_store, club, ["4711"])
     assert not Path(settings.vault).exists(), "nothing was written down"

@@ -1,4 +1,4 @@
-"""What on disk belongs to each place. Nobody declared what no place claims, and no erasure reaches it."""
+"""Claims the files and folders that belong to each place. What no place claims is undeclared, and no erasure reaches it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sluice.record_tables import RECORD_TABLES
 from sluice.settings import Settings
 
 OWN_TABLES = (*RECORD_TABLES, "suppression")
-"""Those of Sluice's own records below a pipeline's `_sluice` that are tables."""
+"""The records of Sluice below a pipeline's `_sluice` that are tables."""
 _RECORDS = frozenset({
     *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erasure_requests", FOLLOWED_JOBS,
     "idle", "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions", "rewriting", "schemas", "set_aside",

@@ -150,12 +150,12 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     ),
     PersonalPlace(
         "anonymise",
-        "where a table keeps the facts, the person's rows of its bronze lose subject and personal columns, and the table is folded again from them",
+        "if a table keeps the facts, the person's rows in bronze lose subject and personal columns, and the table is folded again from them",
         SparkFunction("emptied_cells", "anonymise_kept_facts"),
     ),
     PersonalPlace(
         "other_cells",
-        "cells of others' records that hold the person become NULL in bronze, and the tables of it are folded again",
+        "cells of others' records that hold the person become NULL in bronze, and the tables made from it are folded again",
         SparkFunction("emptied_cells", "empty_other_subject_cells"),
     ),
     PersonalPlace(
@@ -175,18 +175,18 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     ),
     PersonalPlace(
         "quarantine",
-        "rows that were set aside go, as far as it is known whose they are",
+        "quarantined rows go if their person is known",
         SparkFunction("steps.rows", "erase_quarantined_rows"),
         controls=(_QUARANTINE,),
     ),
     PersonalPlace(
         "unattributed",
-        "what was set aside and is nobody's, as far as is known, goes where it names the person",
+        "quarantined rows and files without a known person go if they name the person",
         SparkFunction("steps.naming", "erase_unattributed_quarantine"),
     ),
     PersonalPlace(
         "views",
-        "every flow above bronze runs to its end. That a table then misses an expectation stops nothing",
+        "every flow above bronze runs to its end. If a table then fails an expectation, the erasure continues",
         SparkFunction("steps.flows", "run_following_flows"),
     ),
     PersonalPlace(
@@ -197,19 +197,19 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     ),
     PersonalPlace(
         "purge",
-        "files are written anew that have rows marked as deleted",
+        "files that have rows marked as deleted are rewritten",
         SparkFunction("steps.purge", "purge_deletion_vectors"),
     ),
     PersonalPlace(
         "state",
-        "checkpoints that no flow goes on from are removed",
+        "abandoned checkpoints are removed",
         SparkFunction("steps.sweep", "remove_abandoned_checkpoints"),
         controls=(_STATE,),
         claims=claims.claim_checkpoints,
     ),
     PersonalPlace(
         "landing",
-        "landed and archived files are written anew without the person's records",
+        "landed and archived files are rewritten without the person's records",
         SparkFunction("steps.landing", "rewrite_landed_files"),
         controls=(
             _LANDED,
@@ -219,7 +219,7 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     ),
     PersonalPlace(
         "sweep",
-        "files are removed that killed commits, writers and sessions left",
+        "leftover files of killed commits, writers and sessions are removed",
         SparkFunction("steps.sweep", "sweep_leftover_files"),
         controls=(_LEFT_OVER,),
     ),
@@ -250,7 +250,7 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     ),
     PersonalPlace(
         "sessions",
-        "local files of Spark sessions that go on are removed at their end",
+        "local files of running Spark sessions are removed at their end",
         exceptions=list_running_sessions,
     ),
     PersonalPlace(

@@ -27,7 +27,7 @@ $body
 _MEANS = {
     "PASS": "No query returns, and no byte below the searched folders holds, one of the identifiers looked for, in the forms listed below.",
     "FAIL": "Something of the person, or of the control, was found. The places are listed below.",
-    "INCONCLUSIVE": "It cannot be said that nothing is left: see the stamps and the control below.",
+    "INCONCLUSIVE": "It is not certain that nothing is left: see the stamps and the control below.",
 }
 
 

@@ -33,7 +33,7 @@ _NO_DELIMITER = "\x1f"
 
 
 def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
-    """Everything under Sluice's control that may hold people, except the vault and the secrets, which lie elsewhere.
+    """Everything under Sluice's control that may hold people, except the vault and the secrets, which are elsewhere.
 
     Raises ValueError if the lake is on a store of a kind that the scan does not read.
     """

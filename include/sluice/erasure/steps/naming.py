@@ -42,7 +42,7 @@ _WORD = re.compile(rb"[0-9A-Za-z]+")
 class ErasedNames:
     """The names to search for, in lower case: by their first letters and digits, the whole names and the offset of those within them.
 
-    Letters outside ASCII count as boundaries of a word; names made only of them are found wherever they stand.
+    Letters outside ASCII count as boundaries of a word; names made only of them are found wherever they occur.
     """
 
     by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
@@ -54,7 +54,7 @@ class ErasedNames:
         return bool(self.by_first or self.short)
 
     def are_in_bytes(self, content: bytes) -> bool:
-        """Whether one of them stands there as a whole word, in any letter case, or a short number beside its column's name.
+        """Whether one of them occurs as a whole word, in any letter case, or a short number beside its column's name.
 
         JSON escapes and base64 are decoded.
         """

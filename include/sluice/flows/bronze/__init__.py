@@ -1,1 +1,1 @@
-"""Deliveries into bronze: each is appended once and accounted for, and is read again if somebody asks for it."""
+"""Takes deliveries into bronze: appends and accounts for each one once, and reads it again on request."""

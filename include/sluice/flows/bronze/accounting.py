@@ -1,4 +1,4 @@
-"""What became of each delivery. It is counted from the committed tables, because an attempt that crashed may have done half of the work."""
+"""Records the result of each delivery, counted from the committed tables, because a crashed attempt may have done half of the work."""
 
 from __future__ import annotations
 

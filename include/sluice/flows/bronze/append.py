@@ -136,7 +136,7 @@ def ingest_delivery_batch(
 
 
 def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> DataFrame:
-    """A stream that starts anew brings all deliveries that there ever were: only those without an outcome come to the driver."""
+    """A stream that starts anew brings all deliveries since the beginning: only those without an outcome come to the driver."""
     lost = sorted(ledger.find_deliveries_in_state(workspace.outcomes, ledger.LOST))
     settled = table_frames.read_table(workspace.session, workspace.outcomes).where(~F.col("delivery").isin(lost))
     return rows.join(settled.select("delivery"), "delivery", "left_anti")
@@ -153,7 +153,7 @@ def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]])
 
 
 def _refuse_missing_bronze(workspace: Workspace, source: Source) -> None:
-    """Raises UsageError if rows were ingested and the table is gone. A new, empty table would lose all of them without a word."""
+    """Raises UsageError if rows were ingested and the table is gone. A new, empty table would silently lose all of them."""
     if delta_log.is_delta_table(workspace.path(source.name)) or not _has_outcomes(workspace):
         return
     had = sum(one.had_rows for one in ledger.read_source_outcomes(workspace.outcomes, source.name))

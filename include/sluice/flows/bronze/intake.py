@@ -1,4 +1,4 @@
-"""Takes deliveries into bronze: writes their records once, sets aside what does not fit, and records what became of each.
+"""Takes deliveries into bronze: writes their records once, sets aside what does not fit, and records the result of each.
 
 Quarantine is written first, then bronze, then the outcomes. Each step can be repeated safely. Once bronze has a delivery, no attempt
 writes it again, and the reported counts come from the committed tables.
@@ -42,9 +42,9 @@ Store = Callable[["DataFrame", RowsSize], None]
 
 @dataclass(frozen=True)
 class WrittenDeliveries:
-    """What became of deliveries.
+    """The results of deliveries.
 
-    examined: the deliveries, with what reading them found out. read, suppressed: records by delivery, as far as they are known. held_back: by
+    examined: the deliveries, with the findings of reading them. read, suppressed: records by delivery, as far as they are known. held_back: by
     delivery, the fields that did not become columns.
     """
 
@@ -128,7 +128,7 @@ def _find_written_deliveries(workspace: Workspace, source: Source, examined: lis
 
 
 def current_source_columns(workspace: Workspace, source: Source, anew: bool = False) -> SourceColumns:
-    """Returns the source's columns as they are now. anew: as if nothing had been ingested yet."""
+    """Returns the source's current columns. anew: as if nothing had been ingested yet."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
     return evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run, anew)
 
@@ -138,7 +138,7 @@ def quarantine_and_store_records(
 ) -> WrittenDeliveries:
     """Sets aside records that do not fit and gives the rest, if any, to `store`. anew: finds out their columns from scratch."""
     examined, found, held_back = read_delivery_records(workspace, source, examined, anew)
-    # If the file has changed since an earlier attempt, what that attempt set aside is all that is left of it, so it stays.
+    # If the file has changed since an earlier attempt, only what that attempt set aside is left of it, so it stays.
     numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
     whole = _refused_files_for_quarantine(workspace, examined)
     refused = [item.delivery.size for item in examined if item.state == ledger.QUARANTINED]

@@ -1,4 +1,4 @@
-"""What a source's bronze table is made with."""
+"""The shape with which a source's bronze table is created."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Copies of tables: clones, releases, and a table as it was. None of them ever holds erased people."""
+"""Copies of tables: clones, releases, and restored versions. None of them ever holds erased people."""

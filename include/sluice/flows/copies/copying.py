@@ -86,7 +86,7 @@ def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes,
 
 
 def create_shallow_clone(workspace: Workspace, asked: CloneRequest, report: FlowReport) -> ClonedColumns:
-    """Makes a new table that references the files of another as they are, with everything in them."""
+    """Makes a new table that references another table's files, with everything in them."""
     workspace.session.sql(
         f"CREATE TABLE delta.`{asked.target}` SHALLOW CLONE delta.`{asked.source}` VERSION AS OF {asked.version}"
     )
@@ -98,7 +98,7 @@ def create_shallow_clone(workspace: Workspace, asked: CloneRequest, report: Flow
 
 
 def _plan_cloned_columns(schema: StructType, asked: CloneRequest) -> ClonedColumns:
-    """Decides what becomes of the personal columns."""
+    """Decides which personal columns get stand-ins and which are left out."""
     # Spark does not distinguish upper and lower case.
     private, joining = ({name.lower() for name in of} for of in (asked.private, asked.joining))
     personal = [field for field in schema if field.name.lower() in private]

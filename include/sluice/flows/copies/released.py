@@ -32,7 +32,7 @@ _KNOWN, _MADE = "_known_by", "_pseudonym"
 
 @dataclass(frozen=True)
 class ReleasedColumns:
-    """What becomes of a table's columns. pseudonyms: by column, the domain of its identifiers. left_out: columns that are not released."""
+    """How a table's columns are released. pseudonyms: by column, the domain of its identifiers. left_out: columns that are not released."""
 
     pseudonyms: dict[str, str]
     shown: tuple[str, ...]
@@ -40,7 +40,7 @@ class ReleasedColumns:
 
 
 def plan_released_columns(graph: Graph, dataset: Dataset[Any], names: list[str]) -> ReleasedColumns:
-    """Returns what would become of a table with these columns. Raises UsageError if it cannot be released."""
+    """Returns how a table with these columns would be released. Raises UsageError if it cannot be released."""
     owner, whose = f"'{graph.pipeline.name}.{dataset.name}'", subjects.find_table_subjects(graph, dataset, names)
     small = dataset.at_least
     if dataset.restricted or dataset.serves:

@@ -1,7 +1,7 @@
 """Restores a table to an earlier version without people who were erased since: the difference is merged in one commit.
 
-Delta's own RESTORE would bring back the old files with everybody in them, for whoever reads before they are removed again. Its change feed
-also speaks of whole files. A merge of differences tells the flows below exactly what differs, so that they follow.
+Delta's own RESTORE would bring back the old files with everybody in them, and readers could see them before they are removed again. Its
+change feed also has only whole files. A merge of differences tells later flows exactly what differs, so that they follow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: int, report: FlowReport) -> None:
-    """Makes the table hold what it held at a version. The version must be readable and have the same columns.
+    """Gives the table the rows of a version. The version must be readable and have the same columns.
 
     Raises SluiceError if a constraint of today refuses the old rows.
     """

@@ -1,4 +1,4 @@
-"""How far a change reaches in time, as ranges: from changed rows to rows of the view, and from these to the input rows that they need.
+"""Computes how far a change reaches in time, as ranges: from changed rows to rows of the view, and from these to the input rows that they need.
 
 A view's column is a DATE, counted in days, or a TIMESTAMP, counted in microseconds. If the changed row has a day and the view an instant,
 or the other way round, the whole day counts. Input rows whose time is NULL are always read, because nothing bounds what they touch.

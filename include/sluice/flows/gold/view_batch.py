@@ -1,4 +1,4 @@
-"""Makes again, from a view's inputs, the rows that a batch of changes touches, or the whole view if that is cheaper, and merges them."""
+"""Recomputes the rows of a view that a batch of changes touches, or the whole view if that is cheaper, and merges the difference."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ class ViewBatch:
     def _count_verdicts(self, rows: DataFrame) -> int:
         """Counts the rows and their verdicts. Returns how many rows there are. Raises SluiceError if two rows have one key.
 
-        All rows are looked at: one of two may be what the table has, and the other alone would pass for its correction.
+        Counts all rows: one of two may be what the table has, and the other alone would look like its correction.
         """
         asked = [] if self.view.folded_by else [distinct_key_count(self.view.keys)]
         _, found = count_verdicts_with_aggregates(self.view, rows, self.recomputed.report, asked)

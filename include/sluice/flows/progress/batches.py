@@ -1,4 +1,4 @@
-"""What Spark's checkpoint of a stream says: what each batch takes of its inputs, which watermark made rows late, whether its files are whole.
+"""Reads Spark's checkpoint of a stream: what each batch takes of its inputs, which watermark made rows late, and whether its files are intact.
 
 Spark writes metadata before the first batch, offsets/N when batch N begins and commits/N when it is done. It resumes from the last two
 offsets and the last commit, and never reads older ones again. Everything here is read without a JVM.

@@ -1,6 +1,6 @@
 """Checkpoints: each flow has one. Only this module places them, and gives one up when the flow cannot resume from it.
 
-A flow's folder holds flow.json, which says what the current checkpoint is for, and the checkpoint itself under a random identity. A
+A flow's folder holds flow.json, which describes the current checkpoint, and the checkpoint itself under a random identity. A
 checkpoint that was deleted and made again counts its batches from 0 and must not be mistaken for the old one.
 """
 
@@ -23,7 +23,7 @@ GONE = "its table was not there"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a flow remembers how far it came.
+    """A flow's checkpoint.
 
     rebased: why it starts anew with a full first batch, or None if it resumes. starts: by input, the version that its stream began at; an
     input without one began with the whole table. Spark asks for it again until the stream's second batch.
@@ -146,7 +146,7 @@ def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
 _IDENTITIES: dict[Location, tuple[list[str], dict[str, object]]] = {}
 """By the folder of a pipeline's checkpoints: the names in it, and the identity that each flow had.
 
-All are read again only after a name has come or gone. A flow that starts anew gets an identity that no other has, and what is copied over
+They are read again only after a name was added or removed. A flow that starts anew gets a unique identity, and a folder that is copied over
 another flow's folder names the wrong flow.
 """
 

@@ -27,7 +27,7 @@ _MADE_ANEW = ("RESTORE", "REPLACE", "CREATE OR REPLACE", "TRUNCATE")
 
 
 def reason_to_start_over(folder: str, flow: str, inputs: Mapping[str, str], code: str) -> str | None:
-    """Returns why a stream starts over though nobody asked for it in this run. None: it resumes, or cannot (see `find_stream_break`)."""
+    """Returns why a stream starts over although this run was not asked to. None: it resumes, or cannot (see `find_stream_break`)."""
     why = checkpoints.reason_to_rebase(folder, flow, inputs, code)
     return why if why in (*_OVER, FIRST) else None
 

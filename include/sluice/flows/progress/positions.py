@@ -1,4 +1,4 @@
-"""How far a flow has come, by its checkpoint, and which versions of its inputs changed rows since, by their logs. Needs no JVM."""
+"""Finds how far a flow has read, by its checkpoint, and which versions of its inputs changed rows since, by their logs. Needs no JVM."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Rows that were set aside and are judged again, and what a killed attempt to do so left behind."""
+"""Checks quarantined rows again, and finishes killed attempts to do so."""

@@ -1,8 +1,8 @@
-"""Readmission: entries of a quarantine are judged again by today's declaration, or discarded.
+"""Readmission: checks entries of a quarantine again by today's declaration, or discards them.
 
-Records of a source that fit now go to bronze under the delivery and row that they had, and a new outcome tells silver. A file that was
-refused whole is taken again as a whole. For a silver table, the keys of the rows are folded again. Each entry leaves quarantine once: what
-is to leave is first written to a journal, and the next run finishes what a killed one began.
+Records of a source that fit now go to bronze under the delivery and row that they had, and a new outcome informs silver. A file that was
+refused whole is read again as a whole. For a silver table, the keys of the rows are folded again. Each entry leaves quarantine once: a
+journal first records what will leave, and the next run finishes a killed one.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 MOST_RECORDS = 20_000
-"""So many records of a quarantine are taken again together: their texts are in the driver's memory."""
+"""How many records of a quarantine are checked at once: their texts are in the driver's memory."""
 MOST_ENTRIES = 1_000_000
 """The most entries of a quarantine whose ids are in the driver's memory."""
 
 
 def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None, report: FlowReport) -> None:
-    """Judges entries of a table's quarantine again; None means all. Raises UsageError if there is no entry of that name."""
+    """Checks entries of a table's quarantine again; None means all. Raises UsageError if there is no entry of that name."""
     found = _find_quarantined_entries(workspace, name, entries)
     declared = workspace.graph[name]
     load_kind_function(declared.kind, "replay_quarantined")(workspace, declared, found, report)
@@ -73,7 +73,7 @@ def refuse_replay_of_topic(workspace: Workspace, source: Source, found: DataFram
 
 
 def replay_refused_deliveries(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
-    """Takes records and whole files of a source again."""
+    """Reads records and whole files of a source again."""
     append.create_bronze_tables(workspace, source)
     _replay_records(workspace, source, found.where(F.col("_row").isNotNull()), report)
     _replay_whole_files(workspace, source, found.where(F.col("_row").isNull()), report)
@@ -132,7 +132,7 @@ def _collect_entries(found: DataFrame) -> list[Entry]:
 
 
 def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
-    """Takes whole files again: from the landing folder if they are unchanged, otherwise from their bytes in quarantine."""
+    """Reads whole files again: from the landing folder if they are unchanged, otherwise from their bytes in quarantine."""
     numbers = {row._delivery for row in found.select("_delivery").collect()}
     rows = read_current_deliveries(workspace.deliveries) if numbers else []
     place = intake.source_landing_folder(workspace, source)
@@ -159,7 +159,7 @@ def _read_quarantined_bytes(found: DataFrame, delivery: Delivery) -> bytes | Non
 
 
 def _replay_records(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
-    """Takes records again, so many together that their texts fit into the driver's memory. Those that still do not fit stay behind."""
+    """Reads records again, in parts whose texts fit into the driver's memory. Records that still do not fit stay in quarantine."""
     waiting = found.where(F.col("record").isNotNull()).orderBy(*PROVENANCE)
     rows = waiting.limit(MOST_RECORDS).collect()
     while rows:

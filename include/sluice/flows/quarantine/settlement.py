@@ -1,6 +1,6 @@
-"""Finishes what a killed run began, before anything else is done.
+"""Finishes the work of a killed run, before anything else is done.
 
-For a readmission: the entries that leave are out of quarantine, and the ledger says where they went. For an erasure: the files that it
+After that, the leaving entries of a readmission are out of quarantine, and the ledger says where they went; the files that an erasure
 began to rewrite are in their places, and the ledger knows them.
 
 The journal of a readmission lists what leaves quarantine and is written before anything leaves. It holds only numbers of deliveries and

@@ -1,4 +1,4 @@
-"""Records and files of a quarantine as files again, for the reader that refused them: they lie below the lake only while it reads them."""
+"""Writes quarantined records and files to files again, for the reader that refused them; they are below the lake only while it reads them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Silver: the fold of the live deliveries into one row per key, and the same again for an interval."""
+"""Silver: the fold of the live deliveries into one row per key, and its repetition for an interval."""

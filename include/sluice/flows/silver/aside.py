@@ -1,4 +1,4 @@
-"""The rows that a table's flow sets aside: as delivered, as the transform made them, and with the rules that they failed."""
+"""Quarantines rows of a table's flow: as delivered, as the transform made them, and with the rules that they failed."""
 
 from __future__ import annotations
 

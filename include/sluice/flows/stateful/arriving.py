@@ -1,4 +1,4 @@
-"""Which rows of a batch reach the first operator with state. The transform's own filters leave out others, and those are not late.
+"""Finds the rows of a batch that reach the first operator with state. The transform's own filters leave out others, which are not late.
 
 The transform is run again over the batch as tables, and its plan is cut below that operator. The number that identifies a row is hidden
 from the transform, which may count its columns; it is carried through the plan afterwards.

@@ -1,6 +1,6 @@
-"""What a stateful flow takes of its inputs: added rows as streams, and the same rows of one batch again as tables.
+"""The inputs of a stateful flow: added rows as streams, and the same rows of one batch again as tables.
 
-Both go through the same steps, so that what is counted for a batch's rows holds for the rows that Spark had.
+Both go through the same steps, so that counts of a batch's rows apply to the rows that Spark had.
 """
 
 from __future__ import annotations

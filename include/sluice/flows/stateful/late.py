@@ -1,4 +1,4 @@
-"""Rows that came too late: counted, and kept beside the table that they are missing from, with the watermark that shut them out."""
+"""Counts rows that came too late, and keeps them beside the table that lacks them, with the watermark that excluded them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def keep_late_rows(
 
 
 def empty_late_table(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, number: int) -> None:
-    """Forgets the late rows of a stream that starts over with this batch: it takes them again now.
+    """Removes the late rows of a stream that starts over with this batch, which reads them again.
 
     The batch's own late rows stay. An earlier attempt may have kept them, and Delta would not take them again.
     """

@@ -1,6 +1,6 @@
-"""What Spark makes of a stream's transform: which operators keep state, by which rule they leave late rows out, and what is refused.
+"""Examines Spark's plan of a stream's transform: which operators keep state, the rule by which they leave late rows out, and what is refused.
 
-A transform is refused if Spark does not run it as a stream, if it would lose rows in silence, or if it keeps state for ever.
+A transform is refused if Spark does not run it as a stream, if it would silently lose rows, or if it keeps state for ever.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WITH_STATE = (AGGREGATE, JOIN, "Deduplicate", "DeduplicateWithinWatermark")
 
 
 def check_stream_transform(stream: AnyStream, result: DataFrame) -> None:
-    """Raises DeclarationError if the transform cannot be run as a stream, loses rows in silence, or keeps state for ever."""
+    """Raises DeclarationError if the transform cannot be run as a stream, silently loses rows, or keeps state for ever."""
     owner = f"Stream '{stream.name}'"
     if not result.isStreaming:
         raise DeclarationError(f"{owner}: its transform does not give a stream; it must be made of the inputs that it is given.")

@@ -1,1 +1,1 @@
-"""How rows get into a flow's table: the table is prepared, rows are judged and held to their schema, and only what differs is written."""
+"""Writes rows into a flow's table: prepares the table, checks rows against rules and schema, and writes only what differs."""

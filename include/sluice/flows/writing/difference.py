@@ -1,4 +1,4 @@
-"""Brings a table to what it should be and touches only what differs: no difference, no commit.
+"""Changes a table to the wanted rows and touches only what differs: without a difference there is no commit.
 
 The difference is computed first and then merged. A MERGE that compares by itself rewrites every file with a match, equal or not. The
 merge's condition holds only bounds of columns with statistics, so that few files are read and no personal value gets into the history.

@@ -1,4 +1,4 @@
-"""Ranges that the values of a frame lie in, as SQL: conditions on a table that let Delta skip every file that cannot match.
+"""Computes the ranges of a frame's values, as SQL conditions on a table that let Delta skip every file that cannot match.
 
 For dates and instants the days are listed as a few ranges: with one wide range from the first to the last, a few late rows would make
 everything between be read. Values stand in plans and in a table's history, so personal columns have no ranges.

@@ -2,8 +2,8 @@
 
 It also checks that Spark can compare every column: only differences are written, so a column without `<=>` cannot be merged.
 
-And it checks what must hold before a row with personal data is written: the right root, closed to others, and the pseudonym key of the
-rows that are there.
+Before a row with personal data is written, it also checks that the root is the right one and closed to others, and that the existing rows
+have the same pseudonym key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REFRESH = "refresh"
-"""The reason to make a table anew if a person asks for it. It may change the schema."""
+"""The reason to make a table anew on request. It may change the schema."""
 
 _FINGERPRINT = "sluice.fingerprint"
 _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
