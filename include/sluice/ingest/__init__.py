@@ -1,1 +1,1 @@
-"""Deliveries: finding them, looking at them before they are read, and reading their records."""
+"""Deliveries: finds them, examines them before they are read, and reads their records."""

@@ -1,4 +1,4 @@
-"""The two tables of the delivery ledger: deliveries (which file came when) and outcomes (what became of each).
+"""The two tables of the delivery ledger: deliveries (which file came when) and outcomes (the result of each).
 
 They are two because they are streamed: a table that is appended to and streamed cannot keep a state that changes.
 """
@@ -80,7 +80,7 @@ RECORDED = "recorded_at"
 _FIELDS = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
 
 LOST = "lost"
-"""The state of a delivery whose rows were in a lost commit (`sluice repair`). It is taken as if it had no outcome."""
+"""The state of a delivery whose rows were in a lost commit (`sluice repair`). It counts as having no outcome."""
 
 INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
     "ingested",
@@ -205,7 +205,7 @@ class DeliveryOutcome:
 
 
 def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
-    """Returns what became of each delivery of a source, from the outcomes table at that path."""
+    """Returns the outcome of each delivery of a source, from the outcomes table at that path."""
     columns = ["delivery", "source", "file", "state", "rows", "modified_at", "sha256", RECORDED, ENTRY]
     found: dict[int, DeliveryOutcome] = {}
     of_it: list[dict[str, Any]] = [row for row in read_delivery_ledger_rows(outcomes, columns) if row["source"] == source]

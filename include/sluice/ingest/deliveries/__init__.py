@@ -1,1 +1,1 @@
-"""Which deliveries there are: what lies in landing folders, what is known about it, what is new, and for which date."""
+"""Finds deliveries: what is in landing folders, what the ledger knows about it, what is new, and its date."""

@@ -1,7 +1,7 @@
 """Landing folders whose files are gone: the disk that holds them may not be mounted.
 
-If every file that should be in a folder is gone, the folder is not looked at any further, unless it holds `MAY_BE_EMPTY`. That file lies
-with the others: it goes when the disk goes.
+If every file that should be in a folder is gone, discovery stops there, unless the folder holds `MAY_BE_EMPTY`. That file is beside the
+others, so it disappears with the disk.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from sluice.ingest.deliveries.seen_files import SeenFiles
 from sluice.locations import Location, is_on_disk
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"
-"""A file of this name in a source's folder says that this is the right folder, and that missing files were removed for good."""
+"""A file with this name in a source's folder confirms that this is the right folder, and that missing files were removed for good."""
 MANY = 10
-"""This many files that vanish at once, if they are half of all, are worth a warning."""
+"""If this many files vanish at once, and they are half of all, there is a warning."""
 
 
 class AbsentFolder(UsageError):
@@ -26,18 +26,18 @@ def is_landing_folder_absent(source: Source, landing: Location, seen: SeenFiles)
     """Whether every file that should be in a source's folder is gone, and nothing says that this is intended.
 
     landing: the pipeline's landing folder. seen: what the ledger knows. If only some files are missing, somebody removed them, and the next run
-    notes that.
+    records that.
     """
     folder = landing / source.path
     if next(seen.expected_files(), None) is None or not is_path_missing(folder / MAY_BE_EMPTY):
         return False
     if not is_on_disk(folder) and not folder.is_dir():
-        return True  # nothing is below: one request tells it of a million files
+        return True  # nothing is below: one request shows that for a million files
     return all(is_path_missing(resolve_landed_path(folder, file)) for file in seen.expected_files())
 
 
 def is_path_missing(path: Location) -> bool:
-    """Whether a path does not exist. False if it may not be looked at."""
+    """Whether a path does not exist. False if this process may not look."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -58,8 +58,8 @@ def absent_folder_remedy(folder: Location) -> str:
 def refuse_absent_folder(source: Source, landing: Location, seen: SeenFiles, here: bool, moved: bool) -> None:
     """Raises AbsentFolder if every file that should be there is gone and the folder is missing, is empty, or is on another device.
 
-    here: whether any file is there that can be looked at. moved: whether the folder is on another device than before. If other files lie there
-    on the same device, the folder is alive.
+    here: whether the folder has any readable file. moved: whether the folder is on another device than before. Other files on the same device
+    show that the folder is in use.
     """
     if (here and not moved) or not is_landing_folder_absent(source, landing, seen):
         return

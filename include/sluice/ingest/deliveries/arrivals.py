@@ -1,4 +1,4 @@
-"""Finds what came to a source and what is gone, compared with what the ledger knows, for each kind of source."""
+"""Finds what came to a source and what is gone, by a comparison with the ledger, for each kind of source."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class Arrival(Protocol):
 
 @dataclass(frozen=True)
 class Look:
-    """How a source is looked at. within: only deliveries of dates in this interval. in_full: whatever the source says, nothing is left out.
+    """The options of a look at a source. within: only deliveries of dates in this interval. in_full: leave nothing out, whatever the source declares.
 
-    takes: what is found is recorded, so that events of it may be taken from their place.
+    takes: the findings will be recorded, so events may be taken from their place.
     """
 
     within: Interval | None = None
@@ -70,11 +70,11 @@ class Look:
 
 @dataclass(frozen=True)
 class SourceChanges:
-    """What a look at a source shows.
+    """The findings of a look at a source.
 
     came: what came, in the order of its numbers. gone: files that do not exist any more. device: the device that the folder is on. warnings:
-    what else must be reported. full_listing: to be noted once all of that is recorded, as `events` are to be acknowledged then. left_out:
-    what the look has left out, "" if nothing.
+    further reports. full_listing: to be recorded once all of this is in the ledger; `events` are acknowledged then too. left_out: what the
+    look left out, "" if nothing.
     """
 
     came: list[Arrival] = field(default_factory=list)
@@ -87,15 +87,15 @@ class SourceChanges:
 
     @property
     def is_new(self) -> bool:
-        """Whether there is anything to note in the ledger."""
+        """Whether there is anything to record in the ledger."""
         return bool(self.came or self.gone)
 
 
 def find_arrived_files(source: Source, landing: Location, known: KnownFiles, look: Look) -> SourceChanges:
     """Returns what came to a landing folder and what is gone from it.
 
-    Where the look is within an interval, missing files are not reported. Raises UsageError if the landing folder is missing or has none of
-    its files. A source that never had a folder is waited for.
+    A look within an interval does not report missing files. Raises UsageError if the landing folder is missing or has none of its files. If a
+    source never had a folder, Sluice waits for it.
     """
     seen = known.files_of_source(source.name)
     folder = landing / source.path
@@ -136,14 +136,14 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, loo
 
 
 def _find_changes_in_part(source: Source, known: KnownFiles, part: FolderPart, device: int | None) -> SourceChanges:
-    """Returns what came and what is gone, as far as a look at a part of a folder tells."""
+    """Returns what came and what is gone, as far as a part of a folder shows it."""
     with given_back_on_failure(part.events):
         fresh = _judge_files(source, look_at_files(source.name, part.files or (), known), known, moved=False)
     return SourceChanges([*fresh], sorted(part.gone), device, [*part.warnings], events=part.events, left_out=part.left_out)
 
 
 def _judge_files(source: Source, looked: FolderLook, known: KnownFiles, moved: bool) -> list[LandedFile]:
-    """Returns what must be noted about files, in the order of their numbers."""
+    """Returns what must be recorded about files, in the order of their numbers."""
     judged = (_classify_landed_file(source, file, last, known, moved) for file, last in looked.told)
     return sorted((file for file in judged if file is not None), key=lambda file: (file.modified, file.file))
 
@@ -193,7 +193,7 @@ def find_source_changes(source: Source, landing: Location, known: KnownFiles, lo
 
 
 def _list_existing_files(source: Source, landing: Location) -> list[Arrival]:
-    """Returns what was there before the source's first discovery. One entry without a name means that there was nothing."""
+    """Returns what existed before the source's first discovery. One entry without a name means that there was nothing."""
     there: list[Arrival] = [file._replace(event=EXISTING) for file in list_ready_files(source, landing)]
     return there or [LandedFile("", "", 0, 0, EXISTING)]
 
@@ -201,7 +201,7 @@ def _list_existing_files(source: Source, landing: Location) -> list[Arrival]:
 def _classify_landed_file(
     source: Source, file: LandedFile, last: LastSeenFile | None, known: KnownFiles, moved: bool
 ) -> LandedFile | None:
-    """Returns what must be noted about an existing file, or None. last: what is known of it.
+    """Returns what must be recorded about an existing file, or None. last: what is known of it.
 
     moved: whether its folder is on another device than before.
     """
@@ -219,7 +219,7 @@ def _classify_landed_file(
         return again
     if source.allow_overwrites or not known.was_read(source.name, file.file):
         return file
-    # A missed delivery was never read, so the changed file is all there is of it.
+    # A missed delivery was never read, so only the changed file is left of it.
     return file._replace(event=IGNORED)
 
 
@@ -241,7 +241,7 @@ def _recognize_returned_file(file: LandedFile, content: KnownContent | None, kno
 
 
 def _is_no_longer_listed(folder: Location, file: str) -> bool:
-    """Whether a missed file is really not listed any more, and not only because nobody could look: it is gone, or nobody asks for it."""
+    """Whether a missed file is really no longer listed: it is gone, or the source no longer reads it. False if its folder could not be read."""
     path = resolve_landed_path(folder, file)
     try:
         path.lstat()

@@ -35,7 +35,7 @@ Item = TypeVar("Item", bound=Mapping[str, Any])
 
 
 def preview_discovery(source: Source, landing: Location, known: KnownFiles, within: Interval | None = None) -> SourceChanges:
-    """Returns what a discovery would find: what came, in order, and missing files. Arguments and errors are those of `find_source_changes`."""
+    """Returns what a discovery would find: arrivals, in order, and missing files. Arguments and errors are those of `find_source_changes`."""
     found = find_source_changes(source, landing, known, Look(within))
     return replace(found, came=[one for one in found.came if one.event == DELIVERED])
 
@@ -53,11 +53,11 @@ def discover_deliveries(
 ) -> int:
     """Gives the next delivery number to each new, changed or missing file. Returns how many there are.
 
-    A file that cannot be opened is noted once. It becomes a delivery when it can be opened; each discovery tries.
+    A file that cannot be opened is recorded once. It becomes a delivery when it can be opened; each discovery tries.
 
     landing: the pipeline's landing folder. deliveries: the table. within: only existing files of dates in this interval. first: the number of
-    the first delivery ever. refused: collects the errors of sources that cannot be looked at, while the others go on; without it the error is
-    raised. warnings: collects what else must be reported, by source. in_full: every folder is listed in full, whatever its source says.
+    the first delivery ever. refused: collects the errors of sources that cannot be listed, while the others continue; without it the error is
+    raised. warnings: collects further reports, by source. in_full: list every folder in full, whatever its source declares.
     Each commit holds what one micro-batch of each source takes. Call it under the pipeline's lease: the numbers increase.
     """
     create_record_table(deliveries, ledger.DELIVERIES)
@@ -73,7 +73,7 @@ def discover_deliveries(
 
 
 def _settle_look(source: Source, deliveries: str, looked: SourceChanges) -> list[str]:
-    """Does what waits until all that a look has found is in the ledger. Returns warnings."""
+    """Finishes a look once all its findings are in the ledger. Returns warnings."""
     if looked.full_listing is not None:
         note_full_listing(deliveries, source, looked.full_listing)
     try:
@@ -87,7 +87,7 @@ def _settle_look(source: Source, deliveries: str, looked: SourceChanges) -> list
 def _record_changes(
     sources: Sequence[Source], found: Mapping[str, SourceChanges], known: KnownFiles, run: str, first: int
 ) -> int:
-    """Appends what was found to the ledger. Returns how many rows that are."""
+    """Appends the findings to the ledger. Returns the number of rows."""
     moving = find_files_being_written([one for looked in found.values() for one in looked.came if isinstance(one, LandedFile)])
     noted: list[Row] = []
     batches: list[list[list[Row]]] = []
@@ -95,7 +95,7 @@ def _record_changes(
         looked = found[source.name]
         rows = _describe_arrivals(source, [one for one in looked.came if one not in moving], looked, known)
         rows += [{"source": source.name, "file": file, "event": GONE, "size": None} for file in looked.gone]
-        # In one commit: with half of the existing files noted, the rest would count as new.
+        # In one commit: if only half of the existing files were recorded, the rest would count as new.
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
         batches.append(group_into_micro_batches(source, taken))

@@ -1,6 +1,6 @@
-"""Events in files of a folder below the pipeline's landing folder, on a disk or a store: each file one message, or a message a line.
+"""Events in files of a folder below the pipeline's landing folder, on a disk or a store: one message per file or per line.
 
-Files are removed once their objects are recorded. One that is about something else is moved to the folder `_strange` beside them.
+Files are removed once their objects are recorded. A file about something else is moved to the folder `_strange` beside them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STRANGE = "_strange"
 
 @dataclass(frozen=True)
 class FiledEvents(ReceivedEvents):
-    """files: those that are about the source's objects, each with what it held. others: the strange ones."""
+    """files: those about the source's objects, each with its content. others: the strange ones."""
 
     files: tuple[Location, ...]
     others: tuple[Location, ...]
@@ -36,11 +36,11 @@ class FiledEvents(ReceivedEvents):
                 file.rename(aside / file.name)
 
     def give_back(self) -> None:
-        """Do nothing: all files are there."""
+        """Do nothing: all files still exist."""
 
 
 def receive_events(place: str, folder: StoreLocation, landing: Location) -> FiledEvents:
-    """Reads the files that are in a folder, folder://FOLDER. Raises NoEvents."""
+    """Reads the files of a folder, folder://FOLDER. Raises NoEvents."""
     ours: list[Location] = []
     others: list[Location] = []
     names: set[str] = set()
@@ -55,13 +55,13 @@ def receive_events(place: str, folder: StoreLocation, landing: Location) -> File
 
 
 def count_events(place: str, folder: StoreLocation, landing: Location) -> int:
-    """Returns how many files wait, as far as one discovery takes them. Raises NoEvents."""
+    """Returns how many files wait, up to the number that one discovery takes. Raises NoEvents."""
     with _raise_no_events():
         return sum(1 for _ in islice(_list_event_files(place, landing), MOST_EVENTS))
 
 
 def _list_event_files(place: str, landing: Location) -> Iterator[Location]:
-    """The files right in the folder, by name. None if there is no such folder. Names that begin with a dot or an underscore are left out."""
+    """The files directly in the folder, by name; empty if there is no such folder. Leaves out names that begin with a dot or an underscore."""
     try:
         found = sorted((landing / place.removeprefix("folder://")).iterdir())
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Events in a queue of SQS. A message that was received shows to nobody for a while, and is removed once its objects are recorded.
+"""Events in an SQS queue. A received message is invisible for a while, and is removed once its objects are recorded.
 
-One that is about something else shows again at once. If nobody takes it, the queue's own dead-letter queue is where it ends.
+A message about something else becomes visible again at once. If nobody takes it, it ends in the queue's own dead-letter queue.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from sluice.stores.store_location import StoreLocation
 _TOGETHER = 10
 """The most messages of a request."""
 _HIDDEN = 300
-"""Seconds for which a received message shows to nobody else. If the run is killed, it comes again after that."""
+"""Seconds for which a received message is invisible to others. If the run is killed, it comes again after that."""
 _WAIT = 1
-"""Seconds to wait for a message. Without waiting, SQS asks some of its servers only, and may say that there is none."""
+"""Seconds to wait for a message. Without a wait, SQS asks only some of its servers, and may say that there is none."""
 
 
 @dataclass(frozen=True)
 class QueuedEvents(ReceivedEvents):
-    """url: of the queue. receipts: of the messages about the source's objects; those of `others` show again already."""
+    """url: of the queue. receipts: of the messages about the source's objects; those of `others` are visible again already."""
 
     url: str
     receipts: tuple[str, ...]
@@ -37,12 +37,12 @@ class QueuedEvents(ReceivedEvents):
                 open_sqs_client().delete_message_batch(QueueUrl=self.url, Entries=some)
 
     def give_back(self) -> None:
-        """Let the messages show again at once."""
+        """Make the messages visible again at once."""
         _show_again(self.url, self.receipts)
 
 
 def receive_events(place: str, folder: StoreLocation, landing: Location) -> QueuedEvents:
-    """Receives the messages that are in a queue, sqs://QUEUE. Raises NoEvents."""
+    """Receives the messages of a queue, sqs://QUEUE. Raises NoEvents."""
     ours: list[str] = []
     others: list[str] = []
     names: set[str] = set()
@@ -64,7 +64,7 @@ def receive_events(place: str, folder: StoreLocation, landing: Location) -> Queu
 
 
 def count_events(place: str, folder: StoreLocation, landing: Location) -> int:
-    """Returns about how many messages show in the queue. Raises NoEvents."""
+    """Returns about how many messages are visible in the queue. Raises NoEvents."""
     with _raise_no_events(place):
         name = "ApproximateNumberOfMessages"
         said = open_sqs_client().get_queue_attributes(QueueUrl=_find_queue_url(place), AttributeNames=[name])

@@ -1,4 +1,4 @@
-"""What a look at a source's folder shows beside what the ledger knows. Of files that are known and unchanged it keeps one byte each."""
+"""Compares a source's folder with the ledger. It keeps one byte for each known and unchanged file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sluice.work_progress import count_work
 
 @dataclass(frozen=True)
 class FolderLook:
-    """told: the files that something may have to be noted of, each with what is known of it. listed: which of the known files were listed.
+    """told: the files about which something may have to be recorded, each with what is known of it. listed: which of the known files were listed.
 
-    alive: whether any file is there that can be looked at.
+    alive: whether the folder has any readable file.
     """
 
     listed: Marks

@@ -1,6 +1,6 @@
-"""A look at a part of a source's folder on a store: at names after the greatest known one, or at what events name.
+"""Examines a part of a source's folder on a store: names after the greatest known one, or names from events.
 
-Names of files that are missed are looked at with either, so that each run tries them again. Whatever else is there, only a full listing finds.
+Both also include missed files, so that each run tries them again. Only a full listing finds anything else.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from sluice.locations import Location
 from sluice.stores.store_location import StoreLocation
 
 _STRANGE_BEFORE: dict[str, int] = {}
-"""By place of events how many messages of others this process has left there."""
+"""How many messages about other things this process has left, by place of events."""
 
 
 @dataclass(frozen=True)
 class FolderPart:
-    """What is looked at of a folder. files: what is there; None: the folder must be listed in full after all.
+    """The examined part of a folder. files: the existing ones; None: the folder must be listed in full after all.
 
-    gone: names of known files that are not there any more. events: those that named files. left_out: what the look leaves out.
+    gone: names of known files that no longer exist. events: those that named files. left_out: what the look leaves out.
     """
 
     files: Iterable[LandedFile] | None = None
@@ -41,7 +41,7 @@ class FolderPart:
 
 
 def choose_folder_part(source: Source, landing: Location, known: KnownFiles, takes: bool) -> FolderPart | None:
-    """Returns what to look at of a source's folder; None: all of it. takes: whether events may be taken; else they cannot be looked at.
+    """Returns the part of a source's folder to examine; None: all of it. takes: whether events may be taken; if not, they cannot be read.
 
     Raises UsageError if the store does not answer.
     """
@@ -76,7 +76,7 @@ def _look_at_names(
     asked = {greatest, *known.unread_files(source.name), *(events.names if events else ())}
     there = dict(find_named_objects(source, folder, sorted(asked)))
     if there.get(greatest, greatest) is None and seen[greatest].event in CONTENT:
-        return FolderPart(events=events)  # perhaps nothing is left of all that was there
+        return FolderPart(events=events)  # perhaps nothing is left
     gone = [name for name, file in there.items() if file is None and _should_be_there(name, seen, known)]
     later = () if events else list_ready_files(source, landing, after=greatest)
     strange = events.strange if events else 0
@@ -98,7 +98,7 @@ def _should_be_there(name: str, seen: SeenFiles, known: KnownFiles) -> bool:
 
 @contextmanager
 def given_back_on_failure(*received: ReceivedEvents | None) -> Iterator[None]:
-    """If the block fails, events show again at once, and not only after a while."""
+    """If the block fails, events become visible again at once instead of after a while."""
     try:
         yield
     except Exception:
@@ -110,7 +110,7 @@ def given_back_on_failure(*received: ReceivedEvents | None) -> Iterator[None]:
 
 
 def warn_of_names_that_do_not_grow(source: Source, seen: SeenFiles, fresh: Iterable[LandedFile]) -> str | None:
-    """Returns the warning for what a full listing found that none of later names would have, or None. seen: what was known before."""
+    """Returns the warning for objects of a full listing that a listing of later names would have missed, or None. seen: what was known before."""
     greatest = seen.find_greatest_name()
     if not source.names_grow or greatest is None:
         return None
@@ -124,9 +124,9 @@ def warn_of_names_that_do_not_grow(source: Source, seen: SeenFiles, fresh: Itera
 
 
 def may_have_news(source: Source, landing: Location, known: KnownFiles) -> bool | None:
-    """Whether a discovery may find something, as far as that shows without one. None: only a look at the folder tells.
+    """Whether a discovery may find something, as far as one can tell without it. None: only a look at the folder tells.
 
-    For a source that is due to be listed in full it is so, and where more events wait than were left there as those of others.
+    True if the source is due for a full listing, or if more events wait than were left there as about other things.
     """
     folder = landing / source.path
     if not isinstance(folder, StoreLocation) or not (source.names_grow or source.events):

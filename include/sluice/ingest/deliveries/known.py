@@ -46,7 +46,7 @@ class KnownFiles:
         return delivery in self._missed
 
     def is_unread(self, last: LastSeenFile | None) -> bool:
-        """Whether nothing of the file's present content was read, because it could not be opened or had changed when it was to be read."""
+        """Whether nothing of the file's current content was read, because it could not be opened or had changed before it was read."""
         return last is not None and (last.event == UNOPENED or (last.event == DELIVERED and self.is_missed(last.delivery)))
 
     def unread_files(self, source: str, listed: Marks | None = None) -> list[str]:
@@ -81,7 +81,7 @@ _Latest = dict[str, tuple[int, int]]
 
 
 def _read_rows_by_source(deliveries: str) -> tuple[pa.Table, dict[str, list[npt.NDArray[np.int64]]], _Latest]:
-    """The rows in the columns of `SeenFiles`; by source the numbers of its rows, and its latest delivery that tells a device."""
+    """The rows in the columns of `SeenFiles`; by source the numbers of its rows, and its latest delivery with a device."""
     chunks: dict[str, list[pa.Array]] = {name: [] for name in ("file", *COLUMNS)}
     numbers: dict[str, list[npt.NDArray[np.int64]]] = {}
     devices: _Latest = {}
@@ -96,7 +96,7 @@ def _read_rows_by_source(deliveries: str) -> tuple[pa.Table, dict[str, list[npt.
             numbers.setdefault(source, []).append(np.flatnonzero(of.to_numpy()) + read)
             _note_latest_device(devices, source, batch.select(["delivery", "device"]).filter(of))
         read += batch.num_rows
-    # Joined, each column would be there twice for a while, and the allocator keeps what it had.
+    # If joined, each column would exist twice for a while, and the allocator keeps its memory.
     columns = {name: pa.chunked_array(of or [pa.array([], pa.int64())]).unify_dictionaries() for name, of in chunks.items()}
     return pa.table(columns), numbers, devices
 

@@ -1,4 +1,4 @@
-"""A file of a landing folder by itself, on a disk or on a store: its name in the ledger, by what it is known to be unchanged, and what it holds.
+"""A file of a landing folder, on a disk or on a store: its name in the ledger, the state that shows whether it changed, and its content.
 
 Others write there, so nothing is changed and no link is followed.
 """
@@ -23,14 +23,14 @@ from sluice.stores.store_object import ObjectStatus
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 _RANGE = 8 << 20
-"""How many bytes of an object a request asks for that is read to its end."""
+"""How many bytes a request asks for when an object is read to its end."""
 Looked = TypeVar("Looked")
 
 
 class FileState(NamedTuple):
-    """By what a file is known to be unchanged, without reading it. modified: microseconds since 1970.
+    """The state that shows, without reading a file, whether it changed. modified: microseconds since 1970.
 
-    etag: of an object on a store, which says when it was written to the second only; None if it is not known, as on a disk.
+    etag: of an object on a store, whose time has whole seconds only; None if unknown, as on a disk.
     """
 
     size: int | None
@@ -39,7 +39,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of_delivery(cls, size: int | None, modified_at: datetime | None, etag: str | None) -> FileState:
-        """The state that the deliveries table tells. modified_at: in UTC."""
+        """The state in the deliveries table. modified_at: in UTC."""
         return cls(size, (modified_at - _EPOCH) // timedelta(microseconds=1) if modified_at else None, etag)
 
     @property
@@ -54,10 +54,10 @@ class FileState(NamedTuple):
 
 
 class LandedFile(NamedTuple):
-    """A file or a link in a landing folder as it is now, or something that cannot be looked at, such as a folder that cannot be listed.
+    """A file or a link in a landing folder as it is now, or an unreadable entry, such as a folder that cannot be listed.
 
-    file: its name relative to the source's folder, as `escape_file_name` writes it. path: where it is. modified: its modification time in
-    microseconds since 1970. event: what a discovery makes of it. problem: why it cannot be looked at, or None. sha256: the hash of its content,
+    file: its name relative to the source's folder, as `escape_file_name` writes it. path: its location. modified: its modification time in
+    microseconds since 1970. event: the one that a discovery records. problem: why it is unreadable, or None. sha256: the hash of its content,
     if it was read for that. etag: as in FileState.
     """
 
@@ -72,7 +72,7 @@ class LandedFile(NamedTuple):
 
     @property
     def state(self) -> FileState:
-        """By what it is known to be unchanged."""
+        """The state that shows whether it changed."""
         return FileState(self.size, self.modified, self.etag)
 
     @property
@@ -82,7 +82,7 @@ class LandedFile(NamedTuple):
 
 
 def read_file_state(path: str | Location) -> FileState:
-    """Returns a file's state as it is now; for a link, the link's own. Raises FileNotFoundError."""
+    """Returns a file's current state; for a link, the link's own. Raises FileNotFoundError."""
     found = locate(path).lstat()
     return FileState(found.st_size, found.st_mtime_ns // 1000, found.tag or None if isinstance(found, ObjectStatus) else None)
 
@@ -137,7 +137,7 @@ def is_openable_file(path: str) -> bool:
 
 
 def hash_regular_file(path: str) -> str | None:
-    """Returns a file's SHA-256. None for a link, whose target is not ours, and for what is not a file. Raises OSError if it cannot be read."""
+    """Returns a file's SHA-256; None for a link, whose target is not ours, and for anything but a file. Raises OSError if it cannot be read."""
     place = locate(path)
     if isinstance(place, StoreLocation):
         with place.open_ranges(_RANGE) as content:
@@ -151,7 +151,7 @@ def hash_regular_file(path: str) -> str | None:
 
 
 def _inspect_regular_file(path: str, look: Callable[[int], Looked]) -> Looked | None:
-    """Returns what a function finds in an open file. None for a link and for what is not a file. Raises OSError."""
+    """Returns what a function finds in an open file; None for a link and for anything but a file. Raises OSError."""
     try:
         # If it is a pipe by now, do not wait for its writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

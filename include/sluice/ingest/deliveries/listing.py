@@ -1,7 +1,7 @@
-"""What lies in a source's landing folder now, on a disk or on a store. Others write there, so nothing is changed and no link is followed.
+"""Lists a source's landing folder, on a disk or on a store. Others write there, so it changes nothing and follows no link.
 
-Ignored are names that start with a dot or an underscore (files and folders), names with an ending for files that are still being written,
-the ready markers themselves, and whatever is not a file, a folder or a link.
+It ignores names that start with a dot or an underscore (files and folders), names with an ending for files that are still being written,
+the ready markers themselves, and anything but files, folders and links.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ AT_REST = 15 * 60
 
 _NAME = "{name}"
 _STORE = 0
-"""The device of what is on a store."""
+"""The device of everything on a store."""
 YOUNG, LOOK_AGAIN = 1.0, 0.5
-"""Seconds. A file modified less than YOUNG ago is looked at again after LOOK_AGAIN. If it changes, it is left for the next run."""
+"""Seconds. A file modified less than YOUNG ago is checked again after LOOK_AGAIN. If it changes, it is left for the next run."""
 
 
 def locate_source_folder(source: Source, settings: Settings, landing: Location) -> Location:
@@ -54,7 +54,7 @@ class NoLandingFolder(UsageError):
 
 
 def require_landing_folder(source: Source, landing: Location, there: Location) -> None:
-    """Raises NoLandingFolder if what must be there for the source is not: its folder, or on a store anything that the pipeline has landed."""
+    """Raises NoLandingFolder if the source's folder is missing, or, on a store, if nothing has landed for the pipeline."""
     if not there.is_dir():
         raise NoLandingFolder(
             f"Source '{source.name}' has no landing folder {landing / source.path}. "
@@ -65,7 +65,7 @@ def require_landing_folder(source: Source, landing: Location, there: Location) -
 def find_landing_folder(source: Source, landing: Location) -> Location:
     """Returns the source's folder. landing: the pipeline's. Raises NoLandingFolder, and UsageError if a link leads out of the landing folder.
 
-    A store has no folders, and so none that is missing.
+    A store has no folders, so none is missing there.
     """
     folder = landing / source.path
     if not is_on_disk(folder):
@@ -82,7 +82,7 @@ def find_landing_folder(source: Source, landing: Location) -> Location:
 def list_ready_files(source: Source, landing: Location, after: str = "") -> Iterator[LandedFile]:
     """Returns the files of a source that exist and are ready. landing: the pipeline's landing folder. Raises what `find_landing_folder` raises.
 
-    What cannot be looked at is among them, with the problem, and does not hold up the others. after: on a store only names after this one.
+    Unreadable entries are among them, with the problem, and do not hold up the others. after: on a store only names after this one.
     """
     folder = find_landing_folder(source, landing)
     yield from (
@@ -138,9 +138,9 @@ def _list_ready_objects(source: Source, folder: StoreLocation, after: str) -> It
 
 
 def find_named_objects(source: Source, folder: StoreLocation, names: Iterable[str]) -> Iterator[tuple[str, LandedFile | None]]:
-    """Returns what a listing would say of objects of these names. None: there is no such object. Other names than the source reads are left out.
+    """Returns the entries that a listing would have for objects with these names; None: there is no such object.
 
-    Raises UsageError if the store does not say. Of a source whose files wait for a marker, it tells nothing of that.
+    Leaves out names that the source does not read, and ignores ready markers. Raises UsageError if the store does not answer.
     """
     wanted = _build_object_filter(source)
     try:
@@ -151,7 +151,7 @@ def find_named_objects(source: Source, folder: StoreLocation, names: Iterable[st
 
 
 def _build_object_filter(source: Source) -> Callable[[str], bool]:
-    """Returns a function that tells of an object's name below the source's folder whether the source reads it."""
+    """Returns a function that tells whether the source reads an object, by its name below the source's folder."""
     fits = _build_name_filter(source)
 
     def is_wanted(file: str) -> bool:
@@ -169,11 +169,11 @@ def _describe_object(folder: StoreLocation, file: str, found: ObjectStatus) -> L
 
 
 def _group_by_folder(folder: StoreLocation, whole: bool, after: str) -> Iterator[list[tuple[str, ObjectStatus]]]:
-    """Returns the objects below: those of a folder together if `whole`, else one by one, however many there are."""
+    """Returns the objects below: those of a folder together if `whole`, otherwise one by one."""
     if not whole:
         yield from ([one] for one in folder.list_named_objects(after))
         return
-    # Names come in order: a folder is complete when one comes that is not below it.
+    # Names come in order: a folder is complete when a name comes that is not below it.
     around: dict[str, list[tuple[str, ObjectStatus]]] = {}
     for name, found in folder.list_named_objects(after):
         for complete in [one for one in around if not name.startswith(one)]:
@@ -192,9 +192,9 @@ def _scan_folder(root: str, below: str) -> list[os.DirEntry[str]]:
 
 
 def _is_folder_link(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry is a link to a folder, or a link whose target cannot be looked at, such as itself. Either becomes one delivery.
+    """Whether an entry is a link to a folder, or a link whose target cannot be read, such as itself. Either becomes one delivery.
 
-    Whatever is in there must not be passed over in silence.
+    Its content must not be skipped silently.
     """
     try:
         return entry.is_symlink() and entry.is_dir()
@@ -207,7 +207,7 @@ def _is_file_or_link(entry: os.DirEntry[str]) -> bool:
 
 
 def _landed_file_with_problem(path: str, file: str, problem: str) -> LandedFile:
-    """Returns an entry that cannot be looked at, with its size and time if at least these can be known."""
+    """Returns an unreadable entry, with its size and time if these can be known."""
     try:
         found = os.lstat(path)
     except OSError:

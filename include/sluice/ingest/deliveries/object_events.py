@@ -1,6 +1,6 @@
-"""What a store says of its objects in events: of each message the objects that it is about, and what becomes of the messages in the end.
+"""Reads a store's events: finds the objects that each message is about, and acknowledges the messages in the end.
 
-A store's events may come twice, late, in any order, about objects that are gone, or not at all. So they only say which names are worth a look.
+Events may come twice, late, in any order, about objects that are gone, or not at all. So they only say which names to examine.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from sluice.locations import Location
 from sluice.stores.store_location import StoreLocation
 
 MOST_EVENTS = 10_000
-"""So many messages are taken by one discovery. Where more wait, listing all objects costs less than asking for each."""
+"""The most messages that one discovery takes. If more wait, listing all objects costs less than asking for each."""
 
 
 class NoEvents(Exception):
-    """The place of events gives no answer. The message says what went wrong, and holds nothing of what was sent."""
+    """The place of events does not answer. The message says what went wrong, and quotes nothing of what was sent."""
 
 
 @dataclass(frozen=True)
 class ReceivedEvents(ABC):
-    """Messages that were taken from a place, and stay there until what they name is recorded.
+    """Messages that were taken from a place, and stay there until their objects are recorded.
 
     names: of objects below the source's folder, each once. strange: how many messages are about something else, or cannot be read; they are
     left there. is_all: whether nothing more waited.
@@ -40,22 +40,22 @@ class ReceivedEvents(ABC):
 
     @abstractmethod
     def acknowledge(self) -> None:
-        """Take away the messages whose objects are recorded. Raises NoEvents; they then come again."""
+        """Remove the messages whose objects are recorded. Raises NoEvents; the messages then come again."""
 
     @abstractmethod
     def give_back(self) -> None:
-        """Leave all messages there, for whoever asks next. Raises NoEvents."""
+        """Leave all messages there for the next discovery. Raises NoEvents."""
 
 
 def receive_events(source: Source, folder: StoreLocation, landing: Location) -> ReceivedEvents:
-    """Takes the events of a source that has a place of them. Raises NoEvents."""
+    """Takes the events of a source that has a place for them. Raises NoEvents."""
     place = str(source.events)
     receive: Callable[[str, StoreLocation, Location], ReceivedEvents] = load_named_function(find_event_place_kind(place).receive)
     return receive(place, folder, landing)
 
 
 def count_events(source: Source, folder: StoreLocation, landing: Location) -> int:
-    """Returns about how many messages wait for a source. It takes none of them. Raises NoEvents."""
+    """Returns about how many messages wait for a source, without taking any. Raises NoEvents."""
     place = str(source.events)
     count: Callable[[str, StoreLocation, Location], int] = load_named_function(find_event_place_kind(place).count)
     return count(place, folder, landing)
@@ -64,7 +64,7 @@ def count_events(source: Source, folder: StoreLocation, landing: Location) -> in
 def read_object_names(body: str | bytes, folder: StoreLocation) -> list[str] | None:
     """Returns the names below a folder that a message is about; [] if it is a store's trial message. None: it is about something else.
 
-    S3's own form is known, the same in a message of SNS, and that of EventBridge.
+    It knows S3's own form, the same in a message of SNS, and EventBridge's.
     """
     try:
         found = [_find_object_key(one, folder) for one in _list_events(json.loads(body))]

@@ -1,6 +1,6 @@
-"""What the ledger knows about a source's files, kept in columns: an object for each of a million files would take a gigabyte.
+"""The ledger's knowledge about a source's files, kept in columns: an object for each of a million files would take a gigabyte.
 
-Files are found by a hash of their names, a page of them at a time; what is known of one is put together when it is asked for.
+Files are looked up by a hash of their names, a page at a time; the knowledge about one is put together on request.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sluice.ingest.deliveries.landed_file import FileState, LandedFile
 CONTENT = (DELIVERED, EXISTING)
 """The events after which a file's content is known, and it should be in its folder."""
 PAGE = 8192
-"""So many files are looked up together."""
+"""How many files are looked up together."""
 
 Marks: TypeAlias = npt.NDArray[np.bool_]
 """For each known file whether it was listed."""
 Places: TypeAlias = npt.NDArray[np.int64]
-"""Places of known files among all of the source."""
+"""Positions of known files among all files of the source."""
 
 
 class KnownContent(NamedTuple):
@@ -43,16 +43,16 @@ class KnownContent(NamedTuple):
 
     @property
     def state(self) -> FileState:
-        """By what a file is known to have it still."""
+        """The state that shows whether a file still has this content."""
         return FileState(self.size, self.modified, self.etag)
 
 
 COLUMNS = KnownContent._fields
-"""The columns of the deliveries table that are kept, beside the names of files."""
+"""The columns of the deliveries table that are kept, besides the names of files."""
 
 
 class LastSeenFile(NamedTuple):
-    """The last that is known about a file. modified: microseconds since 1970. content: its content now, or when it last existed."""
+    """The last known state of a file. modified: microseconds since 1970. content: its content now, or when it last existed."""
 
     delivery: int
     event: str
@@ -63,7 +63,7 @@ class LastSeenFile(NamedTuple):
 
     @property
     def state(self) -> FileState:
-        """By what it is known to be unchanged."""
+        """The state that shows whether it changed."""
         return FileState(self.size, self.modified, self.etag)
 
 
@@ -95,11 +95,11 @@ class SeenFiles:
         self._rows = rows
         self._salt = ""
         chosen = np.arange(rows.num_rows) if chosen is None else chosen
-        while not self._sort_rows(chosen):  # two names have one hash: with another salt they have not
+        while not self._sort_rows(chosen):  # two names have the same hash: with another salt they will not
             self._salt += "\0"
 
     def _sort_rows(self, chosen: npt.NDArray[np.int64]) -> bool:
-        """Sorts the rows by the hashes of their names, then by number. Returns whether each hash is that of one name."""
+        """Sorts the rows by the hashes of their names, then by number. Returns whether each hash belongs to one name."""
         names = self._rows["file"].take(pa.array(chosen))
         hashes = np.empty(len(chosen), np.int64)
         for first in range(0, len(chosen), PAGE):
@@ -136,7 +136,7 @@ class SeenFiles:
         return self._look_up([name], None)[0]
 
     def items(self) -> Iterator[tuple[str, LastSeenFile]]:
-        """All files with what is known about them, in no order."""
+        """All files with what is known about them, in any order."""
         return self._read_files(np.arange(len(self)))
 
     def mark_none(self) -> Marks:
@@ -177,7 +177,7 @@ class SeenFiles:
                 yield name, last
 
     def _find_last(self, events: Collection[str], listed: Marks | None, deliveries: Collection[int] = ()) -> Places:
-        """The places of files whose last row has one of these events or numbers, or only says that they are as they were before."""
+        """The positions of files whose last row has one of these events or numbers, or only says that they are unchanged."""
         if not len(self):
             return np.empty(0, np.int64)
         rows = pa.array(self._order[self._starts[1:] - 1])
@@ -217,4 +217,4 @@ class SeenFiles:
 
 
 NO_FILES = SeenFiles(pa.table({"file": pa.array([], pa.string()), "delivery": pa.array([], pa.int64())}))
-"""Of a source that the ledger does not know."""
+"""For a source that the ledger does not know."""

@@ -49,7 +49,7 @@ class ParsedBlock:
 
 @dataclass(frozen=True)
 class ExaminedContent:
-    """What a look at a whole file has shown. empty: it has no record. header: the names in its first row, as delivered.
+    """The findings about a whole file. empty: it has no record. header: the names in its first row, as delivered.
 
     text_bytes: its decompressed size; for Parquet its size in memory. cuts: the bytes at which the parts after the first begin, for a large file
     whose records must be looked at to find these.
@@ -77,12 +77,12 @@ def read_file_records(
 
 
 def is_read_in_spans(source: Source, path: Location) -> bool:
-    """Whether several readers can share a file that nobody has looked at, each reading what begins in its span."""
+    """Whether several readers can share an unexamined file, each reading what begins in its span."""
     return FILE_FORMATS[source.format].is_divisible and not source.multi_line and opening.is_cut_anywhere(source, path)
 
 
 def examine_file_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
-    """Looks at all bytes of a file before its records are read. seen: is called with each part of the file as it lies on the disk.
+    """Examines all bytes of a file before its records are read. seen: is called with each part of the file as it is on the disk.
 
     Raises opening.UnreadableFile if it cannot be read as its source says, and OSError.
     """
@@ -92,7 +92,7 @@ def examine_file_content(source: Source, path: Location, seen: Callable[[bytes],
 def write_remaining_records(
     source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
-    """Writes what stays of a file, uncompressed. gone, emptied: as in `landing.rewriting.write_without_records`."""
+    """Writes the rest of a file, uncompressed. gone, emptied: as in `landing.rewriting.write_without_records`."""
     _load_format_module(source).write_remaining_records(source, path, gone, emptied, target)
 
 

@@ -1,1 +1,1 @@
-"""Changes in landing folders: files are cleaned away, and records are removed."""
+"""Changes in landing folders: cleans files away, and removes records."""

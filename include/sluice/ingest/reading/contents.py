@@ -1,6 +1,6 @@
-"""The bytes of files that cannot be read, as rows: quarantine keeps them whole.
+"""Reads the bytes of unreadable files as rows, since quarantine keeps them whole.
 
-A module apart from the look at a file, which workers do without Spark.
+It is a module apart from the examination, which workers do without Spark.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Examines a delivered file before its records are read: is it still the one that was discovered, and can it be read as its source says?
 
-Every byte is looked at once, in parts: for the hash, the compression and the encoding. A file that cannot be read goes to quarantine whole.
+It reads every byte once, in parts: for the hash, the compression and the encoding. A file that cannot be read goes to quarantine whole.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def examine_unread_deliveries(source: Source, deliveries: list[Delivery], judged
 
 
 def examine_unread_files(source: Source, deliveries: list[Delivery], judged: Container[int]) -> list[ExaminedDelivery]:
-    """Examines files that bronze has nothing of like all others."""
+    """Examines files of which bronze has nothing like all others."""
     return examine_files(source, deliveries)
 
 

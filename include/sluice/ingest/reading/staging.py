@@ -1,8 +1,8 @@
-"""Keeps records that were read on the disk, as Parquet, for the passes that write them, so that neither the plan nor Spark's cache holds all.
+"""Stages records on the disk, as Parquet, for the passes that write them, so that neither the plan nor Spark's cache holds them all.
 
-On one machine they lie in a folder below the session's local files, which has shuffled and spilt rows as well: nobody else may read it, and
-what a killed session leaves is removed with it. On a cluster executors share no disk with the driver but that of the lake: there the folder
-is below the pipeline's own, and the next application that stages rows removes what a killed one left. The workers load no Spark for it.
+On one machine they are in a folder below the session's local files, beside shuffled and spilt rows: nobody else may read it, and it is removed
+with what a killed session leaves. On a cluster, executors share only the lake's disk with the driver: there the folder is below the pipeline's
+own, and the next application that stages rows removes a killed one's. The workers load no Spark for this.
 """
 
 from __future__ import annotations

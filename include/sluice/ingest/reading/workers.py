@@ -1,4 +1,4 @@
-"""What Spark's workers do: they read their share of the deliveries into Arrow rows, block by block, with their provenance. Loads no Spark.
+"""Runs in Spark's workers: reads their share of the deliveries into Arrow rows, block by block, with provenance. Loads no Spark.
 
 It also reads values from a file's path: `date=2026-11-20/hour=07/a.json` is date 2026-11-20 and hour 07, as Hive and Spark write them.
 """

@@ -1,1 +1,1 @@
-"""Which columns a source's records have, and how they grow."""
+"""The columns of a source's records, and how they grow."""

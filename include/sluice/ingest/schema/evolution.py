@@ -1,6 +1,6 @@
-"""Which columns the records of a source are read into, and how they grow with what is delivered.
+"""Decides into which columns a source's records are read, and how the columns grow with the deliveries.
 
-A field is held back if its name begins with an underscore and nobody has named it, or if its table has no room left. Fields that the
+A field is held back if its name begins with an underscore and no declaration names it, or if its table has no room left. Fields that the
 declaration itself sends to _rescued_data are not reported. The outcomes of a source's deliveries say which fields were newly held back.
 """
 
