@@ -149,6 +149,19 @@ def deadline_alert_options(pipeline: Pipeline) -> dict[str, Any]:
     return {"deadline": DeadlineAlert(DeadlineReference.DAGRUN_QUEUED_AT, parse_duration(pipeline.deadline), callback)}
 
 
+def build_list_field(title: str, pattern: str, description: str, most: int = 100) -> Param:
+    """A field of a trigger form for texts, one a line, none of them twice. pattern: what each must match. most: how many there may be."""
+    return Param(
+        [],
+        type="array",
+        items={"type": "string", "pattern": pattern},
+        uniqueItems=True,
+        maxItems=most,
+        title=title,
+        description=description,
+    )
+
+
 def trigger_form_fields() -> dict[str, Param]:
     """The fields by name. `RunRequest` checks rules between fields, which the schema of a single field cannot."""
     day: dict[str, Any] = {"type": ["null", "string"], "format": "date"}
@@ -163,14 +176,8 @@ def trigger_form_fields() -> dict[str, Param]:
         ),
         "from_date": Param(None, title="From", description="replay: the first day (UTC).", **day),
         "to_date": Param(None, title="To", description="replay: the last day (UTC), included.", **day),
-        "tables": Param(
-            [],
-            type="array",
-            items={"type": "string", "pattern": TABLE},
-            uniqueItems=True,
-            maxItems=100,
-            title="Tables",
-            description="Only these tables, one a line. A refresh needs at least one; for a replay, none means all.",
+        "tables": build_list_field(
+            "Tables", TABLE, "Only these tables, one a line. A refresh needs at least one; for a replay, none means all."
         ),
         VERIFY.name: Param(
             VERIFY_NEXT,
@@ -179,14 +186,8 @@ def trigger_form_fields() -> dict[str, Param]:
             title="Verify",
             description="Which tables the last task recomputes from bronze and compares.",
         ),
-        "optimize_now": Param(
-            [],
-            type="array",
-            items={"type": "string", "pattern": TABLE},
-            uniqueItems=True,
-            maxItems=100,
-            title="Optimize now",
-            description="Tables whose files are rewritten, whether or not they need it, one a line.",
+        "optimize_now": build_list_field(
+            "Optimize now", TABLE, "Tables whose files are rewritten, whether or not they need it, one a line."
         ),
         "upkeep_from": Param(
             None,

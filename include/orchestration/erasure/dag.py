@@ -25,7 +25,7 @@ from orchestration import alerts
 from orchestration.dag_run import RunRequest
 from orchestration.erasure.ids import DAG_ID, REQUEST
 from orchestration.line import airflow_line
-from orchestration.medallion import FIRST_DAY, TASK_DEFAULTS
+from orchestration.medallion import FIRST_DAY, TASK_DEFAULTS, build_list_field
 from orchestration.server.home import airflow_pool_name
 from orchestration.spark_submit.job_arguments import run_identity_arguments
 from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
@@ -192,13 +192,10 @@ of every byte below the roots then gives the certificate. A second scan follows 
 def erasure_form_fields() -> dict[str, Param]:
     """The fields by name."""
     return {
-        "requests": Param(
-            [],
-            type="array",
-            items={"type": "string", "pattern": REQUEST},
-            uniqueItems=True,
-            maxItems=1000,
-            title="Requests",
-            description="Ids of requests (`sluice erase list`), one a line. None: all that is due. Never write an identifier here.",
+        "requests": build_list_field(
+            "Requests",
+            REQUEST,
+            "Ids of requests (`sluice erase list`), one a line. None: all that is due. Never write an identifier here.",
+            most=1000,
         )
     }

@@ -17,6 +17,11 @@ from sluice.printable import escape_keeping_lines, escape_to_one_line, format_se
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, as the last line.")]
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A folder of include/pipelines.", show_default=False)]
+OnePipeline = Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")]
+TableOrPipeline = Annotated[str, typer.Argument(metavar="PIPELINE[.TABLE]", help="A table, or a pipeline: all its tables.")]
+OnlyTables = Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")]
+LeaseWait = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="How many rows at most.")]
 
 _PIPED = 2000
@@ -39,6 +44,16 @@ def escaping_console() -> Console:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on a line of its own."""
     print(json.dumps(value, default=_encode_json_value), flush=True)
+
+
+def print_run_report(report: dict[str, Any], as_json: bool) -> None:
+    """What a run did: for people, or as one JSON object."""
+    from sluice.runs import summary  # after a run its modules are loaded; whoever only prints rows does not wait for them
+
+    if as_json:
+        print_json(report)
+    else:
+        print(summary.format_run_summary(report), flush=True)
 
 
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], title: str = "") -> None:

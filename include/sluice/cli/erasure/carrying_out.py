@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
+from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_run_report
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.settings import Settings, require_known_pipeline
@@ -21,20 +21,17 @@ _REQUEST = "A request's id; may be given again. Otherwise all that is due."
 def run(
     pipeline: PipelineName,
     request: Annotated[list[str] | None, typer.Option("--request", metavar="ID", help=_REQUEST)] = None,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Erase what is due: rows from every table, bytes after the retention time, then a scan and the certificate."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
     # Spark's modules are imported only now, so that a wrong name is reported at once.
-    from sluice.runs import erasing, job, summary
+    from sluice.runs import erasing, job
 
     report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE, wait=wait), request or ())
-    if as_json:
-        print_json(report)
-    else:
-        print(summary.format_run_summary(report))
+    print_run_report(report, as_json)
 
 
 def approve(

@@ -19,6 +19,7 @@ import typer
 from sluice.cli.monitoring.metrics_server import MetricsServer, serve_until_signal
 from sluice.cli.monitoring.status import compute_status
 from sluice.cli.places import select_pipelines
+from sluice.cli.printing import OnePipeline
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.flow_counts import ALERT_COUNTS
@@ -203,7 +204,7 @@ METRICS = (
 
 
 def metrics(
-    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
+    pipeline: OnePipeline = None,
     to: Annotated[
         Location | None, typer.Option("--to", help="The file to write, whole or not at all; otherwise standard output.")
     ] = None,

@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 from sluice.cli.monitoring.lineage import describe_column_lineage
 from sluice.cli.monitoring.status import compute_status
 from sluice.cli.places import select_pipelines
-from sluice.cli.printing import AsJson, escaping_console, format_instant, print_json
+from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import write_text_durably
@@ -44,7 +44,7 @@ _MODE = 0o600
 
 
 def report(
-    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
+    pipeline: OnePipeline = None,
     to: Annotated[
         Path | None,
         typer.Option(

@@ -14,7 +14,7 @@ import typer
 
 from sluice.cli.erasure import standing
 from sluice.cli.places import find_replacing_sources, select_pipelines
-from sluice.cli.printing import AsJson, escaping_console, format_duration, format_instant, print_json, print_rows
+from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_duration, format_instant, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
@@ -28,7 +28,7 @@ from sluice.settings import Settings
 
 
 def status(
-    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
+    pipeline: OnePipeline = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit code 1 where the delivery ledger does not add up, or a file is missed.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice.cli.places import resolve_table_name
-from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, print_json, print_rows
+from sluice.cli.printing import AsJson, LeaseWait, Limit, PipelineName, escaping_console, print_json, print_rows
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
@@ -33,7 +33,6 @@ GROUP BY _delivery ORDER BY _delivery DESC
 _ID = "TABLE/DELIVERY for a file or all of its rows, TABLE/DELIVERY/ROW for one row."
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help=_ID, show_default=False)]
-Wait = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")]
 
 
 @quarantine.command("list")
@@ -101,7 +100,7 @@ def replay(
     pipeline: PipelineName,
     ids: Ids = None,
     all_of: Annotated[str | None, typer.Option("--all", metavar="TABLE", help="Everything in this table's quarantine.")] = None,
-    wait: Wait = 0.0,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Check rows and files again by today's declaration. Those that fit go to their table, once; the rest stays in quarantine."""
@@ -118,7 +117,7 @@ def discard(
     pipeline: PipelineName,
     ids: Ids = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason, which the ledger keeps, with who did it.")] = "",
-    wait: Wait = 0.0,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Remove rows and files from quarantine for good. The ledger keeps how many, who did it, and why."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
+from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.runs.lease import lock
@@ -97,7 +97,7 @@ def _confirm_log_repair(pipeline: str, yes: bool) -> None:
 def restore(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>, above bronze.")],
     to: Annotated[str, typer.Option("--to", metavar="VERSION|DATE", help=_TO)],
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Bring a table back to a version, without people erased since. Tables that read it follow in the next run."""

@@ -11,7 +11,7 @@ import typer
 
 from orchestration.backfill import through_airflow as backfills
 from orchestration.backfill.through_airflow import BackfillRequest, BackfillRun
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
+from sluice.cli.printing import AsJson, OnlyTables, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
@@ -36,7 +36,7 @@ def backfill(
     pipeline: PipelineName,
     start: Annotated[str | None, typer.Option("--from", metavar="DAY", help="The first day (UTC).")] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="DAY", help="The last day, included.")] = None,
-    table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
+    table: OnlyTables = None,
     per_interval: Annotated[bool, typer.Option("--per-interval", help="One run an interval, by Airflow's backfill.")] = False,
     local: Annotated[bool, typer.Option("--local", help="Without Airflow: spark-submit, stage by stage.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs that would be made.")] = False,

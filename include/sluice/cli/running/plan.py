@@ -15,7 +15,7 @@ import typer
 
 from sluice.cli.erasure import standing
 from sluice.cli.places import select_pipelines
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
+from sluice.cli.printing import AsJson, OnePipeline, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
@@ -177,7 +177,7 @@ def _format_intervals(intervals: list[Interval]) -> str:
 
 
 def check(
-    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="One pipeline; otherwise all.")] = None,
+    pipeline: OnePipeline = None,
     plans: Annotated[bool, typer.Option("--plans", help="Also check the query plans. Starts Spark, reads no data.")] = False,
     tables: Annotated[
         bool,

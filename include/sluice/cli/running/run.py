@@ -22,7 +22,7 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 import typer
 
 from orchestration.stopping import end_process_and_jvm, is_process_alive
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
+from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
@@ -57,7 +57,7 @@ def run(
     table: Annotated[list[str] | None, typer.Option("--table", help="A table to refresh or replay; may be given again.")] = None,
     when: Annotated[str | None, typer.Option("--trigger", metavar="TRIGGER", help=_TRIGGER)] = None,
     keep_running: Annotated[bool, typer.Option("--keep-running", help="Look again every 10 seconds, until stopped.")] = False,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Bring a pipeline's tables up to date. Stops at the first failure. Ctrl-C ends it before its next batch."""

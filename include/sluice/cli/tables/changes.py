@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from sluice.cli.places import resolve_table_name
-from sluice.cli.printing import AsJson, Limit, escaping_console, format_instant, print_json, print_rows
+from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, format_instant, print_json, print_rows
 from sluice.cli.tables.read import select_printable_columns
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError
@@ -32,7 +32,7 @@ _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def changes(
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
+    name: TableName,
     from_version: Annotated[
         int, typer.Option("--from-version", min=0, help="The first version to show, as in `sluice history`.")
     ],

@@ -12,7 +12,7 @@ import typer
 
 from sluice import delta_log
 from sluice.cli.places import resolve_table_name
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
+from sluice.cli.printing import AsJson, OnlyTables, PipelineName, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
@@ -38,7 +38,7 @@ def clone(
     shallow: Annotated[
         bool, typer.Option("--shallow", help="Refer to the existing files: quick, but with all personal data.")
     ] = False,
-    table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
+    table: OnlyTables = None,
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease of the clone.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +82,7 @@ class ComparedSide:
 
 
 def diff(
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
+    name: TableName,
     against: Annotated[str, typer.Option("--against", metavar="VERSION|LAKE", help=_AGAINST)],
     examples: Annotated[
         int, typer.Option("--examples", min=0, help="Show the keys of this many rows, if they are not personal.")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice import delta_log
-from sluice.cli.printing import AsJson, print_json, print_rows
+from sluice.cli.printing import AsJson, LeaseWait, TableOrPipeline, print_json, print_rows, print_run_report
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.lake.file_overlap import describe_question_costs
@@ -20,9 +20,9 @@ from sluice.settings import Settings, require_known_pipeline
 
 
 def optimize(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE[.TABLE]", help="A table, or a pipeline: all its tables.")],
+    name: TableOrPipeline,
     now: Annotated[bool, typer.Option("--now", help="Rewrite the table's files, whether or not it needs it.")] = False,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Say whether tables' files are worth a rewrite, and why. With --now, rewrite those of one table. Every run does so where it is worth it."""
@@ -56,16 +56,13 @@ def optimize(
     if graph.table_of(table) != table or not delta_log.is_delta_table(graph.location(settings, table)):
         raise UsageError(f"'{name}' has no table of its own yet.")
     # Spark's modules are imported only now, so that a wrong name is reported at once.
-    from sluice.runs import job, summary
+    from sluice.runs import job
     from sluice.runs.execution import clones, upkeep
 
     clones.check_stage_in_clone(settings, graph, OPTIMIZE.name)
     request = job.JobRequest(pipeline, OPTIMIZE.name, wait=wait)
     report = job.run_under_lease(settings, graph, request, lambda workspace: upkeep.optimize_demanded_tables(workspace, [table]))
-    if as_json:
-        print_json(report)
-    else:
-        print(summary.format_run_summary(report), flush=True)
+    print_run_report(report, as_json)
 
 
 def _describe_questions(path: str, columns: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, resolve_table_name
-from sluice.cli.printing import AsJson, Limit, escaping_console, print_json, print_rows
+from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.open_tables import open_table_snapshot
@@ -67,7 +67,7 @@ def _print_query_result(columns: list[str], found: list[dict[str, Any]], limit: 
 
 
 def show(
-    name: Annotated[str, typer.Argument(metavar="TABLE", help="<pipeline>.<table>.")],
+    name: TableName,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.printing import AsJson, print_json, print_rows
+from sluice.cli.printing import AsJson, LeaseWait, TableOrPipeline, print_json, print_rows, print_run_report
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError, nearest_name_hint
@@ -18,9 +18,9 @@ from sluice.settings import Settings, require_known_pipeline
 
 
 def vacuum(
-    name: Annotated[str, typer.Argument(metavar="PIPELINE[.TABLE]", help="A table, or a pipeline: all its tables.")],
+    name: TableOrPipeline,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and remove nothing. Starts no Spark.")] = False,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Remove the files that no version within a table's retention needs, if that is worth it. Every run does it."""
@@ -41,7 +41,7 @@ def vacuum(
             print_rows(shown, ("table", "remove", "files", "bytes", "why"))
         return
     # Spark's modules are imported only now, so that a wrong name is reported at once.
-    from sluice.runs import job, summary
+    from sluice.runs import job
     from sluice.runs.execution import clones, upkeep
     from sluice.runs.execution.stages import StageOptions
 
@@ -57,10 +57,7 @@ def vacuum(
             else upkeep.run_vacuum_stage(workspace, VACUUM.name, StageOptions())
         ),
     )
-    if as_json:
-        print_json(report)
-    else:
-        print(summary.format_run_summary(report), flush=True)
+    print_run_report(report, as_json)
 
 
 def describe_table_vacuums(settings: Settings, graph: Graph) -> list[dict[str, Any]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from sluice.cli.printing import AsJson, PipelineName, print_json, print_rows
+from sluice.cli.printing import AsJson, LeaseWait, OnlyTables, PipelineName, print_json, print_rows
 from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings, require_known_pipeline
 
@@ -19,8 +17,8 @@ _WORDS = {True: "equal", False: "differs", None: "see note"}
 
 def verify(
     pipeline: PipelineName,
-    table: Annotated[list[str] | None, typer.Option("--table", help="Only this table; may be given again.")] = None,
-    wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the lease.")] = 0.0,
+    table: OnlyTables = None,
+    wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
     """Recompute tables from bronze by plain batch code, and compare them row for row. Writes no table. Exit code 1 if one differs."""
