@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 from tests import slow_rotation
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
+from tests.commands import call, places, set_places  # noqa: F401  # fixtures
 from tests.slow_rotation import pytest_configure  # noqa: F401  # slow tests in turns
 
 from demonstrations.store_server import S3Server, running_s3_server
@@ -58,8 +59,6 @@ LIVES_LONG = {
 
 The quick compiler alone takes a fifth less in a process of five minutes, and more in one of forty.
 """
-
-PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
 FEW_ROWS = {
     # Of a run over a few rows nearly all is planning, starting jobs and compiling. One task does what there is to do, planned once and
@@ -262,8 +261,7 @@ def gym_of_two_days(tmp_path_factory: pytest.TempPathFactory, spark: SparkSessio
         if not (folder / "made").exists():
             # What a process left that failed at it is not gone on with.
             shutil.rmtree(folder / "gym", ignore_errors=True)
-            for name in PLACES:
-                patch.setenv(f"SLUICE_{name.upper()}", str(folder / "gym" / name))
+            set_places(patch, folder / "gym")
             for command in (("land", "gym", "--days", "2", "--scale", "0.2"), ("run", "gym")):
                 with pytest.raises(SystemExit) as ended:
                     main(command)

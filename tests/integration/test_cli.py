@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import PLACES, gym_at
+from tests.commands import Call, call_command, set_places
+from tests.conftest import gym_at
 
-from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, Window, expect, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.pipeline_records import PipelineRecords
@@ -23,19 +23,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).resolve().parents[2]
-Call = Callable[..., tuple[int, str, str]]
-
-
-def called(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    printed = capsys.readouterr()
-    return int(ended.value.code or 0), printed.out, printed.err
 
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], lake: Settings) -> Call:
-    return lambda *arguments: called(capsys, *arguments)
+    return lambda *arguments: call_command(capsys, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +36,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, gym_of_t
     folder = tmp_path_factory.mktemp("cli")
     gym_at(folder, gym_of_two_days)
     with pytest.MonkeyPatch.context() as patch:
-        for name in PLACES:
-            patch.setenv(f"SLUICE_{name.upper()}", str(folder / name))
+        set_places(patch, folder)
         yield Settings.current()
 
 

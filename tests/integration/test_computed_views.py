@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import PLACES, Lakehouse, settings_at
+from tests.commands import Call, call_command, set_places
+from tests.conftest import Lakehouse, settings_at
 
-from sluice.cli import main, places
+from sluice.cli import places
 from sluice.declare import F, Pipeline, Source, materialized_view, table, view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.settings import Settings
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
-
-Call = Callable[..., tuple[int, str, str]]
 
 
 @table(reads="stays", keys="id", sequence_by="told")
@@ -66,20 +65,13 @@ def wards(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lake
 def call(wards: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """A command over that lake, with its declarations in place of the gym's."""
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
     def load(settings: Settings, name: str) -> Any:
         return replace(wards.graph, pipeline=replace(GYM, name=name), computed={} if name != "gym" else wards.graph.computed)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in PLACES:
-            patch.setenv(f"SLUICE_{name.upper()}", str(getattr(wards.settings, name)))
+        set_places(patch, wards.settings)
         patch.setattr(places, "load_declaration_graph", load)
-        yield run
+        yield lambda *arguments: call_command(capsys, *arguments)
 
 
 def rows(found: tuple[int, str, str]) -> list[tuple[Any, ...]]:

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import PLACES, Lakehouse
+from tests.commands import PLACES
+from tests.conftest import Lakehouse
 
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, materialized_view, table

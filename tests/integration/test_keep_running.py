@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 from deltalake import DeltaTable
-from tests.conftest import PLACES, ROOT, Lakehouse
+from tests.commands import set_places
+from tests.conftest import ROOT, Lakehouse
 
 from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -276,8 +277,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / "root" / name).symlink_to(ROOT / name)
     monkeypatch.setenv("SLUICE_ROOT", str(tmp_path / "root"))
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'root' / 'include'}:{ROOT / 'include'}")
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(tmp_path / name))
+    set_places(monkeypatch, tmp_path)
     yield tmp_path
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import PLACES, Lakehouse, settings_at
+from tests.commands import set_places
+from tests.conftest import Lakehouse, settings_at
 
 from sluice import delta_log
 from sluice.cli import main
@@ -86,8 +87,7 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
 def declarations(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from sluice.cli.running import plan
 
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(shop.settings, name)))
+    set_places(monkeypatch, shop.settings)
     monkeypatch.setattr(plan, "load_declaration_graph", lambda settings, name: shop.graph)
     yield
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.conftest import PLACES
+from tests.commands import set_places
 
 from sluice.cli import main
 
@@ -22,8 +22,7 @@ HEADING = "## For analysts, step by step\n"
 @pytest.fixture
 def root(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A root with no pipeline yet, which the command line works in."""
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(tmp_path / name))
+    set_places(monkeypatch, tmp_path)
     monkeypatch.setenv("SLUICE_ROOT", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path / "include"))
     monkeypatch.chdir(tmp_path)

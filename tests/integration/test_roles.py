@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import PLACES, Lakehouse, settings_at
+from tests.commands import Call, call_command, set_places
+from tests.conftest import Lakehouse, settings_at
 
-from sluice.cli import main
 from sluice.cli.tables import read
 from sluice.declare import F, Pipeline, Source, auto_cdc, expect_or_quarantine, mask, role_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -66,7 +66,6 @@ romans = role_view(
 patients = role_view(
     "patients", reads="member", role="doctor", columns=("who", "email"), masks={"who": None, "email": mask.null()}
 )
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -88,21 +87,14 @@ def club(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
 def call(club: Lakehouse, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """A command over that lake, with its declarations in place of the gym's."""
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
     def declared(of: PipelineRecords) -> Any:
         other = replace(PIPELINE, name=of.pipeline, roles={})
         return club.graph if of.pipeline == "gym" else replace(club.graph, pipeline=other, computed={})
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in PLACES:
-            patch.setenv(f"SLUICE_{name.upper()}", str(getattr(club.settings, name)))
+        set_places(patch, club.settings)
         patch.setattr(read, "load_graph_if_readable", declared)
-        yield run
+        yield lambda *arguments: call_command(capsys, *arguments)
 
 
 def test_a_role_sees_its_rows_and_masks(call: Call) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 from pymetastore.hive_metastore import ttypes
+from tests.commands import set_places
 from tests.conftest import gym_at
 from tests.fetched_jars import STATE
 from tests.system import metastore as metastores
@@ -29,7 +30,7 @@ from sluice.catalogs.registration import register_pipeline
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, materialized_view, view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.settings import PLACES, Settings
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,8 +89,7 @@ def ask_other_spark(metastore: Metastore, *queries: str) -> list[list[dict[str, 
 def sluice(settings: Settings, metastore: Metastore, *command: str) -> int:
     """The exit code of a command over a lake, whose tables are to have names in the metastore."""
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-        for name in PLACES:
-            patch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+        set_places(patch, settings)
         patch.setenv("SLUICE_CATALOG", metastore.url)
         main(command)
     return int(ended.value.code or 0)

@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.conftest import PLACES
+from tests.commands import Call, set_places
 
 from sluice.cli import COMMANDS, CommandEntry, load_command, main
 from sluice.cli.setup import machine
@@ -26,8 +25,6 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
-
-Call = Callable[..., tuple[int, str, str]]
 
 AFTERWARDS = """
 import sys
@@ -49,24 +46,7 @@ except SystemExit as ended:
     print(json.dumps([ended.code, [name for name in heavy if name in sys.modules]]))
 """
 
-
-@pytest.fixture(autouse=True)
-def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    """Run a command in this process: exit code, standard output, standard error."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
+pytestmark = pytest.mark.usefixtures("places")
 
 
 def last_line(out: str) -> dict[str, object]:
@@ -323,8 +303,7 @@ def test_status_check_fails_while_a_file_is_missed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records = PipelineRecords(settings, "gym")
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    set_places(monkeypatch, settings)
     (settings.landing / "gym" / "registrations").mkdir(parents=True)
     deliveries, outcomes = records.bookkeeping("deliveries"), records.bookkeeping("outcomes")
 

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.conftest import PLACES
+from tests.commands import Call
 
-from sluice.cli import main
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
@@ -33,7 +31,6 @@ from sluice.privacy.pseudonyms import key_check_values
 from sluice.runs import due, erasing
 from sluice.settings import Settings
 
-Call = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC)
 
 PEOPLE = Source(name="people", subject="user_id", personal=("email",))
@@ -52,20 +49,6 @@ LINK = Link("known", person=("user_id", "user_id"), identifier=("email", "email"
 @pytest.fixture
 def club() -> Graph:
     return build_declaration_graph(CLUB, [PEOPLE, known], [LINK])
-
-
-@pytest.fixture
-def call(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 def _receive(settings: Settings, made: Graph, *people: Identifier, **more: Any) -> requests.ErasureRequest:

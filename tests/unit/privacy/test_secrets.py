@@ -11,14 +11,13 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes, token_hex, token_urlsafe
 from types import SimpleNamespace
 
 import pytest
-from tests.conftest import PLACES
+from tests.commands import Call
 
 from sluice.cli import main
 from sluice.errors import UsageError
@@ -28,13 +27,8 @@ from sluice.spark_process import build_spark_environment
 
 VALUE = hashlib.sha256(b"a key").hexdigest()
 OTHER = hashlib.sha256(b"another key").hexdigest()
-Call = Callable[..., tuple[int, str, str]]
 
-
-@pytest.fixture(autouse=True)
-def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+pytestmark = pytest.mark.usefixtures("places")
 
 
 @pytest.fixture

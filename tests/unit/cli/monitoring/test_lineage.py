@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.conftest import PLACES
+from tests.commands import ask_command, set_places
 
-from sluice.cli import main
 from sluice.cli.monitoring import report
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
 from sluice.declare.assembly.loading import load_declaration_graph
@@ -19,8 +18,7 @@ from sluice.settings import Settings
 
 @pytest.fixture(autouse=True)
 def traced(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PipelineRecords:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    set_places(monkeypatch, settings)
     records = PipelineRecords(settings, "gym")
     Path(records.bookkeeping()).mkdir(parents=True)
     beats = TracedColumn("beats", "int", (Origin("heart_rate_bronze", "bpm", "identity"),), treated="round")
@@ -38,11 +36,7 @@ def traced(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PipelineRecor
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(["lineage", *arguments])
-    assert ended.value.code == code
-    said = capsys.readouterr()
-    return said.out if code == 0 else said.err
+    return ask_command(capsys, "lineage", *arguments, code=code)
 
 
 def test_a_column_says_what_it_comes_from_and_what_uses_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.conftest import PLACES
+from tests.commands import PLACES
 from tests.unit.cli.monitoring.test_metrics import parse
 
 from sluice.cli import main

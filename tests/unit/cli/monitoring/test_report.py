@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import PLACES
 
 from sluice.cli import main
 from sluice.cli.monitoring import report
@@ -22,6 +21,8 @@ from sluice.runs.status import lineage
 from sluice.settings import Settings
 
 AT = datetime(2026, 11, 21, 2, tzinfo=UTC)
+
+pytestmark = pytest.mark.usefixtures("places")
 
 
 class Page(HTMLParser):
@@ -52,12 +53,6 @@ class Page(HTMLParser):
     @property
     def shown(self) -> str:
         return " ".join(" ".join(self.text).split())
-
-
-@pytest.fixture(autouse=True)
-def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
 
 
 def row(run: str, stage: str, flow: str, after: int, **said: Any) -> dict[str, Any]:

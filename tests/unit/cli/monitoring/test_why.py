@@ -9,9 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.conftest import PLACES
+from tests.commands import ask_command, set_places
 
-from sluice.cli import main
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import Settings
@@ -29,8 +28,7 @@ def row(run: str, stage: str, flow: str, after: int, **said: Any) -> dict[str, A
 
 @pytest.fixture(autouse=True)
 def two_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    set_places(monkeypatch, settings)
     begun = {"starting Spark": 6.0, "tables": 20.0}
     anew = "full: a change of 'heart_rate' can touch any row"
     rows = [
@@ -42,11 +40,7 @@ def two_runs(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main(["why", *arguments])
-    assert ended.value.code == code
-    said = capsys.readouterr()
-    return said.out if code == 0 else said.err
+    return ask_command(capsys, "why", *arguments, code=code)
 
 
 def test_the_last_run_is_shown_by_stage_and_table_with_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:

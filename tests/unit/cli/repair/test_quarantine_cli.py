@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from tests.conftest import PLACES
+from tests.commands import call_command, set_places
 
-from sluice.cli import main
 from sluice.ingest import ledger
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -26,8 +25,7 @@ SECRET = "4711"
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """A lake of gym with a file and two rows in quarantine, and their deliveries."""
     records = PipelineRecords(settings, "gym")
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    set_places(monkeypatch, settings)
     rows = [
         {"_delivery": 1, "_file": "a", "_row": None, "reasons": ["the file holds NUL bytes"], "content": b"\0"},
         {"_delivery": 2, "_file": "b", "_row": 3, "reasons": ["the line is no JSON object"], "record": SECRET},
@@ -62,11 +60,8 @@ def call(lake: Settings, capsys: pytest.CaptureFixture[str]) -> Call:
     """Run a command in this process: exit code, its JSON or its text, standard error."""
 
     def run(*arguments: str) -> tuple[int, Any, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        printed = capsys.readouterr()
-        out = json.loads(printed.out.splitlines()[-1]) if "--json" in arguments and printed.out else printed.out
-        return int(ended.value.code or 0), out, printed.err
+        code, out, err = call_command(capsys, *arguments)
+        return code, json.loads(out.splitlines()[-1]) if "--json" in arguments and out else out, err
 
     return run
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.conftest import PLACES
+from tests.commands import Call, call_command, set_places
 
-from sluice.cli import main
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
-Call = Callable[..., tuple[int, str, str]]
 FEED = {"delta.enableChangeDataFeed": "true"}
 TABLE = "gym.heart_rate"
 SECRET = "4711"
@@ -25,8 +22,7 @@ SECRET = "4711"
 @pytest.fixture
 def lake(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """gym with a table: made and filled at version 0, an update and a delete at 1 and 2, two rows more at 3."""
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    set_places(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").table_path("silver", "heart_rate")
     write_deltalake(path, readings((2, 7), (1, 7), (1, 6)), configuration=FEED)
     DeltaTable(path).update(predicate="device_id = 1", updates={"heartrate": "heartrate + 1"})
@@ -42,13 +38,7 @@ def readings(*keys: tuple[int, int]) -> pa.Table:
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], lake: Settings) -> Call:
-    def called(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(("changes", *arguments))
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return called
+    return lambda *arguments: call_command(capsys, "changes", *arguments)
 
 
 def found(call: Call, *arguments: str) -> dict[str, Any]:

@@ -8,36 +8,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
-from tests.conftest import PLACES
+from tests.commands import Call
 
 from orchestration import stopping
-from sluice.cli import main
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.keep_running.triggers import EVERY, Trigger, parse_trigger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
-
-Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Call:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 @pytest.mark.parametrize(

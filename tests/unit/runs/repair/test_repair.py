@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.conftest import PLACES
+from tests.commands import call_command, set_places
 
 from sluice.cli import main
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
@@ -222,8 +222,7 @@ def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, m
 def test_the_command_says_what_it_will_do_asks_and_does_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
+    set_places(monkeypatch, settings)
     path = PipelineRecords(settings, "gym").bookkeeping("outcomes")
     for number in (1, 2):
         ledger.append_delivery_ledger_rows(
@@ -231,10 +230,7 @@ def test_the_command_says_what_it_will_do_asks_and_does_it(
         )
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["repair", "gym", *arguments])
-        found = capsys.readouterr()
-        return int(ended.value.code or 0), found.out, found.err
+        return call_command(capsys, "repair", "gym", *arguments)
 
     assert call() == (0, "No log of 'gym' is damaged.\n", "")
     last = spoil(path)

@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.conftest import PLACES
+from tests.commands import Call
 
-from sluice.cli import main
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -35,26 +33,10 @@ from sluice.runs.status import lag, reconciliation, stale, timeliness
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
-Call = Callable[..., tuple[int, str, str]]
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, 2, tzinfo=UTC)
 
-
-@pytest.fixture(autouse=True)
-def places(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PLACES:
-        monkeypatch.setenv(f"SLUICE_{name.upper()}", str(getattr(settings, name)))
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return run
+pytestmark = pytest.mark.usefixtures("places")
 
 
 @table(reads="reports", keys="id")
