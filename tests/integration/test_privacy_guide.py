@@ -5,31 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from tests.commands import set_places
 
 from sluice.cli import main
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 HEADING = "## For analysts, step by step\n"
-
-
-@pytest.fixture
-def root(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A root with no pipeline yet, which the command line works in."""
-    set_places(monkeypatch, tmp_path)
-    monkeypatch.setenv("SLUICE_ROOT", str(tmp_path))
-    monkeypatch.syspath_prepend(str(tmp_path / "include"))
-    monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    for name in [name for name in sys.modules if name.startswith("pipelines.shop")]:
-        del sys.modules[name]
-    importlib.invalidate_caches()
 
 
 def declare(root: Path, text: str) -> None:

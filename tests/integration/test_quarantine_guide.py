@@ -6,12 +6,9 @@ import importlib
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
-from tests.commands import set_places
 
 from sluice.cli import main
 
@@ -23,16 +20,6 @@ def blocks() -> list[tuple[str, str]]:
     """Language and text of the section's fenced blocks, in order."""
     section = GUIDE.read_text().split(HEADING)[1].split("\n## ")[0]
     return re.findall(r"^```(\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def root(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A root with no pipeline yet, which the command line works in."""
-    set_places(monkeypatch, tmp_path)
-    monkeypatch.setenv("SLUICE_ROOT", str(tmp_path))
-    monkeypatch.syspath_prepend(str(tmp_path / "include"))
-    yield tmp_path
-    _forget()
 
 
 def _forget() -> None:
