@@ -14,6 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from pyarrow import csv
 
 from sluice.declare.ingest.file_formats import CsvDialect
@@ -167,11 +168,24 @@ def find_rows_end(dialect: CsvDialect, text: str, last: bool, give_up: bool) -> 
     return at
 
 
-def build_arrow_parse_options(dialect: CsvDialect, note_odd: Callable[[csv.InvalidRow], str]) -> csv.ParseOptions:
-    """Returns the options with which Arrow reads clean rows. note_odd: is called with each row of another width."""
-    return csv.ParseOptions(
+def build_arrow_options(
+    dialect: CsvDialect, names: Iterable[str], note_odd: Callable[[csv.InvalidRow], str]
+) -> tuple[csv.ParseOptions, csv.ConvertOptions]:
+    """Returns the options with which Arrow reads clean rows as `parse_csv_row` does.
+
+    names: of the columns. note_odd: is called with each row of another width.
+    """
+    parse = csv.ParseOptions(
         delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True, invalid_row_handler=note_odd
     )
+    convert = csv.ConvertOptions(
+        check_utf8=False,
+        column_types=dict.fromkeys(names, pa.string()),
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=False,
+    )
+    return parse, convert
 
 
 @cache

@@ -200,15 +200,8 @@ def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
     table = csv.read_csv(
         pa.BufferReader(data),
         csv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-        csv_rows.build_arrow_parse_options(dialect, note),
-        csv.ConvertOptions(
-            check_utf8=False,
-            column_types=dict.fromkeys(names, pa.string()),
-            strings_can_be_null=True,
-            null_values=[""],
-            quoted_strings_can_be_null=False,
-        ),
-    )  # fmt: skip
+        *csv_rows.build_arrow_options(dialect, names, note),
+    )
     columns = [column.combine_chunks() for column in table.columns]
     return _insert_problem_rows(columns, table.num_rows, [(row.number - 1, row.text) for row in odd])
 
