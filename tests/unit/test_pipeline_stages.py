@@ -134,7 +134,8 @@ def test_a_stage_that_is_added_by_its_entry_is_run(swept: Stage, gym: tuple[Sett
 def test_a_stage_that_is_added_by_its_entry_is_told_where_stages_are_told(swept: Stage, gym: tuple[Settings, Graph]) -> None:
     pipeline = gym[1].pipeline
     assert pipeline_stages.list_stage_names(pipeline) == [*(stage.name for stage in described()[:-1]), "sweep"]
-    assert pipeline_stages.name_backfill_upkeep() == "optimize, vacuum, verify and sweep"
+    once = [stage.name for stage in pipeline_stages.stages_after_layers() if stage.once_in_backfill]
+    assert pipeline_stages.name_backfill_upkeep() == f"{', '.join(once[:-1])} and sweep"
     assert pipeline_stages.describe_stage("sweep") is swept
     with pytest.raises(UsageError, match=r"'gym' has no stage 'sweeep'\. Did you mean 'sweep'"):
         pipeline_stages.find_stage_of_pipeline(pipeline, "sweeep")
