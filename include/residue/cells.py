@@ -56,7 +56,7 @@ def _open_cell(content: bytes, inspection: Inspection) -> None:
     head = content[: kinds.HEAD]
     kind = kinds.detect_file_kind(head, "")
     if kind in WIDE and not _is_text_in_encoding(content, str(kind)):
-        kind = None  # the first bytes of a digest may look like a byte order mark
+        kind = None  # a digest may begin with bytes that look like a byte order mark
     if kind in kinds.PLAIN and not kinds.has_confirmed_structure(str(kind), io.BytesIO(content), None):
         kind = None
     if is_container_kind(kind):

@@ -93,7 +93,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _check_root(path: str) -> ScanRoot:
-    """Returns a named root. One that does not exist is refused as a typing error: it would pass for clean."""
+    """Returns a named root. One that does not exist is refused as a misspelling: it would count as clean."""
     try:
         there = any(True for _ in list_stored_versions(StoredFile.from_url(path))) if is_on_store(path) else os.path.lexists(path)
     except OSError as error:

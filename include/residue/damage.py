@@ -1,4 +1,4 @@
-"""What decoders share: the error for content that they cannot read, and the limit of what they hold in memory."""
+"""Shared by decoders: the error for content that they cannot read, and the limit of what they hold in memory."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def _list_store_root(number: int, roots: Sequence[ScanRoot], names: list[_FoundN
         place = StoredFile.from_url(root.path)
         without = tuple(StoredFile.from_url(path).key for path in root.without)
         for one in list_stored_versions(place):
-            key = one.key.rstrip("/")  # of a folder's mark, as Hadoop makes them
+            key = one.key.rstrip("/")  # of a folder's marker, as Hadoop makes them
             if any(key == left or key.startswith(f"{left}/") for left in without):
                 continue
             relative = key[len(place.key) :].strip("/") if key != place.key else place.name

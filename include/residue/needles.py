@@ -1,4 +1,4 @@
-"""What is searched for to find an identifier: its forms in text, its encodings, its unkeyed hashes, its number.
+"""Builds the needles for an identifier: its forms in text, its encodings, its unkeyed hashes, its number.
 
 Forms too long to occur by chance are searched for in every byte. Shorter ones (a member's number 12140) are searched for only in the
 columns of their domain, but their hashes, which are long again, everywhere.

@@ -1,4 +1,4 @@
-"""The address of the catalog in which tables get names, as SLUICE_CATALOG says it. Nothing is asked of the catalog here."""
+"""The address of the catalog in which tables get names, from SLUICE_CATALOG. This module does not contact the catalog."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from urllib.parse import urlsplit
 from sluice.errors import UsageError, nearest_name_hint
 
 NO_CATALOG = "none"
-"""What the setting says where tables are registered nowhere."""
+"""The setting's value if tables are registered nowhere."""
 
 
 @dataclass(frozen=True)
 class CatalogKind:
-    """A kind of catalog. title: what messages call it. form: how its address is written. port: where it listens unless the address says.
+    """A kind of catalog. title: its name in messages. form: the form of its address. port: the default port.
 
-    opens: the function that connects to it, as "module:function", which is loaded when it is needed; of an address it gives a context
-    with a `sluice.catalogs.catalog.Catalog`.
+    opens: the function that connects to it, as "module:function", which is loaded when needed; given an address, it returns a context with
+    a `sluice.catalogs.catalog.Catalog`.
     """
 
     title: str
@@ -55,13 +55,13 @@ class CatalogAddress:
         return CATALOG_KINDS[self.scheme]
 
     def __str__(self) -> str:
-        """As the setting says it."""
+        """The address as in the setting."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
 
 def parse_catalog_address(said: str) -> CatalogAddress | None:
-    """The address that a setting says; None for "none". Raises UsageError, which never repeats a password, if it is none."""
+    """The address in a setting; None for "none". Raises UsageError, which never quotes a password, if it is invalid."""
     if said == NO_CATALOG:
         return None
     forms = " or ".join(dict.fromkeys(kind.form for kind in CATALOG_KINDS.values()))

@@ -1,4 +1,4 @@
-"""Where the columns of a table come from: names of tables and columns, and in which way. No value, no condition, no text of a query."""
+"""Records where a table's columns come from: names of tables and columns, and how. No value, no condition, no text of a query."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 IDENTITY, TRANSFORMATION, AGGREGATION = "identity", "transformation", "aggregation"
 DIRECT = (IDENTITY, TRANSFORMATION, AGGREGATION)
-"""How a value comes from another: as it is, by an expression, out of several rows. Of a chain, the last one in this order counts."""
+"""How a value comes from another: unchanged, by an expression, or from several rows. In a chain, the last one in this order counts."""
 FILTER, JOIN, GROUP_BY, SORT, WINDOW = "filter", "join", "group by", "sort", "window"
 INDIRECT = (FILTER, JOIN, GROUP_BY, SORT, WINDOW)
-"""How a column decides which rows a table has, without being a part of their values."""
+"""How a column decides which rows a table has, without being part of their values."""
 
 
 @dataclass(frozen=True, order=True)
 class Origin:
-    """A column of an input, and in which way it counts: one of DIRECT or INDIRECT."""
+    """A column of an input, and how it counts: one of DIRECT or INDIRECT."""
 
     table: str
     column: str
@@ -25,7 +25,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class TracedColumn:
-    """A column of a table. type: as Spark writes it. treated: what is stored in place of a personal value; None where nothing replaces it."""
+    """A column of a table. type: in Spark's spelling. treated: what replaces a personal value; None if nothing does."""
 
     name: str
     type: str
@@ -37,7 +37,7 @@ class TracedColumn:
 class TableOrigins:
     """All columns of a table. rows_by: the columns of inputs that decide which rows there are.
 
-    mark: of the declaration and the columns of its inputs, by which this was found; with another mark it has to be found again.
+    mark: of the declaration and the inputs' columns from which this was found; if it differs, the table must be traced again.
     """
 
     table: str
@@ -53,7 +53,7 @@ class TableOrigins:
 
 
 def table_origins_to_json(found: TableOrigins) -> dict[str, Any]:
-    """As it is recorded."""
+    """The form in which it is recorded."""
     return {
         "mark": found.mark,
         "columns": [
@@ -70,7 +70,7 @@ def table_origins_to_json(found: TableOrigins) -> dict[str, Any]:
 
 
 def table_origins_from_json(table: str, said: Mapping[str, Any]) -> TableOrigins:
-    """What was recorded. Raises KeyError and TypeError where it is no such record."""
+    """The recorded origins. Raises KeyError or TypeError if it is no such record."""
     columns = tuple(
         TracedColumn(one["name"], one["type"], _origins_from_json(one["from"]), one.get("treated")) for one in said["columns"]
     )

@@ -26,7 +26,7 @@ from sluice.table_properties import CHECKPOINT_INTERVAL
 _COMMIT, _CHECKSUM = re.compile(r"\d{20}\.json"), re.compile(r"\d{20}\.crc")
 _DESCRIBES = ("metadata", "protocol")
 _ACTIONS = {"metaData": "metadata", "protocol": "protocol"}
-"""How a commit calls what the checksum file repeats."""
+"""A commit's names for what the checksum file repeats."""
 _NAMES_FILES = ("add", "cdc")
 
 
@@ -42,10 +42,10 @@ def complete_commit(path: str, table: DeltaTable) -> bool:
             return False
         table.create_checkpoint()
         log_folder = locate(path) / LOG
-        # The checksum that Spark wrote of its own: it would be taken for one of this checkpoint.
+        # The checksum of a checkpoint by Spark: it would be taken for one of this checkpoint.
         (log_folder / "._last_checkpoint.crc").unlink(missing_ok=True)
         flush_file_and_name(log_folder / f"{table.version():020d}.checkpoint.parquet")
-    except (OSError, ValueError, DeltaError):  # the next one holds what this one would
+    except (OSError, ValueError, DeltaError):  # the next checkpoint will hold the same
         return False
     return True
 

@@ -1,6 +1,6 @@
-"""Whether this machine can run Sluice: Java, Python, disk, ports, jars. One line a check, with what to do.
+"""Checks whether this machine can run Sluice: Java, Python, disk, ports, jars. Prints one line per check, with what to do.
 
-Standard library only: set-up runs it as `python -I include/sluice/doctor.py` before anything is installed.
+It uses only the standard library: set-up runs it as `python -I include/sluice/doctor.py` before anything is installed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ JARS = {"jars": "delta-jars", "store-jars": "s3-jars"}
 JAVA_AT_LEAST = 17
 PYTHONS = ((3, 11), (3, 12))
 DISK_GB_TO_INSTALL = 4.0
-"""The environment (1.6 GB), what the installer unpacks meanwhile, the class data archive, a small lake."""
+"""For the environment (1.6 GB), the installer's temporary files, the class data archive, and a small lake."""
 DISK_GB_TO_RUN = 1.0
 AIRFLOW_PORT = 8080
-"""Of Airflow's API server and UI, where it is free and SLUICE_AIRFLOW_PORT asks for no other."""
+"""The port of Airflow's API server and UI, if it is free and SLUICE_AIRFLOW_PORT names no other."""
 
 
 @dataclass(frozen=True)
 class MachineCheck:
-    """What one look found. `remedy` says what to do and is empty when `ok`."""
+    """The result of one check. `remedy` says what to do, and is empty if `ok`."""
 
     name: str
     ok: bool
@@ -49,14 +49,14 @@ class MachineCheck:
 
 
 def java_command() -> str | None:
-    """The java that Spark will start: JAVA_HOME's where that is set (as Spark does), else the one on PATH."""
+    """The java that Spark will start: JAVA_HOME's if that is set (as Spark does), else the one on PATH."""
     if home := os.environ.get("JAVA_HOME"):
         return str(Path(home) / "bin" / "java")
     return shutil.which("java")
 
 
 def check_java() -> MachineCheck:
-    """Whether Spark's java runs and is new enough. It is run: being on PATH proves nothing."""
+    """Check whether Spark's java runs and is new enough. This starts it, since being on PATH proves nothing."""
     where = "JAVA_HOME" if os.environ.get("JAVA_HOME") else "PATH"
     remedy = f"Install Java {JAVA_AT_LEAST} or later (say, openjdk-17-jre-headless) or point JAVA_HOME at one"
     command = java_command()
@@ -77,7 +77,7 @@ def check_java() -> MachineCheck:
 
 
 def check_python() -> MachineCheck:
-    """Whether this interpreter is of a version that the pins were resolved for."""
+    """Check whether the pinned packages were resolved for this interpreter's version."""
     found = f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro} at {sys.executable}"
     if sys.version_info[:2] in PYTHONS:
         return MachineCheck("python", True, found)
@@ -85,7 +85,7 @@ def check_python() -> MachineCheck:
 
 
 def check_disk(folder: Path = ROOT, gigabytes: float | None = None, environment: str = ".venv") -> MachineCheck:
-    """Whether the disk below `folder` has room: to install where the environment is not there yet, else to run."""
+    """Check whether the disk below `folder` has room: to install if the environment does not exist yet, else to run."""
     if gigabytes is None:
         gigabytes = DISK_GB_TO_RUN if (folder / environment / "bin" / "sluice").exists() else DISK_GB_TO_INSTALL
     free = shutil.disk_usage(folder).free / 1e9
@@ -96,7 +96,7 @@ def check_disk(folder: Path = ROOT, gigabytes: float | None = None, environment:
 
 
 def requested_airflow_port() -> int | None:
-    """The port that SLUICE_AIRFLOW_PORT asks for, None where it does not. Raises ValueError where that is no port."""
+    """The port in SLUICE_AIRFLOW_PORT; None if it is not set. Raises ValueError if it is no port."""
     told = os.environ.get("SLUICE_AIRFLOW_PORT")
     if not told:
         return None
@@ -106,7 +106,7 @@ def requested_airflow_port() -> int | None:
 
 
 def check_ports(ports: Iterable[int]) -> list[MachineCheck]:
-    """Whether each port can be listened on at 127.0.0.1."""
+    """Check whether this process can listen on each port at 127.0.0.1."""
     return [_check_port(port) for port in ports]
 
 
@@ -124,7 +124,7 @@ def _check_port(port: int) -> MachineCheck:
 
 
 def check_airflow_port() -> MachineCheck:
-    """Whether Airflow gets its port: the one asked for or none; where none is asked for, any will do."""
+    """Check whether Airflow gets its port: the requested one, or any if none is requested."""
     asked = requested_airflow_port()
     (check,) = check_ports([asked or AIRFLOW_PORT])
     if check.ok or asked is not None:
@@ -134,7 +134,7 @@ def check_airflow_port() -> MachineCheck:
 
 
 def check_jars(folder: Path, checksums: Path) -> MachineCheck:
-    """Whether `folder` holds the jars that `checksums` names (as sha256sum does), unaltered, and no other."""
+    """Check whether `folder` holds exactly the jars in `checksums` (in sha256sum's form), unaltered."""
     lines = checksums.read_text(encoding="ascii").splitlines()
     expected = {name: digest for digest, name in (line.split() for line in lines if line)}
     present = {path.name for path in folder.glob("*.jar")}
@@ -162,7 +162,7 @@ def _sha256_of_file(path: Path) -> str:
 
 
 def run_machine_checks(environment: str = ".venv") -> list[MachineCheck]:
-    """All checks of this machine but the port's; the jars only where they have been fetched."""
+    """All checks of this machine except the port's; jars only if they have been fetched."""
     checks = [check_java(), check_python(), check_disk(environment=environment)]
     fetched = ((ROOT / ".sluice" / folder, checksums) for folder, checksums in JARS.items())
     return checks + [check_jars(folder, CONF / f"{checksums}.sha256") for folder, checksums in fetched if folder.is_dir()]
@@ -179,7 +179,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print a line a check. Returns 0, or 2 where one failed."""
+    """Print a line for each check. Returns 0, or 2 if one failed."""
     options = _parse_arguments(argv)
     try:
         checks = (

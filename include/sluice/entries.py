@@ -35,7 +35,7 @@ def entry_order_key(row: Mapping[str, Any], at: str) -> Place:
 
 
 def sort_by_entry(rows: Iterable[_Row], at: str) -> list[_Row]:
-    """The rows in the order in which they came. at: as in `entry_order_key`."""
+    """The rows in the order in which they were recorded. at: as in `entry_order_key`."""
     return sorted(rows, key=lambda row: entry_order_key(row, at))
 
 
@@ -75,14 +75,14 @@ def _read_last_entry(there: TableSnapshot) -> int:
     columns = (f"max.{ENTRY}", f"null_count.{ENTRY}", "num_records")
     if all(name in actions.schema.names for name in columns):
         files = list(zip(*(pa.chunked_array(actions[name]).to_pylist() for name in columns), strict=True))
-        # A file of before there were entries has none; of a file without statistics of entries it is not known.
+        # A file from before entries existed has none; for a file without statistics of entries it is unknown.
         if all(highest is not None or (rows is not None and nulls == rows) for highest, nulls, rows in files):
             return max((highest for highest, _, _ in files if highest is not None), default=0)
     return int(there.query_rows(f"SELECT max({ENTRY}) AS last FROM t")["last"][0].as_py() or 0)
 
 
 class AcceptedDelivery(NamedTuple):
-    """A delivery that was ingested. file: which file it is a version of; modified_at, sha256: None where it is not known."""
+    """A delivery that was ingested. file: the file of which it is a version; modified_at, sha256: None if unknown."""
 
     delivery: int
     file: Hashable

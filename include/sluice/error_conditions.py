@@ -1,6 +1,6 @@
-"""The error conditions that Spark, PySpark and Delta define: what may be said of their errors, since the rest of a text may quote rows.
+"""The error conditions that Spark, PySpark and Delta define. Only these may be shown of an error, since the rest of its text may quote rows.
 
-A condition is taken from the lists that they ship. A word in brackets that is in none of them may be a cell of a row.
+Conditions come from the lists that these libraries ship. A word in brackets that is in none of them may be a cell of a row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 _WORD = re.compile(r"\[([A-Z][A-Z0-9_]*(?:\.[A-Z0-9_]+)*)\]")
 _PYTHON_LINE = re.compile(r"\.py:\d+$")
 _LISTS = (("spark-common-utils_", "error/error-conditions.json"), ("delta-spark_", "error/delta-error-classes.json"))
-"""How the names of the jars begin that hold such a list, and where in them it is."""
+"""The prefixes of the jars that hold such a list, and the list's path in them."""
 
 _SAYS_NAMES_ONLY = frozenset({
     "AMBIGUOUS_COLUMN_REFERENCE",
@@ -36,18 +36,18 @@ _SAYS_NAMES_ONLY = frozenset({
     "UNRESOLVED_ROUTINE",
     "UNRESOLVED_USING_COLUMN_FOR_JOIN",
 })
-"""Conditions whose first line holds names of tables, columns and functions, a place in a query and a count at most. Others show
-expressions, and with them literals: of what is compared with rows, of an identifier that is erased."""
+"""Conditions whose first line holds at most names of tables, columns and functions, a position in a query and a count. Others show
+expressions, and with them literals, which may be values of rows or an erased identifier."""
 
 
 def last_error_condition(text: str) -> str | None:
-    """The last condition that an error's text names: that of its innermost cause. None where it names none."""
+    """The last condition in an error's text, which is that of its innermost cause; None if there is none."""
     known = _known_error_conditions()
     return next((word for word in reversed(_WORD.findall(text)) if word in known), None)
 
 
 def explain_refused_query(error: Any) -> str:
-    """Why Spark does not run a query: its own sentence where that holds names only, else the condition and where in the code it stands.
+    """Why Spark does not run a query: its own sentence if that holds only names, else the condition and its place in the code.
 
     error: an AnalysisException.
     """
@@ -61,11 +61,11 @@ def explain_refused_query(error: Any) -> str:
 
 
 def _call_site(context: Any) -> str:
-    """Where in the code a part of a query was written; empty for one of SQL, which is known by its text alone."""
+    """Where in the code a part of a query was written; empty for SQL, which has only a text."""
     if context.contextType().name != "DataFrame":
         return ""
     place = str(context.callSite())
-    # A JVM that has compiled its calls by reflection gives a place of its own instead, which tells nobody anything.
+    # A JVM that has compiled its calls by reflection gives a place of its own instead, which helps nobody.
     return place if _PYTHON_LINE.search(place) else ""
 
 

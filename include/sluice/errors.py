@@ -1,4 +1,4 @@
-"""What can go wrong, by what the caller should do about it.
+"""The errors, by what the caller should do about them.
 
 A message names the offender, what was expected and what to do. It never holds a cell's value: values may be personal data.
 """
@@ -44,7 +44,7 @@ class StopRequested(SluiceError):
 
 
 def nearest_name_hint(name: str, valid: Iterable[str]) -> str:
-    """A hint to append to a message: the valid name that looks most like `name`, or which names there are."""
+    """A hint to append to a message: the valid name most similar to `name`, or all valid names."""
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:

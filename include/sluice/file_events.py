@@ -1,4 +1,4 @@
-"""The events of the deliveries table: what a row says of a file. Flows, status and Airflow take them from here."""
+"""The events of the deliveries table: what a row says about a file. Flows, status and Airflow import them from here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AWAY = (GONE, CLEANED)
 
 
 def carry_current_content(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> None:
-    """Give each delivery, in place, what these columns say of its file now, after it was rewritten or returned. rows: by their number.
+    """Update each delivery, in place, with what these columns now say about its file, after it was rewritten or returned. rows: by number.
 
     A column that an older lake lacks is None.
     """

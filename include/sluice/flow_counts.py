@@ -1,6 +1,6 @@
-"""What a flow counts in a run, a field each: reports, the run ledger, alerts and summaries take their lists of counts from here.
+"""The counts of a flow in a run, a field each: reports, the run ledger, alerts and summaries take their lists of counts from here.
 
-A new count is a field of `FlowCounts`. The run ledger gets a column for it, which is NULL in the rows of before.
+A new count is a field of `FlowCounts`. The run ledger gets a column for it, which is NULL in earlier rows.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any
 def _count(*, is_news: bool = False, alerts: bool = False) -> Any:
     """A count that starts at 0.
 
-    is_news: a flow that counted any of it has found something, though its table may be as it was. alerts: an alert may be on it, as on a
-    rule; so no expectation has its name.
+    is_news: if it is not 0, the flow has found something, even if its table did not change. alerts: an alert may be on it, as on a rule, so
+    no expectation may have its name.
     """
     return field(default=0, metadata={"is_news": is_news, "alerts": alerts})
 
 
 @dataclass(kw_only=True)
 class FlowCounts:
-    """The counts of one flow in one run. rows_in: bronze records read or source rows folded; rows_out: rows written or taken out.
+    """The counts of one flow in one run. rows_in: bronze records read or source rows folded; rows_out: rows written or removed.
 
-    Of a stateful flow: late, the rows that came after the watermark; unfollowed, changes of inputs other than appends, which it cannot
-    follow; expired, rows that were set aside or late, and are older than the pipeline keeps them;
-    state_rows and state_bytes, what it keeps of open windows.
+    expired: quarantined or late rows that are older than the pipeline keeps them. For a stateful flow, late: rows that came after the
+    watermark; unfollowed: changes of inputs other than appends, which it cannot follow; state_rows and state_bytes: its state of open
+    windows.
     """
 
     batches: int = _count()
@@ -45,15 +45,15 @@ class FlowCounts:
     state_bytes: int = _count()
 
     def add_to_count(self, name: str, number: int) -> None:
-        """Count so many more under a name of `FLOW_COUNTS`."""
+        """Add a number to a count of `FLOW_COUNTS`."""
         setattr(self, name, getattr(self, name) + number)
 
     def has_news(self) -> bool:
-        """Whether the flow was given anything, though its table may be as it was."""
+        """Whether the flow was given anything, even if its table did not change."""
         return any(getattr(self, name) for name in NEWS_COUNTS)
 
 
 FLOW_COUNTS = tuple(one.name for one in fields(FlowCounts))
 NEWS_COUNTS = tuple(one.name for one in fields(FlowCounts) if one.metadata["is_news"])
 ALERT_COUNTS = tuple(one.name for one in fields(FlowCounts) if one.metadata["alerts"])
-"""What is counted of every table beside its rules, and may stand for a rule in an alert."""
+"""The counts of every table besides its rules that an alert may name in place of a rule."""

@@ -1,7 +1,7 @@
-"""Places of files and folders, on a disk of this machine or on an object store, by one interface: that of pathlib.
+"""Locations of files and folders, on a disk of this machine or on an object store, with pathlib's interface.
 
-A store has no folders: one is there while an object is below it, and to make or remove an empty one does nothing. It has no inodes,
-modes and flushes: an object is whole, and there when its write returns.
+A store has no folders: one exists while an object is below it, and making or removing an empty one does nothing. It has no inodes,
+modes and flushes: an object is complete and visible when its write returns.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sluice.stores.opening import is_store_url
 from sluice.stores.store_location import StoreLocation
 
 Location: TypeAlias = Path
-"""A place that may be on a store, where `Path` is one of this machine. What needs a path of this machine raises TypeError for it."""
+"""A location that may be on a store, while a `Path` is on this machine. Code that needs a path of this machine raises TypeError for it."""
 
 
 def locate(place: str | Location, *names: str) -> Location:
-    """The place that a text names: a path of this machine, or a URL of a store. Raises UsageError for a URL that names no place.
+    """The location that a text names: a path of this machine, or a URL of a store. Raises UsageError for an invalid URL.
 
     names: folders and a file below it.
     """
@@ -33,12 +33,12 @@ def locate(place: str | Location, *names: str) -> Location:
 
 
 def is_on_disk(place: Location) -> bool:
-    """Whether the place is on a disk of this machine, where files have modes, inodes and a flush."""
+    """Whether the location is on a disk of this machine, where files have modes, inodes and a flush."""
     return not isinstance(place, StoreLocation)
 
 
 def remove_folder(folder: Location, strict: bool = False) -> None:
-    """Remove all that is below, and the folder. strict: whether to raise OSError for what cannot be removed; else it stays."""
+    """Remove a folder with everything below. strict: whether to raise OSError for entries that cannot be removed; else they stay."""
     if isinstance(folder, StoreLocation):
         folder.remove_below()
     else:
@@ -46,7 +46,7 @@ def remove_folder(folder: Location, strict: bool = False) -> None:
 
 
 def identify_file(file: Location) -> tuple[int | str, ...]:
-    """What changes when another file takes a file's place, or its content changes. Raises FileNotFoundError, and NotADirectoryError."""
+    """An identity that changes when another file replaces a file, or its content changes. Raises FileNotFoundError and NotADirectoryError."""
     if isinstance(file, StoreLocation):
         found = file.stat()
         return (found.tag, found.st_size, found.st_mtime_ns)
@@ -55,7 +55,7 @@ def identify_file(file: Location) -> tuple[int | str, ...]:
 
 
 def put_file_in_place(file: Path, place: Location) -> None:
-    """Move a file of this machine, on the disk of `place` if that is on one, to its place. It is there whole, and takes another's place."""
+    """Move a local file (on the same disk as `place`, if that is on one) to a location. It appears whole, and replaces an existing file."""
     if isinstance(place, StoreLocation):
         place.upload_file(file)
         file.unlink()
@@ -64,20 +64,20 @@ def put_file_in_place(file: Path, place: Location) -> None:
 
 
 def open_to_read(file: Location) -> IO[bytes]:
-    """The file for a reader that wants parts of it, such as Parquet's. Raises FileNotFoundError."""
+    """Opens a file for a reader that needs parts of it, such as Parquet's. Raises FileNotFoundError."""
     return file.open_ranges() if isinstance(file, StoreLocation) else file.open("rb")
 
 
 @contextmanager
 def open_new_file(file: Location) -> Iterator[IO[bytes]]:
-    """Writes a file that is not there yet. On a store it is there at the end of the block, whole. Raises FileExistsError."""
+    """Writes a new file. On a store it appears whole at the end of the block. Raises FileExistsError."""
     if not isinstance(file, StoreLocation):
         with file.open("xb") as written:
             yield written
         return
     if file.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(file))
-    with tempfile.TemporaryFile() as content:  # nothing of it stays on this machine, whatever ends the process
+    with tempfile.TemporaryFile() as content:  # nothing of it stays on this machine, however the process ends
         with os.fdopen(os.dup(content.fileno()), "wb") as written:  # which the block may close, as Arrow's compression does
             yield written
         content.seek(0)
@@ -85,7 +85,7 @@ def open_new_file(file: Location) -> Iterator[IO[bytes]]:
 
 
 def list_file_sizes(folder: Location) -> dict[str, int]:
-    """The files right below a folder, by name, with their sizes in bytes. Nothing if there is no such folder."""
+    """The files directly in a folder, by name, with their sizes in bytes; empty if there is no such folder."""
     if isinstance(folder, StoreLocation):
         return {place.name: size for place, size in folder.list_files()}
     try:
@@ -98,7 +98,7 @@ def list_file_sizes(folder: Location) -> dict[str, int]:
 def list_object_tags(folder: Location, after: str = "") -> Iterator[tuple[Location, str]]:
     """The objects below a folder of a store, in the order of their names, each with its ETag. Raises TypeError for a folder on a disk.
 
-    after: only those whose name below the folder comes after this one.
+    after: only those whose name below the folder follows this one.
     """
     if not isinstance(folder, StoreLocation):
         raise TypeError(f"{folder} is on a disk.")
@@ -106,7 +106,7 @@ def list_object_tags(folder: Location, after: str = "") -> Iterator[tuple[Locati
 
 
 def list_written_files(folder: Location) -> Iterator[tuple[int, float]]:
-    """The files below a folder, at any depth: their sizes in bytes, and when each was written or put there, in seconds since 1970."""
+    """The files below a folder, at any depth: their sizes in bytes, and when each was written or moved there, in seconds since 1970."""
     if isinstance(folder, StoreLocation):
         yield from ((size, written.timestamp()) for _, size, written in folder.list_objects())
         return
@@ -117,7 +117,7 @@ def list_written_files(folder: Location) -> Iterator[tuple[int, float]]:
 
 
 def walk_folders(root: Location) -> Iterator[tuple[Location, list[str], list[str]]]:
-    """Each folder at and below the root, with the names of its folders and files, as `os.walk` does: a name taken from the folders is not entered."""
+    """Each folder at and below the root, with the names of its folders and files, like `os.walk`: folders removed from the list are not entered."""
     if isinstance(root, StoreLocation):
         yield from root.walk_below()
     else:
@@ -127,7 +127,7 @@ def walk_folders(root: Location) -> Iterator[tuple[Location, list[str], list[str
 def find_last_write(place: Location) -> float:
     """When a file, or a folder's list of files, was last written, in seconds since 1970. Raises FileNotFoundError.
 
-    A store knows no folders: for one it is the latest write of anything below.
+    On a store, which has no folders, it is the latest write of anything below.
     """
     try:
         return place.lstat().st_mtime

@@ -1,4 +1,4 @@
-"""Opens Delta tables whose logs are whole, keeps them open, and reads them without a JVM. All reads of an open table are of one snapshot."""
+"""Opens Delta tables with intact logs, keeps them open, and reads them without a JVM. All reads of an open table see one snapshot."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from sluice.locations import identify_file, locate
 from sluice.stores.opening import delta_rs_storage_options
 
 _CATALOG_MANAGED = "catalog-managed table"
-"""What delta-rs calls a table whose commits belong to a catalog when it refuses to open it."""
+"""The word in delta-rs' error for a table whose commits belong to a catalog."""
 
 
 class CatalogOwnsCommits(UsageError):
-    """Each commit to a table must go through a catalog: by its path it may be neither read nor written."""
+    """Each commit to the table must go through a catalog: it may not be read or written by its path."""
 
 
 @dataclass(frozen=True)
 class LastCommit:
-    """The commit that was a log's last one. file: as `identify_file` says."""
+    """The commit that was a log's last one. file: its identity by `identify_file`."""
 
     version: int
     file: tuple[int | str, ...]
@@ -42,7 +42,7 @@ def find_commit(path: str, version: int) -> LastCommit | None:
 
 
 def is_still_last(path: str, commit: LastCommit) -> bool:
-    """Whether it is still the same table, with no later commit. Looks at two files, however long the log is."""
+    """Whether it is still the same table, with no later commit. Examines only two files, however long the log is."""
     return find_commit(path, commit.version) == commit and not locate(path, LOG, f"{commit.version + 1:020d}.json").is_file()
 
 
@@ -84,7 +84,7 @@ class OpenTables:
         return TableSnapshot(table, kept.answers if kept is not None and kept.table is table else {})
 
     def keep(self, path: str, table: DeltaTable) -> None:
-        """Keep an open table for the next readers. Nobody may change it any more. After a later commit it is opened again."""
+        """Keep an open table for the next readers. It must not be changed any more. After a later commit it is opened again."""
         path = str(locate(path).absolute())
         commit = find_commit(path, table.version())
         if commit is not None:
@@ -106,7 +106,7 @@ _OPEN_TABLES = OpenTables()
 
 
 _SMALL_ANSWER, _MOST_ANSWERS = 1 << 20, 16
-"""How many bytes an answer may have that is kept, and how many answers of one version of a table are."""
+"""The most bytes of an answer that is kept, and the most answers kept of one version of a table."""
 
 
 def open_checked_table(path: str, version: int | None = None) -> DeltaTable:
@@ -126,13 +126,13 @@ def keep_written_table(path: str, table: DeltaTable) -> None:
 
 
 def open_table_to_change(path: str) -> DeltaTable:
-    """A table that the caller alone has, and may change. Raises DamagedLog, and TableNotFoundError if there is no table."""
+    """A table object for the caller alone, who may change it. Raises DamagedLog, and TableNotFoundError if there is no table."""
     check_table_logs({path: path})
     return open_delta_table(path)
 
 
 def open_delta_table(path: str, version: int | None = None) -> DeltaTable:
-    """A table by delta-rs, without a look at its log. Raises TableNotFoundError if there is no table, and CatalogOwnsCommits."""
+    """A table by delta-rs, without a check of its log. Raises TableNotFoundError if there is no table, and CatalogOwnsCommits."""
     try:
         return DeltaTable(path, version=version, storage_options=delta_rs_storage_options(path) or None)
     except DeltaError as error:
@@ -150,7 +150,7 @@ class TableSnapshot:
 
     table: DeltaTable
     answers: dict[str, pa.Table] = field(default_factory=dict)
-    """Small results by their query: a stage asks the same of its records many times between two commits."""
+    """Small results by their query: a stage repeats the same queries many times between two commits."""
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class TableSnapshot:
         return tuple(field.name for field in self.table.schema().fields)
 
     def query_rows(self, sql: str) -> pa.Table:
-        """The result of a query, which calls the table `t`."""
+        """The result of a query, in which the table's name is `t`."""
         if (known := self.answers.get(sql)) is not None:
             return known
         # Not to_pyarrow_table: its reader threads abort the process at exit (deltalake 1.6.6 with pyarrow 26).
@@ -176,7 +176,7 @@ class TableSnapshot:
         return self.query_rows(self._select_columns(schema)).cast(schema)
 
     def read_column_batches(self, schema: pa.Schema) -> Iterator[pa.Table]:
-        """The same as `read_columns`, some thousand rows at a time. Who keeps some of a batch keeps no more than that.
+        """The same as `read_columns`, some thousand rows at a time. Keeping a part of a batch does not keep the whole batch in memory.
 
         A column that is not copied would hold the whole batch, with its pages of the file.
         """

@@ -1,4 +1,4 @@
-"""Where one pipeline's tables, records and checkpoints lie. Loads no Spark."""
+"""The locations of one pipeline's tables, records and checkpoints. Loads no Spark."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ LAKE_FORMAT = 1
 """Version of the lake's inner layout. A lake with a higher one is refused."""
 
 LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.driver.lock"
-"""In a pipeline's `_sluice`: who holds its lease; and the two files whose locks are the lease, of the JVM and of the Python that commit."""
+"""In a pipeline's `_sluice`: the description of its lease's holder, and the two files whose locks are the lease, for the JVM and for Python."""
 LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
 QUARANTINE = "quarantine"
-"""The folder of a pipeline in which quarantines lie, beside those of its layers."""
+"""The folder of a pipeline with its quarantines, beside those of its layers."""
 LINEAGE_EVENTS = "openlineage"
-"""The folder of a pipeline's `_sluice` in which OpenLineage events lie that go to no server."""
+"""The folder of a pipeline's `_sluice` for OpenLineage events that go to no server."""
 FOLLOWED_JOBS = "followed_jobs"
-"""The folder of a pipeline's `_sluice` in which drivers that a cluster started say that they live, and how they ended."""
+"""The folder of a pipeline's `_sluice` in which drivers that a cluster started write that they live, and how they ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRecords:
-    """The places of one pipeline. Made once, where a job, a command or a task learns its pipeline, and passed on from there."""
+    """The locations of one pipeline. Made once, where a job, a command or a task learns its pipeline, and passed on from there."""
 
     settings: Settings
     pipeline: str

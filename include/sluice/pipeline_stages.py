@@ -1,6 +1,6 @@
-"""The stages of a pipeline's run: one record each, which the DAG, the job scripts, the command line and what runs them read.
+"""The stages of a pipeline's run: one record each, which the DAG, the job scripts, the command line and the engine read.
 
-A new stage is an entry of `_AFTER_LAYERS`, a job script called like it, and the function that it names. Loads neither Spark nor Airflow.
+A new stage is an entry of `_AFTER_LAYERS`, a job script with its name, and the function that it names. Loads neither Spark nor Airflow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StageGroup:
-    """A group of tasks in the DAG. tooltip: what people read in the UI."""
+    """A group of tasks in the DAG. tooltip: its text in the UI."""
 
     name: str
     tooltip: str
@@ -25,16 +25,15 @@ class StageGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What is to know of a stage. It is a task of the DAG, which runs the script `spark_jobs/<name>.py`.
+    """The record of a stage. It is a task of the DAG, which runs the script `spark_jobs/<name>.py`.
 
-    title: what people read in the UI. documentation: what it does. function: carries it out, as "module:function"; it is loaded on the
-    Spark side only, and called with the workspace, the stage's name and `StageOptions`. group: of tasks, in the DAG.
+    title: its name in the UI. documentation: what it does. function: carries it out, as "module:function"; it is loaded on the Spark side
+    only, and called with the workspace, the stage's name and `StageOptions`. group: of tasks, in the DAG.
 
-    in_clone: whether a clone runs it; "views": if all that it brings up to date are views. once_in_backfill: a backfill of many runs
-    does it in the last of them alone. retried: whether Airflow tries again when it failed; False where it wrote nothing, and would
-    fail again. always_recorded: what a process that is kept running does of it goes into the run ledger even where nothing changed.
-    moves_erasures: it may bring requests to erase people on, so that its report says where they stand. registers_names: when it is done,
-    tables get their names in the catalog, where there is one.
+    in_clone: whether a clone runs it; "views": if it brings only views up to date. once_in_backfill: a backfill of many runs does it only in
+    the last one. retried: whether Airflow tries again after a failure; False if it wrote nothing and would fail again. always_recorded: a
+    process that is kept running records it in the run ledger even if nothing changed. moves_erasures: it may advance requests to erase
+    people, so its report has their states. registers_names: after it, tables get their names in the catalog, if there is one.
     """
 
     name: str
@@ -80,14 +79,14 @@ KNOWN_LAYERS = (BRONZE, SILVER, GOLD)
 
 LAYERS = replace(
     _layer_stage("layers", "Layers: bronze to gold", "Brings all layers up to date, lowest first, in one Spark session."),
-    group=None,  # it would hold this task alone
+    group=None,  # it would hold only this task
 )
-"""The task of a pipeline that wants its stages together. It is no stage itself: its job runs the stages of the layers."""
+"""The task of a pipeline with stages="together". It is no stage itself: its job runs the stages of the layers."""
 
 DELETIONS = Stage(
     name="propagate_deletions",
     title="Propagate deletions",
-    documentation="Takes the rows of erased people out of all layers.",
+    documentation="Removes the rows of erased people from all layers.",
     function="sluice.runs.erasing:run_deletion_stage",
     always_recorded=True,
     moves_erasures=True,
@@ -125,16 +124,16 @@ VERIFY = Stage(
 )
 
 _AFTER_LAYERS = (DELETIONS, OPTIMIZE, VACUUM, VERIFY)
-"""In the order in which they run. The last is the one that proves: where it fails, everything else is done."""
+"""In the order in which they run. The last one verifies: if it fails, everything else is done."""
 
 PUBLISHED_AFTER = DELETIONS
-"""Other DAGs hear of new versions after this stage, not before: nobody is to copy the rows of erased people."""
+"""New versions are announced to other DAGs only after this stage, so that nobody copies rows of erased people."""
 
 VERIFY_NEXT, VERIFY_ALL = "one table in turn", "all tables"
 """What the trigger form offers for the stage `verify`."""
 
 ERASE, CLONE, RELEASE, RESTORE, READMISSION = "erase", "clone", "release", "restore", "quarantine"
-"""Work of other commands, by the name that it has as a stage in the run ledger. It is no task of a pipeline's DAG."""
+"""Work of other commands, by its name as a stage in the run ledger. It is no task of a pipeline's DAG."""
 
 
 def stages_after_layers() -> tuple[Stage, ...]:
@@ -143,7 +142,7 @@ def stages_after_layers() -> tuple[Stage, ...]:
 
 
 def names_no_layer_may_have() -> frozenset[str]:
-    """What the run ledger or a folder of the lake calls otherwise: the stages after the layers, and the work of other commands."""
+    """Names that the run ledger or a folder of the lake uses otherwise: the stages after the layers, and the work of other commands."""
     return frozenset({*(stage.name for stage in _AFTER_LAYERS), ERASE, CLONE, RELEASE, RESTORE, READMISSION})
 
 
@@ -163,7 +162,7 @@ def list_stage_names(pipeline: Pipeline) -> list[str]:
 
 
 def tasks_of_pipeline(pipeline: Pipeline) -> list[Stage]:
-    """What a run submits, in order: a job a stage, or one for all layers where the pipeline wants its stages together."""
+    """The tasks of a run, in order: one per stage, or one for all layers if the pipeline has stages="together"."""
     return [LAYERS, *stages_after_layers()] if pipeline.stages == "together" else all_stages_of_pipeline(pipeline)
 
 
@@ -173,7 +172,7 @@ def list_stages_of_task(pipeline: Pipeline, task: str) -> list[str]:
 
 
 def find_stage_of_pipeline(pipeline: Pipeline, name: str) -> Stage:
-    """The stage by its name. Raises UsageError where the pipeline has none of that name, with the nearest."""
+    """The stage of that name. Raises UsageError, with the nearest name, if the pipeline has none."""
     for stage in all_stages_of_pipeline(pipeline):
         if stage.name == name:
             return stage
@@ -181,7 +180,7 @@ def find_stage_of_pipeline(pipeline: Pipeline, name: str) -> Stage:
 
 
 def describe_stage(name: str) -> Stage:
-    """The record of a stage by its name. A name that is none of those here is a layer's."""
+    """The record of a stage by its name. Any other name is a layer's."""
     known = {stage.name: stage for stage in (*KNOWN_LAYERS, LAYERS, *stages_after_layers())}
     own = _layer_stage(name, name.replace("_", " ").capitalize(), f"Brings the tables of {name} up to date.")
     return known.get(name, own)

@@ -1,8 +1,8 @@
-r"""What may be printed. Texts that were delivered may hold what a terminal obeys; texts of libraries may quote a row.
+r"""Makes texts safe to print. Delivered texts may hold control sequences for a terminal; texts of libraries may quote a row.
 
-Of a file's name, a field's name or a cell passes what Unicode calls printable, and the space; everything else, such as a newline that
-forges a line, is shown escaped, as Python writes it: `\x1b`, `\n`, `\u202e`. Log records, warnings and errors that nobody catches
-are printed without their text, unless this project's code or its pipelines log them.
+In a file's name, a field's name or a cell, only what Unicode calls printable passes, and the space; everything else, such as a newline that
+forges a line, is escaped as in Python: `\x1b`, `\n`, `\u202e`. Log records, warnings and uncaught errors are printed without their text,
+unless this project's code or its pipelines log them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from contextlib import contextmanager
 
 
 def escape_to_one_line(text: str) -> str:
-    """The text in one line. For whatever came from outside: names of files and fields, records, cells."""
+    """The text in one line. For everything from outside: names of files and fields, records, cells."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else _escape_character(sign) for sign in text)
 
 
 def escape_keeping_lines(text: str) -> str:
-    """The text with the lines that it has. For a whole message of ours, before it reaches a terminal or a log."""
+    """The text with its lines. For a whole message of ours, before it reaches a terminal or a log."""
     return "\n".join(escape_to_one_line(line) for line in text.split("\n"))
 
 
@@ -58,7 +58,7 @@ _INSTEAD = "(not shown: it may quote rows)"
 
 @contextmanager
 def library_texts_withheld() -> Iterator[None]:
-    """Meanwhile, this process prints of libraries' log records, warnings and errors of threads only of which kind they are and where.
+    """During the block, this process prints only the kind and place of libraries' log records, warnings and errors of threads.
 
     SLUICE_DEBUG=1 prints them whole.
     """

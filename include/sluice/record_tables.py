@@ -29,7 +29,7 @@ RECORD_TABLES = ("deliveries", *entries.COUNTED)
 """The names of all these tables, below a pipeline's `_sluice`."""
 
 _NUMBERS = ("delivery", ENTRY)
-"""The columns whose highest values are asked for."""
+"""The columns whose highest values are needed."""
 _PROPERTIES = {RETENTION: "interval 30 days", LOG_RETENTION: "interval 30 days", CHECKPOINT_INTERVAL: "10"}
 _INDEXED = 32
 """The number of columns with statistics in the log if no columns are named."""
@@ -42,7 +42,7 @@ LARGE_FILE_BYTES = 16 * 1024 * 1024
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """`complete_commit` decides when a checkpoint is due."""
 _WRITING = threading.RLock()
-"""Flows of a process wait for each other: their entries increase. Other processes have no lease."""
+"""Flows of a process wait for each other, so that entries increase. Other processes have no lease."""
 _OWN: dict[str, tuple[LastCommit, DeltaTable]] = {}
 """By path, the tables that this process has written, each with its last commit: without a later one, it need not be opened again."""
 
@@ -109,9 +109,9 @@ def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
 
 
 def remove_expired_files(path: str, keep: timedelta, note: str | None = None) -> None:
-    """VACUUM a table in full: the files go that no version within its retention needs, which is `keep`.
+    """VACUUM a table in full: remove the files that no version within its retention, `keep`, needs.
 
-    note, errors: as of `join_small_files`.
+    note, errors: as for `join_small_files`.
     """
     with _WRITING:
         table, began = _open_own_table(path), time.time()
@@ -133,7 +133,7 @@ def _open_own_table(path: str) -> DeltaTable:
 
 
 def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
-    """A table of this process alone that has the columns, and says of its files which numbers are in them."""
+    """A table object of this process alone, with all columns, and with statistics of the numbers in its files."""
     numbers = [name for name in _NUMBERS if name in schema.names]
     if not is_delta_table(path):
         configuration = {**_PROPERTIES, STATISTICS: ",".join(numbers)}
@@ -163,7 +163,7 @@ def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
 
 def _finish_commit(path: str, table: DeltaTable) -> None:
     if complete_commit(path, table):
-        # Spark, which does it when it makes a checkpoint, makes none of these tables.
+        # Spark does this when it makes a checkpoint, but it makes none for these tables.
         table.cleanup_metadata()
         remove_checksums_without_commit(path)
     _keep_own_table(path, table)

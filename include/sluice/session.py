@@ -29,7 +29,7 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     conf: properties that override the file; they only take effect at the first start.
     """
     began = time.time()
-    # Under spark-submit the JVM is there, with what it needs; where a cluster started it, that is nothing of this machine's.
+    # Under spark-submit the JVM exists already, with what it needs; if a cluster started it, that is nothing of this machine's.
     has_jvm = "PYSPARK_GATEWAY_PORT" in os.environ
     os.environ.update(settings.driver_environment() if has_jvm else build_spark_environment(settings))
     # PySpark returns instants in the time zone of the process, which must be that of the session.
@@ -90,8 +90,8 @@ def _silence_query_logs() -> None:
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
-    # Of a JVM that is gone Py4J logs a stack trace for each call that was under way, far more than the line that says so; by the root
-    # logger, whose others' messages are kept.
+    # If the JVM is gone, Py4J logs a stack trace for each call that was under way, instead of one line; by the root logger, whose
+    # messages from others are kept.
     logging.getLogger().addFilter(_is_not_of_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
@@ -126,7 +126,7 @@ def _remove_empty_session_folders(settings: Settings) -> None:
 
 
 class _Process(NamedTuple):
-    """local: the folder of its local files; "" where it has none, None where that may not be looked at. started: seconds since 1970."""
+    """local: the folder of its local files; "" if it has none, None if this process may not look. started: seconds since 1970."""
 
     is_spark: bool
     local: str | None

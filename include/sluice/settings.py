@@ -1,4 +1,4 @@
-"""Where things are: the root folders of the lake, of landing, of secrets and of local state, and which Spark. One place for each.
+"""The settings: the root folders of the lake, of landing, of secrets and of local state, and which Spark. One location for each.
 
 SLUICE_ENV chooses the environment, a file of environments/: dev (the default), test, prod.
 """
@@ -41,11 +41,11 @@ class Settings:
     """The root folders, and which Spark. Relative paths are always relative to the checkout.
 
     spark_profile: `local`, or another file of spark_jobs/conf. spark_master: as spark-submit's --master. executor_python: the path of
-    Python where executors run, of the same version as here; this process's unless it is said (SLUICE_EXECUTOR_PYTHON). secrets_given: a
-    folder of secrets of this process alone, which Airflow's secret back end has (SLUICE_SECRETS_GIVEN). vault: where the identifiers of people
-    lie who asked to be erased; beside the truth unless it is said. released: de-identified copies, for everybody to read; there, too.
-    retain: takes the place of every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
-    erasure_approval: whether requests to erase people wait until somebody approves of them (SLUICE_ERASURE_APPROVAL=yes).
+    Python where executors run, of the same version as here; by default this process's (SLUICE_EXECUTOR_PYTHON). secrets_given: a folder of
+    secrets from Airflow's secret back end, for this process alone (SLUICE_SECRETS_GIVEN). vault: the identifiers of people who asked to be
+    erased; by default beside the truth. released: de-identified copies, for everybody to read; by default there too.
+    retain: replaces every pipeline's `retain`, for demonstrations and tests (SLUICE_RETAIN); never in `prod`.
+    erasure_approval: whether requests to erase people wait until somebody approves them (SLUICE_ERASURE_APPROVAL=yes).
     openlineage_file: whether runs write OpenLineage events beside the pipeline's records (SLUICE_OPENLINEAGE=yes); openlineage_url: the
     server that gets them instead (SLUICE_OPENLINEAGE_URL). catalog: where tables are registered by name (SLUICE_CATALOG); None: nowhere.
     copied_lake: another lake that this process reads, to copy tables from it.
@@ -118,7 +118,7 @@ class Settings:
         return settings
 
     def require_known_profile(self, said_by: str) -> None:
-        """Raises UsageError, with the nearest name, if there is no such Spark profile. said_by: who names it."""
+        """Raises UsageError, with the nearest name, if there is no such Spark profile. said_by: where it is named."""
         profiles = self.spark_profiles()
         if self.spark_profile not in profiles:
             hint = nearest_name_hint(self.spark_profile, profiles)
@@ -126,7 +126,7 @@ class Settings:
 
     @property
     def lake_folder(self) -> Location:
-        """The lake as a place."""
+        """The lake as a location."""
         return locate(self.lake)
 
     @property
@@ -164,7 +164,7 @@ class Settings:
         return given if given and given.is_file() else self.secrets / name
 
     def driver_environment(self) -> dict[str, str]:
-        """What the Python of a driver needs, wherever it runs: these settings, and which Python the executors have."""
+        """The variables that a driver's Python needs, wherever it runs: these settings, and the executors' Python."""
         return {
             "PYSPARK_PYTHON": (self.executor_python if self.on_cluster else "") or sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -203,12 +203,12 @@ def require_known_pipeline(settings: Settings, name: str) -> str:
 
 
 def _place_below(root: Path, said: str) -> Location:
-    """The place that a setting names: a URL, or a path, which is relative to the checkout."""
+    """The location that a setting names: a URL, or a path, which is relative to the checkout."""
     return locate(said) if is_store_url(said) else root / said
 
 
 def _folder_below(root: Path, said: dict[str, str], name: str) -> Path:
-    """As `_place_below`, of a setting that must be on a disk. Raises UsageError for a URL."""
+    """Like `_place_below`, for a setting that must be on a disk. Raises UsageError for a URL."""
     if is_store_url(said[name]):
         raise UsageError(
             f"SLUICE_{name.upper()} is '{said[name]}': it must be a folder of a disk. docs/stores.md says what may be on a store."
@@ -217,9 +217,9 @@ def _folder_below(root: Path, said: dict[str, str], name: str) -> Path:
 
 
 def _read_environment_file(root: Path, name: str) -> dict[str, str]:
-    """The settings of an environment's file by name, with variables taking precedence. Each must be given, but for the catalog."""
+    """The settings of an environment's file by name; variables take precedence. All are required except the catalog."""
     folder = root / "environments"
-    if not folder.is_dir():  # a root that is made of parts of a checkout
+    if not folder.is_dir():  # a root that consists of parts of a checkout
         folder = Path(__file__).resolve().parents[2] / "environments"
     names = sorted(path.stem for path in folder.glob("*.toml"))
     if name not in names:

@@ -1,4 +1,4 @@
-"""What a process that starts Spark is told: one configuration for all, so that no job resolves a dependency."""
+"""The configuration of a process that starts Spark: one for all, so that no job resolves a dependency."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def find_spark_properties_file(settings: Settings) -> Path:
     store = [path] if (path := _find_store_conf(settings)) else []
     if not (profile or store):
         return defaults
-    # Of two lines for one property, Spark takes the later.
+    # If a property has two lines, Spark takes the later one.
     parts = [path.read_text(encoding="utf-8") for path in (defaults, *profile, *store)]
     name = "-".join(["spark", settings.spark_profile, *(path.stem for path in store)])
     return _write_if_changed(settings.state / f"{name}.conf", "\n".join(parts))
 
 
 def _find_store_conf(settings: Settings) -> Path | None:
-    """The file with what Spark is told for the lakes' store; None where they are on a disk, or Spark needs to be told nothing."""
+    """The file with Spark's properties for the lakes' store; None if they are on a disk, or if Spark needs none."""
     if (lake := _find_lake_on_store(settings)) is None:
         return None
     path = settings.spark_conf / "stores" / f"{find_store_kind(lake).hadoop}.conf"
@@ -42,14 +42,14 @@ def _find_store_conf(settings: Settings) -> Path | None:
 
 
 def _find_lake_on_store(settings: Settings) -> str | None:
-    """The lake that Spark needs a store for, which may be another that is copied; None if there is none."""
+    """The lake for which Spark needs a store, which may be another one that is copied; None if there is none."""
     return next((lake for lake in (settings.lake, settings.copied_lake) if is_store_url(lake)), None)
 
 
 def build_spark_class_path(settings: Settings) -> str:
-    """The jars beside PySpark's own: Delta's, and for a lake on a store its file system's and the log store.
+    """The jars besides PySpark's own: Delta's, and for a lake on a store its file system's and the log store.
 
-    Raises UsageError if those of the store have not been fetched.
+    Raises UsageError if those of the store were not fetched.
     """
     folders = [settings.state / "jars"]
     if _find_store_conf(settings):
@@ -62,10 +62,10 @@ def build_spark_class_path(settings: Settings) -> str:
 
 
 def read_spark_property(settings: Settings, name: str) -> str:
-    """A property of the profile; "" where it does not say it."""
+    """A property of the profile; "" if it has none."""
     lines = (line.split(maxsplit=1) for line in find_spark_properties_file(settings).read_text(encoding="utf-8").splitlines())
     found = [line[1].strip() for line in lines if len(line) == 2 and line[0] == name]
-    return found[-1] if found else ""  # of two lines Spark takes the later
+    return found[-1] if found else ""  # of two lines Spark takes the later one
 
 
 def build_spark_environment(settings: Settings) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _write_if_changed(path: Path, content: str) -> Path:
 
 
 def session_conf_with_all_compilers(settings: Settings) -> dict[str, str]:
-    """What a process is told that is kept running, or has much to read: to use all compilers. {} where its properties file lets it anyway.
+    """Properties for a process that is kept running, or has much to read: use all compilers. {} if its properties file does so anyway.
 
     Source: the same increment again and again in one session took 12.0 s with the quick compiler alone, 9.5 s with all of them.
     """

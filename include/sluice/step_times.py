@@ -1,8 +1,8 @@
-"""Where the seconds of a flow or of a stage go, by step: `sluice why` shows them, the run ledger keeps them.
+"""Measures the seconds of a flow or a stage, by step: `sluice why` shows them, the run ledger keeps them.
 
-Whoever begins a piece of work that is worth a line of its own says so with `measure_step`; whoever wants to know runs the work under
-`collect_step_times`. Without the latter nothing is measured. Of a step within a step the inner one alone has the seconds, so that the steps
-of a flow add up to at most its whole time.
+Code that begins a piece of work worth a line of its own calls `measure_step`; a caller that wants the times runs the work under
+`collect_step_times`. Without the latter nothing is measured. If a step is within another, only the inner one gets the seconds, so that the
+steps of a flow add up to at most its whole time.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ COMPUTING = "computing"
 WRITING = "writing"
 CHECKING = "checking"
 FLOW_STEPS = (LOOKING, PREPARING, PLANNING, STREAMING, COMPUTING, WRITING, CHECKING)
-"""The steps of a flow. LOOKING: whether anything is new. PREPARING: its tables are made, or fitted to the declaration.
-PLANNING: its transform is analysed, and what a change of an input can reach. STREAMING: Spark's stream starts, lists what is
-new and keeps its checkpoint. COMPUTING: the rows are read, made, judged and compared. WRITING: commits. CHECKING: expectations
-on the whole table."""
+"""The steps of a flow. LOOKING: checks whether anything is new. PREPARING: creates its tables, or changes them to match the declaration.
+PLANNING: analyses its transform, and what a change of an input can reach. STREAMING: starts Spark's stream, lists what is new and
+keeps the checkpoint. COMPUTING: reads, transforms, checks and compares rows. WRITING: commits. CHECKING: evaluates expectations on
+the whole table."""
 
 
 @dataclass(eq=False)
 class StepTimes:
-    """Seconds by step. job_tags: by which Spark knows the jobs of the work (`sluice.lake.spark_counters`).
+    """Seconds by step. job_tags: Spark's tags of the work's jobs (`sluice.lake.spark_counters`).
 
-    streams: of each query of the flow that has ended, what Spark counted of it (`sluice.flows.progress.stream_numbers`).
+    streams: Spark's counts of each ended query of the flow (`sluice.flows.progress.stream_numbers`).
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     job_tags: list[str] = field(default_factory=list)
     streams: list[Mapping[str, float]] = field(default_factory=list)
     _within: list[float] = field(default_factory=list)
-    """Of each step that goes on, from the outermost, the seconds of those within it that have ended."""
+    """For each running step, from the outermost, the seconds of the steps within it that have ended."""
     _going_on: list[str] = field(default_factory=list)
 
     @property
     def step_in_progress(self) -> str | None:
-        """The innermost step that goes on; None where there is none. May be asked by another thread."""
+        """The innermost running step; None if there is none. Another thread may call it."""
         return next(iter(self._going_on[-1:]), None)
 
     @contextmanager
@@ -70,7 +70,7 @@ class StepTimes:
                 self._within[-1] += took
 
     def rounded_seconds(self) -> dict[str, float]:
-        """Seconds by step to the hundredth, without what took less."""
+        """Seconds by step to the hundredth, without steps that took less."""
         return {step: found for step, seconds in self.seconds.items() if (found := round(seconds, 2)) > 0}
 
 
@@ -79,7 +79,7 @@ _CURRENT: ContextVar[StepTimes | None] = ContextVar("step times of this thread's
 
 @contextmanager
 def collect_step_times(times: StepTimes | None) -> Iterator[None]:
-    """Let the block's steps be counted there. In another thread that does a part of the same work, call it again with the same object."""
+    """Count the block's steps in this object. In another thread that does a part of the same work, call it again with the same object."""
     token = _CURRENT.set(times)
     try:
         yield
@@ -88,13 +88,13 @@ def collect_step_times(times: StepTimes | None) -> Iterator[None]:
 
 
 def current_step_times() -> StepTimes | None:
-    """What this thread's steps are counted in."""
+    """The object in which this thread's steps are counted."""
     return _CURRENT.get()
 
 
 @contextmanager
 def measure_step(step: str) -> Iterator[None]:
-    """Count the block's seconds, or the decorated function's, under a step, if anybody wants to know."""
+    """Count the seconds of the block, or of the decorated function, under a step, if step times are collected."""
     times = _CURRENT.get()
     if times is None:
         yield

@@ -1,4 +1,4 @@
-"""The properties that Sluice gives its Delta tables, by name, and how the columns with statistics are written down."""
+"""The properties that Sluice gives its Delta tables, by name, and the form of the list of columns with statistics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _QUOTED_NAME = re.compile(r"`((?:[^`]|``)*)`")
 LOG_RETENTION = "delta.logRetentionDuration"
 
 EPOCH = "sluice.epoch"
-"""The number of the lease on a store under which a table was taken over from a holder that did not give it up."""
+"""The epoch of the lease on a store under which a table was taken over from a holder that did not release it."""
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"
 """The number of commits between checkpoints of the log."""
 
@@ -33,23 +33,23 @@ INSTANTS = "sluice.instants"
 MICROSECONDS = "microseconds"
 
 WALKED_AT, REMOVED_UNTIL = "sluiceWalkedAt", "sluiceRemovedUntil"
-"""No properties: what the last commit of a VACUUM says of itself, in milliseconds since 1970. When the table's folder was walked last; and
-until when files were removed from the table that are gone from the disk now."""
+"""No properties, but fields of the last commit of a VACUUM, in milliseconds since 1970: when the table's folder was last walked; and the time
+up to which removed files are gone from the disk."""
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
-"""Whether a table keeps what its commits changed beside its rows."""
+"""Whether a table has a change data feed."""
 
 DELETION_VECTORS = "delta.enableDeletionVectors"
-"""Whether deleted rows are only marked, and stay in their files."""
+"""Whether deleted rows are only marked and stay in their files."""
 
 TARGET_FILE_SIZE = "delta.targetFileSize"
-"""How large files should be, in bytes. delta-rs and other engines go by it; Delta on Spark does not know it, so Sluice tells its OPTIMIZE."""
+"""How large files should be, in bytes. delta-rs and other engines use it; Delta on Spark does not know it, so Sluice passes it to OPTIMIZE."""
 
 
 def format_statistics_columns(columns: Iterable[str]) -> str:
     """The value of STATISTICS for these columns, fields of structs by their path: `id,a.b`.
 
-    Other letters than those of ASCII, as in `größe`, and signs stand in backquotes: Delta does not find the column without.
+    Names with letters outside ASCII, such as `größe`, or with signs, are in backquotes: without them Delta does not find the column.
     """
     return ",".join(".".join(map(_quote_unless_plain, column.split("."))) for column in columns)
 

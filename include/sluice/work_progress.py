@@ -1,10 +1,10 @@
-"""How far long work has come, said while it goes on: on a terminal in one line that is written again, else as lines of the log.
+"""Reports the progress of long work while it runs: on a terminal in one line that is rewritten, else as lines of the log.
 
-Whoever does work that can be counted says so with `count_work` and `advance`; whoever wants it said runs all of it under `show_progress`, as
-each recorded run does. Work is said by subject: a flow, or a stage. Flows run side by side, each in a thread of its own and under
-`follow_subject`; a thread that is to say the same things as the one that starts it gets that one's `contextvars.copy_context()`.
+Code that does countable work calls `count_work` and `advance`; a caller that wants reports runs all of it under `show_progress`, as each
+recorded run does. Progress is reported by subject: a flow or a stage. Flows run side by side, each in a thread of its own and under
+`follow_subject`; a thread that reports on the same subject as its starter gets that one's `contextvars.copy_context()`.
 
-Nothing is said of the first seconds, so nothing at all of short work. What is said are names of declarations, counts and sizes. One thread
+The first seconds are not reported, so short work is never reported. Reports hold names of declarations, counts and sizes. One thread
 says it; it has ended when `show_progress` ends.
 """
 

@@ -1,1 +1,1 @@
-"""autoload_to_table: the engine's ingestion for anybody's Spark session, without a pipeline, a lake or settings."""
+"""autoload_to_table: the engine's ingestion in any Spark session, without a pipeline, a lake or settings."""

@@ -1,4 +1,4 @@
-"""The checkpoint directory: all that autoload_to_table keeps, and which table and source it belongs to (autoload.json).
+"""The checkpoint directory: everything that autoload_to_table keeps, and the table and source that it belongs to (autoload.json).
 
 A directory that belongs to others, or that somebody else filled, is refused: its deliveries would count as ingested although this table
 never got them.
@@ -24,7 +24,7 @@ _OF_THE_LEASE = (*LEASE_FILES, f".{LEASE_DESCRIPTION}.*.tmp")
 
 @dataclass(frozen=True)
 class AutoloadPlaces:
-    """Where things lie: all in the checkpoint directory, except the table and the data's folder."""
+    """The locations of everything: all in the checkpoint directory, except the table and the data's folder."""
 
     folder: Path
     data: Path

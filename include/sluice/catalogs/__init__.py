@@ -1,1 +1,1 @@
-"""Registers the tables of a pipeline by name in a catalog, so that `gym.device_day` is a name in other tools. Nothing here writes into a lake."""
+"""Registers a pipeline's tables by name in a catalog, so that other tools know `gym.device_day`. Nothing here writes into a lake."""

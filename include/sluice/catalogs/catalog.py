@@ -1,4 +1,4 @@
-"""What a catalog is told of a table or a view, what it says that it holds, and what each kind of catalog can do."""
+"""Defines what Sluice registers for a table or a view, what a catalog returns, and what each kind of catalog can do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Protocol
 from sluice.catalog_address import CatalogAddress
 
 PIPELINE = "sluice.pipeline"
-"""The property by which a catalog's entry is Sluice's: the name of the pipeline that it belongs to."""
+"""The property that marks an entry as Sluice's: the name of its pipeline."""
 PLACE = "sluice.place"
-"""The property that says where the table lies, or of a view the pipeline's folder: by it one lake's entries are told from another's."""
+"""The property with the table's location, or for a view the pipeline's folder, which distinguishes entries of different lakes."""
 
 
 @dataclass(frozen=True)
 class NamedColumn:
-    """A column. type: as Delta's log has it, a name or an object."""
+    """A column. type: as in Delta's log, a name or an object."""
 
     name: str
     type: str | Mapping[str, Any]
@@ -27,9 +27,9 @@ class NamedColumn:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A Delta table to register, or a view. location: a URL; of a view the folder of its pipeline. query: of a view, its text; else None.
+    """A Delta table or a view to register. location: a URL; for a view, the folder of its pipeline. query: for a view, its text; else None.
 
-    Its database is called like the pipeline.
+    Its database has the pipeline's name.
     """
 
     pipeline: str
@@ -42,9 +42,9 @@ class NamedTable:
 
 @dataclass(frozen=True)
 class HeldName:
-    """A name that is taken in a catalog. pipeline: of Sluice, whose it is; None: somebody else's. location: as of NamedTable.
+    """A name that is taken in a catalog. pipeline: the one that it belongs to; None: somebody else's. location: as in NamedTable.
 
-    entry: what the catalog has there, as it says it.
+    entry: the catalog's own object.
     """
 
     name: str
@@ -66,25 +66,25 @@ class Catalog(Protocol):
         """Registers a table or view whose name is free."""
 
     def is_current(self, held: HeldName, table: NamedTable) -> bool:
-        """Returns whether an entry says all that is to be said of a table or view."""
+        """Returns whether an entry is up to date with a table or view."""
 
     def replace_table(self, held: HeldName, table: NamedTable) -> None:
-        """Lets an entry say what is to be said of a table or view, and keeps what others added to it."""
+        """Updates an entry for a table or view, and keeps what others added to it."""
 
     def remove_name(self, pipeline: str, held: HeldName) -> None:
-        """Takes a name away. The table's files stay."""
+        """Removes a name. The table's files stay."""
 
 
 class CatalogFailed(Exception):
-    """A catalog refuses something, or cannot be asked. The message says what it said."""
+    """A catalog refuses something, or cannot be reached. The message has its reason."""
 
 
 class CatalogAway(CatalogFailed):
-    """A catalog does not answer, or not in time. Its connection is of no more use: a late answer would be taken for that to the next question."""
+    """A catalog does not answer, or not in time. Its connection is unusable: a late answer would be taken for that to the next question."""
 
 
 def open_catalog(address: CatalogAddress) -> AbstractContextManager[Catalog]:
-    """Connects to the catalog when the context is entered. Raises CatalogFailed if nobody answers, or if the library for it is missing."""
+    """Connects to the catalog when the context is entered. Raises CatalogFailed if it does not answer, or if its library is missing."""
     module, _, function = address.kind.opens.partition(":")
     try:
         opened: AbstractContextManager[Catalog] = getattr(importlib.import_module(module), function)(address)

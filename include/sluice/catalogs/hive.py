@@ -1,7 +1,7 @@
-"""A Hive metastore, asked by thrift from Python, so that no JVM starts for it. Loads pymetastore, which has the metastore's messages.
+"""A Hive metastore, called by thrift from Python, so that no JVM starts for it. Loads pymetastore, which has the metastore's messages.
 
-A table stands there as Spark itself would write it: an external table whose provider is delta and whose place is the serde's `path`. The
-columns are those of Delta's log at the time; engines that know Delta read the log and do not need them, browsers of metadata do.
+A table is registered as Spark itself would do it: an external table whose provider is delta and whose location is the serde's `path`. The
+columns are those of Delta's log at the time; engines that know Delta read the log and do not need them, but browsers of metadata do.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from sluice.catalog_address import CatalogAddress
 from sluice.catalogs.catalog import PIPELINE, PLACE, CatalogAway, CatalogFailed, HeldName, NamedTable
 
 _SECONDS = 10.0
-"""How long an answer may take: a metastore that is away must not hold up a run."""
+"""How long an answer may take: an unreachable metastore must not hold up a run."""
 _PROVIDER = "spark.sql.sources.provider"
 _PATH = "path"
 _OWN = (PIPELINE, PLACE, "comment", "EXTERNAL", _PROVIDER)
-"""The parameters of an entry that are Sluice's to set, and to take away."""
+"""The parameters of an entry that Sluice sets and removes."""
 _SEQUENCE_FILE = "org.apache.hadoop.mapred.SequenceFileInputFormat"
 _SEQUENCE_OUTPUT = "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat"
 _LAZY = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
 """What Spark writes for tables of formats that Hive itself cannot read."""
 _NO_STATISTICS = {"DO_NOT_UPDATE_STATS": "true"}
-"""Otherwise the metastore lists a table's folder for the sizes of files, of which most may not be the table's any more."""
+"""Otherwise the metastore lists a table's folder for the sizes of files, most of which may no longer belong to the table."""
 _TYPES = {
     "long": "bigint",
     "integer": "int",
@@ -41,14 +41,14 @@ _TYPES = {
     "byte": "tinyint",
     "timestamp_ntz": "timestamp",
 }
-"""Delta's names of types that Hive calls otherwise."""
+"""Delta's names of types that have another name in Hive."""
 _PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _SAME_TYPES = ("string", "float", "double", "boolean", "binary", "date", "timestamp")
 
 
 @contextmanager
 def open_hive_metastore(address: CatalogAddress) -> Iterator[HiveMetastore]:
-    """Connects to a metastore, and leaves it when the block ends."""
+    """Connects to a metastore, and disconnects when the block ends."""
     socket = TSocket(address.host, address.port)
     socket.setTimeout(_SECONDS * 1000)
     transport = TBufferedTransport(socket)
@@ -129,7 +129,7 @@ def build_hive_table(table: NamedTable) -> Any:
 
 
 def _take_over_entry(entry: Any, wanted: Any) -> Any:
-    """Returns an entry with all that is wanted of it. What the metastore or others added to it stays."""
+    """Returns an entry with all wanted values. What the metastore or others added to it stays."""
     renewed = copy.deepcopy(entry)
     kept = {name: value for name, value in (entry.parameters or {}).items() if name not in _OWN}
     renewed.parameters = kept | wanted.parameters
@@ -138,14 +138,14 @@ def _take_over_entry(entry: Any, wanted: Any) -> Any:
     renewed.sd.cols = wanted.sd.cols
     there = entry.sd.serdeInfo.parameters or {}
     renewed.sd.serdeInfo.parameters = there | wanted.sd.serdeInfo.parameters
-    # The metastore writes a place in its own way (file:/ for file:///), so that it is compared by the path, which nobody rewrites.
+    # The metastore writes a location in its own way (file:/ for file:///), so compare the path, which nobody rewrites.
     if renewed.sd.serdeInfo.parameters != there:
         renewed.sd.location = wanted.sd.location
     return renewed
 
 
 def read_entry(entry: Any) -> HeldName:
-    """Returns what an entry of the metastore says of the name that it takes."""
+    """Returns the taken name that an entry of the metastore describes."""
     said, stored = entry.parameters or {}, entry.sd
     serde = (stored.serdeInfo.parameters or {}) if stored and stored.serdeInfo else {}
     location = said.get(PLACE) or serde.get(_PATH) or (stored.location if stored else "") or ""
@@ -153,7 +153,7 @@ def read_entry(entry: Any) -> HeldName:
 
 
 def name_hive_type(said: str | Mapping[str, Any]) -> str:
-    """Returns Hive's name of a type of Delta's log. A type that Hive does not know, or cannot write down, is called a string."""
+    """Returns Hive's name for a type of Delta's log. A type that Hive does not know, or cannot express, is a string."""
     if isinstance(said, str):
         return _TYPES.get(said, said if said in _SAME_TYPES or said.startswith("decimal(") else "string")
     if said["type"] == "array":
@@ -168,7 +168,7 @@ def name_hive_type(said: str | Mapping[str, Any]) -> str:
 
 @contextmanager
 def _saying_what_failed() -> Iterator[None]:
-    """Lets every error of the metastore be CatalogFailed, and those of the connection CatalogAway."""
+    """Turns every error of the metastore into CatalogFailed, and those of the connection into CatalogAway."""
     try:
         yield
     except (TException, OSError) as error:

@@ -1,6 +1,6 @@
-"""Which tables and views of a pipeline get names in a catalog, and what is said of them there: from the declarations and each table's log.
+"""Decides which tables and views of a pipeline get names in a catalog, and describes them: from the declarations and each table's log.
 
-No row is read, and no value of a cell is told: a catalog gets names, types, comments and places.
+It reads no row, and a catalog gets no value of a cell: only names, types, comments and locations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CatalogPlan:
-    """What of a pipeline gets a name. tables: those that exist. views: by name, each after those it reads. left_out: of the others, why not."""
+    """What gets a name in a pipeline. tables: existing ones. views: by name, each after those it reads. left_out: the others, with the reason."""
 
     tables: Mapping[str, NamedTable]
     views: tuple[str, ...]
@@ -35,7 +35,7 @@ class CatalogPlan:
 
 
 def plan_catalog_names(settings: Settings, graph: Graph) -> CatalogPlan:
-    """Returns which tables and views are to have a name, by their declarations and their columns now. Raises DamagedLog."""
+    """Returns which tables and views should have a name, by their declarations and current columns. Raises DamagedLog."""
     tables: dict[str, NamedTable] = {}
     left_out: dict[str, str] = {}
     for declared in graph:
@@ -68,7 +68,7 @@ def _find_reason_against_declared(graph: Graph, name: str) -> str:
 
 
 def _find_reason_against_columns(graph: Graph, table: NamedTable) -> str:
-    """Why a table gets no name; "" if it gets one. What `publishes` names is offered to others by decision."""
+    """Why a table gets no name; "" if it gets one. Tables in `publishes` are offered to others by decision."""
     private = {column.lower() for one in graph.sharing(graph[table.name]) for column in one.private}
     personal = [column.name for column in table.columns if column.name.lower() in private]
     if personal and table.name not in graph.pipeline.publishes:
@@ -77,7 +77,7 @@ def _find_reason_against_columns(graph: Graph, table: NamedTable) -> str:
 
 
 def _find_reason_against_view(view: View[Any], named: Collection[str]) -> str:
-    """As `_find_reason_against_columns`. named: the tables and views that have names. A table that is personal has no name, or is published."""
+    """Like `_find_reason_against_columns`. named: the tables and views that have names. A personal table has no name, or is published."""
     if view.role is not None:
         return f"is what the role '{view.role}' may see; a catalog shows a view to everybody"
     if view.sql is None:
@@ -87,7 +87,7 @@ def _find_reason_against_view(view: View[Any], named: Collection[str]) -> str:
 
 
 def _describe_table(pipeline: str, name: str, path: str) -> NamedTable | None:
-    """A table as its log has it now; None if there is none."""
+    """A table as its log describes it now; None if there is none."""
     if not is_delta_table(path):
         return None
     table = open_checked_table(path)
@@ -98,7 +98,7 @@ def _describe_table(pipeline: str, name: str, path: str) -> NamedTable | None:
 def describe_named_view(
     session: SparkSession, settings: Settings, graph: Graph, name: str, described: Mapping[str, NamedTable]
 ) -> NamedTable:
-    """Returns a view in SQL. described: what it reads, and others. Spark finds its columns and reads no row; raises what Spark raises."""
+    """Returns a view in SQL. described: its inputs, and others. Spark finds its columns and reads no row; raises what Spark raises."""
     from sluice.lake.register import compute_view_frames
 
     view, folder = graph.computed[name], locate_for_readers(f"{settings.lake}/{graph.pipeline.name}")
@@ -108,7 +108,7 @@ def describe_named_view(
 
 
 def write_view_query(sql: str, reads: Sequence[NamedTable]) -> str:
-    """Returns a view's text for other tools: what it reads is named with its database, and without the columns that Sluice adds."""
+    """Returns a view's text for other tools: its inputs have their database's name, and lack the columns that Sluice adds."""
     inputs = ", ".join(
         f"{quote_identifier(read.name)} AS (SELECT {_list_columns(read)} FROM {quote_identifier(read.pipeline)}.{quote_identifier(read.name)})"
         for read in reads
@@ -128,6 +128,6 @@ def _read_columns(schema: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
 
 
 def locate_for_readers(path: str) -> str:
-    """A place as a URL that Spark and other tools on Hadoop's file systems read: file:///... or s3a://..."""
+    """A location as a URL that Spark and other tools on Hadoop's file systems read: file:///... or s3a://..."""
     place = locate(path)
     return place.absolute().as_uri() if is_on_disk(place) else hadoop_url(path)

@@ -1,7 +1,7 @@
-"""Registers what has no name yet in the catalog, or another place, columns or comments there; and takes away names of tables that are gone.
+"""Registers tables that have no name in the catalog yet, or another location, columns or comments there; removes names of tables that are gone.
 
-What the catalog holds is asked each time and compared, so that what failed once, or was removed there, is made up by the next run.
-Only entries that Sluice has marked as this pipeline's, with a place in this lake, are ever changed or removed.
+Each run compares the catalog with what it should hold, so the next run makes up for failures and for names that somebody dropped.
+Only entries that Sluice has marked as this pipeline's, with a location in this lake, are ever changed or removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHANGES: tuple[State, ...] = ("registered", "renewed", "removed")
 
 @dataclass(frozen=True)
 class NameOutcome:
-    """What became of a name in the catalog. why: of one that is refused or waits."""
+    """The result for a name in the catalog. why: the reason if it is refused or waits."""
 
     name: str
     state: State
@@ -44,11 +44,11 @@ def register_pipeline(
     take_over: bool = False,
     plan: CatalogPlan | None = None,
 ) -> list[NameOutcome]:
-    """Lets the catalog have each name that the pipeline is to have, and no other of its own. Returns what became of each, by name.
+    """Makes the catalog hold exactly the names that the pipeline should have. Returns the result for each, by name.
 
-    session: finds the columns of views; without one, a view whose text is not in the catalog yet waits. take_over: whether names are taken
-    that Sluice registered for this pipeline with a table elsewhere, as after a lake was moved. plan: of `plan_catalog_names`, if it is
-    there already. The settings name a catalog. Raises CatalogFailed, CatalogAway in the middle of it, too, and DamagedLog.
+    session: finds the columns of views; without one, a view whose text is not in the catalog yet waits. take_over: whether to take over names
+    that Sluice registered for this pipeline with a table elsewhere, as after a lake was moved. plan: of `plan_catalog_names`, if already
+    made. The settings name a catalog. Raises CatalogFailed, CatalogAway (also half way), and DamagedLog.
     """
     assert settings.catalog is not None
     pipeline, plan = graph.pipeline.name, plan or plan_catalog_names(settings, graph)
@@ -95,7 +95,7 @@ class _Registration:
     has_database: bool = False
 
     def register_name(self, table: NamedTable) -> NameOutcome:
-        """Registers a table or a view unless the catalog has it as it is."""
+        """Registers a table or a view unless the catalog's entry is up to date."""
         there = self.held.get(table.name)
         if there is None:
             return self._change_or_refuse(table.name, "registered", partial(self._create_in_database, table))
@@ -106,7 +106,7 @@ class _Registration:
         return self._change_or_refuse(table.name, "renewed", partial(self.catalog.replace_table, there, table))
 
     def look_at_view(self, name: str) -> NameOutcome:
-        """What is known of a view without its columns."""
+        """The result for a view whose columns are unknown."""
         there = self.held.get(name)
         if there is None:
             return NameOutcome(name, "waiting", "a view's columns are found by Spark: the next run that starts it registers it")
@@ -115,7 +115,7 @@ class _Registration:
         return NameOutcome(name, "up to date")
 
     def remove_others(self, names: Iterable[str]) -> list[NameOutcome]:
-        """Removes this pipeline's names of this lake that it is not to have any more."""
+        """Removes this pipeline's names in this lake that it should no longer have."""
         gone = [one for name, one in self.held.items() if name not in names and self._is_own(one)]
         return [
             self._change_or_refuse(one.name, "removed", partial(self.catalog.remove_name, self.pipeline, one)) for one in gone
@@ -144,7 +144,7 @@ class _Registration:
         )
 
     def _change_or_refuse(self, name: str, done: State, act: Callable[[], None]) -> NameOutcome:
-        """What the catalog refuses for one name does not hold up the others."""
+        """Changes one name. If the catalog refuses that, the others still proceed."""
         try:
             act()
         except CatalogAway:

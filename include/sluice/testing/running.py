@@ -61,7 +61,7 @@ Runnable = Dataset[Any] | TemporaryView | AutoCdc | View[Any]
 
 @dataclass(frozen=True)
 class Result:
-    """What became of the rows. rows: as stored, ordered by the keys, without Sluice's columns; a @view has no keys, and keeps its order.
+    """The results for the rows. rows: as stored, ordered by the keys, without Sluice's columns; a @view has no keys, and keeps its order.
 
     counted: the rows that each count of an action covers, such as "dropped": as the transform returned them, with `_failed_rules`, the
     names of the rules they fail. failed: how many rows fail each rule, of the table and of the tables it was made from.

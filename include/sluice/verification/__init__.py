@@ -1,1 +1,1 @@
-"""Proves that tables are what they should be: recomputes each from bronze by plain batch code and compares row by row."""
+"""Verifies tables: recomputes each from bronze by plain batch code, and compares it row by row."""

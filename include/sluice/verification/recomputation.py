@@ -1,4 +1,4 @@
-"""Makes tables again from bronze, through all layers, lazily in Spark's memory: nothing is written to the lake."""
+"""Recomputes tables from bronze, through all layers, lazily in Spark's memory, and writes nothing to the lake."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Recomputation:
-    """What tables should be. as_stored: for a table whose readers follow its stored rows, the reason (they are no function of bronze).
+    """The rows that tables should have. as_stored: for a table whose readers follow its stored rows, the reason (they are no function of bronze).
 
-    What several tables are made from is made once, and stays in Spark's cache until `release`. part: the part of the rows that is
-    compared; a recomputation may return others too.
+    Shared inputs of several tables are made once, and stay in Spark's cache until `release`. part: the part of the rows that is compared; a
+    recomputation may return others too.
     """
 
     workspace: Workspace
