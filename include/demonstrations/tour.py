@@ -143,11 +143,7 @@ def _land_leg(
 
 
 def _unpause_dag(client: Client, dag: str) -> None:
-    deadline = time.monotonic() + 60
-    while not client.has_dag(dag):
-        if time.monotonic() > deadline:
-            raise SluiceError(f"Airflow found no DAG '{dag}' within a minute. There must be a dags/{dag}.py.")
-        time.sleep(0.5)
+    client.wait_for_dag(dag, 60)
     client.end_open_runs(dag)
     client.pause(dag, False)
 

@@ -17,16 +17,7 @@ from sluice import delta_log, record_tables
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import (
-    clustering,
-    commit_marks,
-    deletion_vectors,
-    file_rewrites,
-    file_statistics,
-    log,
-    small_writes,
-    table_frames,
-)
+from sluice.lake import clustering, commit_marks, file_rewrites, file_statistics, log, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import PartitionFiles
@@ -84,7 +75,7 @@ def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], 
 
 def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> None:
     """Writes files anew in which rows are only marked as deleted, whether or not the table may have such rows from now on."""
-    files = deletion_vectors.count_files_with_deleted_rows(path)
+    files = file_statistics.count_files_with_deleted_rows(path)
     if files:
         workspace.note(OPTIMIZE.name)
         workspace.session.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").collect()

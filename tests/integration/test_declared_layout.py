@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Layout, Pipeline, Source, Watermark, auto_cdc, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import clustering, commit_history, deletion_vectors, log, small_writes
+from sluice.lake import clustering, commit_history, file_statistics, log, small_writes
 from sluice.lake.written_alike import is_written_alike
 from sluice.locations import locate, remove_folder
 from sluice.runs.copies import cloning
@@ -179,7 +179,7 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     land(said, 100, cities="a")
     said.run()
     view = said.workspace().path("by_city")
-    assert deletion_vectors.count_files_with_deleted_rows(view) > 0
+    assert file_statistics.count_files_with_deleted_rows(view) > 0
     state = log.read_table_state(view)
     assert state is not None and state.rows is None, "by the log alone there would be more"
     assert said.rows("by_city") == [tuple(row) for row in expected_by_city(said)]
@@ -194,11 +194,11 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     assert any("files of 'by_city' hold rows that are only marked as deleted" in note for note in notes), notes
     versions = back.versions()
     back.run()
-    assert back.versions() == versions and deletion_vectors.count_files_with_deleted_rows(view) > 0, "only when asked"
+    assert back.versions() == versions and file_statistics.count_files_with_deleted_rows(view) > 0, "only when asked"
     shown = back.rows("by_city")
     (asked,) = upkeep.optimize_demanded_tables(back.workspace(), ["by_city"])
     assert "1 files with rows that were only marked as deleted written anew" in asked.notes
-    assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
+    assert file_statistics.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
     assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
 
 

@@ -32,11 +32,7 @@ def find_airflow_with_dag(settings: Settings, dag: str) -> Client:
             "No Airflow runs here, so nobody would run the backfill. Start it: make up. Of a deployment elsewhere say the address: "
             "SLUICE_AIRFLOW. Or have the same done without it, by spark-submit: add --local"
         )
-    deadline = time.monotonic() + PARSE_SECONDS
-    while not client.has_dag(dag):
-        if time.monotonic() > deadline:
-            raise SluiceError(f"Airflow at {client.address} has no DAG '{dag}'. There must be a dags/{dag}.py.")
-        time.sleep(1)
+    client.wait_for_dag(dag, PARSE_SECONDS)
     return client
 
 

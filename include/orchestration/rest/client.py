@@ -83,6 +83,14 @@ class Client(ABC):
             return False
         return True
 
+    def wait_for_dag(self, dag: str, seconds: float) -> None:
+        """Return once Airflow has parsed the DAG. Raises SluiceError if it has not within this time, and what `has_dag` raises."""
+        deadline = time.monotonic() + seconds
+        while not self.has_dag(dag):
+            if time.monotonic() > deadline:
+                raise SluiceError(f"Airflow at {self.address} has no DAG '{dag}'. There must be a dags/{dag}.py.")
+            time.sleep(0.5)
+
     def is_paused(self, dag: str) -> bool:
         """Whether the DAG is paused; runs of a paused DAG stay queued. Raises NotFound."""
         return cast(bool, self.request("GET", f"/dags/{dag}")["is_paused"])

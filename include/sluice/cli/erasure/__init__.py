@@ -2,15 +2,15 @@
 
 import typer
 
-from sluice.cli.erasure import asking, carrying_out, certificates, standing
+from sluice.cli.erasure import carrying_out, certificates, making_requests, request_states
 
 erase = typer.Typer(help="Erase people: make requests, carry them out, see their state.", no_args_is_help=True)
-erase.command()(asking.request)
-erase.command("import")(asking.import_requests)
-erase.command("list")(standing.list_requests)
-erase.command("status")(standing.status_of_requests)
-erase.command()(asking.lift)
-erase.command()(asking.withdraw)
+erase.command()(making_requests.request)
+erase.command("import")(making_requests.import_requests)
+erase.command("list")(request_states.list_requests)
+erase.command("status")(request_states.status_of_requests)
+erase.command()(making_requests.lift)
+erase.command()(making_requests.withdraw)
 erase.command()(carrying_out.run)
 erase.command()(carrying_out.approve)
 erase.command()(certificates.certificate)

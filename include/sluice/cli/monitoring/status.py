@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.erasure import standing
+from sluice.cli.erasure import request_states
 from sluice.cli.places import find_replacing_sources, select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_duration, format_instant, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
@@ -57,7 +57,7 @@ def compute_status(records: PipelineRecords) -> dict[str, Any]:
         "deliveries": dict(Counter(row["state"] for row in deliveries)),
         "runs": _find_last_runs(records),
         "lease": vars(writing) if writing else None,
-        "erasure_requests_waiting": standing.count_waiting_requests(records),
+        "erasure_requests_waiting": request_states.count_waiting_requests(records),
         **compute_standing(records),
     }
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.erasure import standing
+from sluice.cli.erasure import request_states
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
@@ -51,7 +51,7 @@ def plan(
         raise UsageError(f"--from and --to belong to a backfill; mode '{chosen}' takes no interval.")
     found = plans.plan_run(settings, graph, chosen, interval, tuple(table or ()))
     open_ones = timeliness.find_schedule_gaps(settings, graph)
-    requests = standing.count_waiting_requests(graph.records(settings))
+    requests = request_states.count_waiting_requests(graph.records(settings))
     if as_json:
         print_json(_plan_as_json(pipeline, found, open_ones, requests))
         return

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Names, Personal, split_personal_treatments
-from sluice.declare.datasets.options import find_calling_module
+from sluice.declare.datasets.decorator_options import find_calling_module
 from sluice.declare.declaration import Declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names
-from sluice.declare.datasets.options import build_declaration_transform, build_sql_options, find_calling_module
+from sluice.declare.datasets.decorator_options import build_declaration_transform, build_sql_options, find_calling_module
 from sluice.declare.declaration import Declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.lazy import F

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack, overload
 from sluice.declare import kinds
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
-from sluice.declare.datasets.options import (
+from sluice.declare.datasets.decorator_options import (
     DatasetOptions,
     check_options,
     complete_options,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, overload
 
 from sluice.declare import kinds
-from sluice.declare.datasets.options import build_declaration_transform, build_sql_options
+from sluice.declare.datasets.decorator_options import build_declaration_transform, build_sql_options
 from sluice.declare.declaration import Declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_declared_name, check_names

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.datasets.options import find_calling_module
+from sluice.declare.datasets.decorator_options import find_calling_module
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import check_declared_name
 from sluice.declare.pipeline import Pipeline

@@ -16,7 +16,7 @@ from sluice.settings import Settings
 
 if TYPE_CHECKING:
     pass
-from sluice.cli.erasure.standing import find_erasure_request
+from sluice.cli.erasure.request_states import find_erasure_request
 
 _PIPELINE = "A folder of include/pipelines."
 _FILE = "Identifiers, one a line or as JSON; otherwise standard input."
