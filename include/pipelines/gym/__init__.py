@@ -1,1 +1,1 @@
-"""Fitness trackers of a gym's members. Everything here is made up by `maker`, which knows the truth."""
+"""The fitness trackers of a gym's members. `maker` makes up all data, so it knows what the tables must hold."""

@@ -1,7 +1,7 @@
-"""What is delivered: several files of readings a day as JSON lines, and a file a day of everything else.
+"""What is delivered: several JSON-lines files of readings a day, and one file a day of everything else.
 
-`readings` has a topic to itself; `events` is many topics in one table, which silver fans out. The visits come from two sources, of two
-formats, into one table.
+`readings` holds one topic; `events` holds many topics in one table, which silver fans out. The visits come from two sources in two
+formats and go into one table.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ registrations = Source(
     schema="device_id BIGINT, mac_address STRING, user_id BIGINT, registered_at BIGINT",
     subject="user_id",
     personal=("device_id", "mac_address"),
-    comment="Which device and which phone belong to which member; registered_at in seconds since 1970-01-01 UTC.",
+    comment="Which device and which phone belong to which member; registered_at is in seconds since 1970-01-01 UTC.",
 )
 
 SEEN = "timestamp_micros(try_cast(try_cast(first_timestamp AS DOUBLE) * 1e6 AS BIGINT))"
-"""When a phone was seen first: a phone may be somebody else's before and after."""
+"""When the phone was first seen. Before and after a visit, the phone may belong to somebody else."""
 
 gym_visits = Source(
     name="gym_visits",
@@ -51,7 +51,7 @@ gym_visits = Source(
     date_in_path="%Y-%m-%d",
     subject="mac_address",
     subject_at=SEEN,
-    comment="Which phones the gyms saw, as each gym tells it; the times in seconds since 1970-01-01 UTC.",
+    comment="Which phones the gyms saw, as each gym reports it; times are in seconds since 1970-01-01 UTC.",
 )
 
 gym_visits_north = Source(
@@ -62,5 +62,5 @@ gym_visits_north = Source(
     subject="mac_address",
     subject_at=SEEN,
     into="gym_visits",
-    comment="The same from the gym in the north, which has another system.",
+    comment="The same from the gym in the north, which uses another system.",
 )

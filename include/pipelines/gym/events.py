@@ -1,6 +1,6 @@
-"""Made-up exports of a store of topics: what members' devices and the front desk send, a day a file, many topics in one.
+"""Made-up exports of a message store: what members' devices and the front desk send. One file per day holds many topics.
 
-The store exports at least once: each file begins with the last events of the day before. Of one event a day the value is cut off.
+The store delivers at least once: each file begins with the last events of the day before. One event a day has its value cut off.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pipelines.gym.trackers import FIRST_DAY, File, devices
 
 PARTITIONS = 2
 AGAIN = 5
-"""How many events of the day before an export begins with."""
+"""How many events of the day before stand at the beginning of an export."""
 TRAINING, ABORTED, AT_NIGHT = 0.6, 0.15, 0.2
-"""How many members train on a day, of how many workouts somebody thinks better of it, and how many begin in the last hour of the day."""
+"""Shares: of members who train on a day, of workouts that are aborted, and of workouts that begin in the last hour of the day."""
 ABORTED_AFTER = 59.0
-"""In seconds. As FLOAT, which has steps of 128 s there, such a start and stop are one instant."""
+"""In seconds. FLOAT has steps of 128 s at this size, so as FLOAT such a start and stop would be the same instant."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """An event of a topic. sent: seconds since 1970. value: JSON text; known: what it says, nothing where it is cut off."""
+    """An event of a topic. sent: seconds since 1970. value: JSON text. known: what the value says; empty if it is cut off."""
 
     topic: str
     key: str
@@ -72,12 +72,12 @@ def _sent(seed: int, scale: float, day: int) -> Iterator[Event]:
     end = (FIRST_DAY + timedelta(days=day + 1)).timestamp()
     for begun in range(max(0, day - 1), day + 1):
         for member in range(devices(scale)):
-            # What goes on after midnight is sent, and so exported, the day after.
+            # What happens after midnight is sent, and so exported, on the next day.
             yield from (event for event in _training(seed, begun, member) if end - 86_400 <= event.sent < end)
 
 
 def training(seed: int, day: int, member: int) -> tuple[float, float, Random] | None:
-    """From when to when a workout goes that a member begins on a day (seconds since 1970), and what the rest of it is made up by."""
+    """The start and end of the workout that a member begins on a day (seconds since 1970), and the generator for the rest of it."""
     rng = Random(f"{seed}/{day}/{member}/workout")
     if rng.random() >= TRAINING:
         return None
@@ -88,7 +88,7 @@ def training(seed: int, day: int, member: int) -> tuple[float, float, Random] | 
 
 
 def _training(seed: int, day: int, member: int) -> Iterator[Event]:
-    """What is sent of a member's workout that begins on a day, if there is one."""
+    """The events of the workout that a member begins on a day, if there is one."""
     made_up = training(seed, day, member)
     if made_up:
         yield from _workout(member, day, *made_up)
@@ -113,6 +113,6 @@ def _workout(member: int, day: int, begin: float, end: float, rng: Random) -> It
 
 
 def _event(topic: str, sent: float, user: int, record: dict[str, object]) -> Event:
-    # Whose event it is stands in the key; the value of a topic does not repeat it.
+    # The key says whose event it is; the value does not repeat it.
     value = {name: content for name, content in record.items() if name != "user_id"}
     return Event(topic=topic, key=str(user), sent=sent, value=json.dumps(value, ensure_ascii=False), known=record)

@@ -1,6 +1,6 @@
-"""What is asked of the readings: the heart rates of each workout, how members use the gyms, each device's day; and streams.
+"""What people want to know: the heart rates of each workout, how members use the gyms, each device's day; and some streams.
 
-A reading is somebody's through the registration that was valid when it was taken, whichever of both came first.
+A reading belongs to the member whose registration was valid when it was taken, whichever of the two arrived first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 LONGEST = "12 hours"
-"""A workout that is stopped later was forgotten: nobody knows when it ended, and no reading or minute is counted as of it."""
+"""If a stop comes later than this, somebody forgot to press it: nobody knows when the workout ended, so nothing counts towards it."""
 
 
 @materialized_view(
@@ -26,7 +26,7 @@ LONGEST = "12 hours"
     reach={"completed_workouts": TimeReach("time", after=LONGEST, input="started_at")},
 )
 def workout_heart_rate(heart_rate: DataFrame, memberships: DataFrame, completed_workouts: DataFrame) -> DataFrame:
-    """The readings (beats per minute) that a member's device took during a workout, from its start to its stop, both included (UTC)."""
+    """The readings (beats per minute) of a member's device during a workout, including its start and its stop (UTC)."""
     worn, reading = _until_the_next(memberships, "device_id").alias("worn"), heart_rate.alias("reading")
     session = _ended(completed_workouts).alias("session")
     mine = "reading.device_id = worn.device_id AND time >= registered_at AND (time < until) IS NOT FALSE"
@@ -46,7 +46,7 @@ def workout_heart_rate(heart_rate: DataFrame, memberships: DataFrame, completed_
     personal={"age_band": treat.bin(*BANDS)},
 )
 def workout_summary(workout_heart_rate: DataFrame, members_history: DataFrame) -> DataFrame:
-    """The readings of each workout that has any, in beats per minute, with the member's age at its start as it was known then."""
+    """Each workout's readings in beats per minute, with the member's age at its start as known then. Workouts without readings are left out."""
     sessions = workout_heart_rate.groupBy("user_id", "session_id", "workout_id", "started_at").agg(*_summary("heartrate"))
     known = members_history.select(F.col("user_id").alias("who"), "birth_date", "__START_AT", "__END_AT")
     then = F.expr("user_id = who AND started_at >= __START_AT AND (started_at < __END_AT) IS NOT FALSE")
@@ -61,9 +61,9 @@ def workout_summary(workout_heart_rate: DataFrame, members_history: DataFrame) -
     subject="user_id",
 )
 def gym_stats(visits: DataFrame, memberships: DataFrame, completed_workouts: DataFrame) -> DataFrame:
-    """Of a member's day (UTC) in a gym, by phone: visits, minutes in the gym, and in how many of them the member exercised.
+    """A member's day (UTC) in a gym, by phone: visits, minutes in the gym, and minutes of exercise among them.
 
-    A visit is of the day on which it began. A phone that nobody has registered is nobody's. A minute in two workouts counts once.
+    A visit belongs to the day on which it began. Phones that nobody registered are left out. A minute in two workouts counts once.
     """
     owned = _until_the_next(memberships, "mac_address").alias("owned")
     visit, session = visits.alias("visit"), _ended(completed_workouts).alias("session")
@@ -71,7 +71,7 @@ def gym_stats(visits: DataFrame, memberships: DataFrame, completed_workouts: Dat
         "visit.mac_address = owned.mac_address AND visit.first_seen >= registered_at AND (visit.first_seen < until) IS NOT FALSE"
     )
     during = "owned.user_id = session.user_id AND started_at < last_seen AND stopped_at > first_seen"
-    # Where there is no workout, least and greatest would leave the NULLs out, and all of the visit would be exercise.
+    # Without a workout, least and greatest would skip the NULLs and count the whole visit as exercise.
     there = F.col("session.user_id").isNotNull()
     begun = F.when(there, F.greatest("first_seen", "started_at")).alias("begun")
     ended = F.when(there, F.least("last_seen", "stopped_at")).alias("ended")
@@ -82,7 +82,7 @@ def gym_stats(visits: DataFrame, memberships: DataFrame, completed_workouts: Dat
         .select("owned.user_id", "visit.mac_address", "gym", "first_seen", "last_seen", begun, ended)
     )
     of_visit = _exercised(with_workouts, "user_id", "mac_address", "gym", "first_seen", "last_seen")
-    # Microseconds are whole numbers, so that the sums do not depend on the order of the rows.
+    # Microseconds are whole numbers, so the sums do not depend on the order of the rows.
     return of_visit.groupBy("user_id", "mac_address", "gym", F.to_date("first_seen").alias("date")).agg(
         F.count(F.lit(1)).alias("visits"),
         (F.sum(F.unix_micros("last_seen") - F.unix_micros("first_seen")) / 6e7).alias("minutes_in_gym"),
@@ -105,7 +105,7 @@ def device_counts(heart_rate: DataFrame) -> DataFrame:
     subject="device_id",
 )
 def heart_rate_10min(heart_rate: DataFrame) -> DataFrame:
-    """Each device's average heart rate of ten minutes, every five minutes (UTC); a window is final half an hour after its end."""
+    """Each device's average heart rate over ten minutes, every five minutes (UTC). A window is final half an hour after its end."""
     sliding = F.window("time", "10 minutes", "5 minutes")
     counted = heart_rate.groupBy("device_id", sliding.alias("sliding")).agg(
         F.count(F.lit(1)).alias("readings"), _average("heartrate").alias("average")
@@ -122,9 +122,9 @@ def heart_rate_10min(heart_rate: DataFrame) -> DataFrame:
     subject="user_id",
 )
 def workout_heart_rate_stream(bpm: DataFrame, workouts: DataFrame) -> DataFrame:
-    """What devices sent (beats per minute) within two hours of the start of their member's workout, as a join of two streams (UTC).
+    """What devices sent (beats per minute) in the two hours after their member's workout began: a join of two streams (UTC).
 
-    `workout_heart_rate` knows when a workout stopped, and of what comes late; this one drops what is a day late.
+    Unlike `workout_heart_rate`, it does not know when a workout stopped, and it drops what is a day late.
     """
     starts = workouts.where("action = 'start'").select(
         F.col("user_id").alias("who"), "session_id", F.col("time").alias("started_at")
@@ -136,7 +136,7 @@ def workout_heart_rate_stream(bpm: DataFrame, workouts: DataFrame) -> DataFrame:
 
 @materialized_view(reads="heart_rate", keys=("device_id", "date"), zorder_by="date", subject="device_id")
 def device_day(heart_rate: DataFrame) -> DataFrame:
-    """How many readings a device took on a day (UTC); their lowest, average and highest in beats a minute."""
+    """How many readings a device took on a day (UTC), with the lowest, the average and the highest in beats per minute."""
     return heart_rate.groupBy("device_id", F.to_date("time").alias("date")).agg(*_summary("heartrate"))
 
 
@@ -153,8 +153,8 @@ def _average(heartrate: str) -> Column:
 
 
 def _exercised(workouts: DataFrame, *visit: str) -> DataFrame:
-    """Of each visit the microseconds that its workouts, from `begun` to `ended`, cover; what two of them cover counts once."""
-    # Of a workout counts what comes after the end of all that began before it.
+    """The microseconds of each visit that its workouts (`begun` to `ended`) cover. What two of them cover counts once."""
+    # Only the part of a workout after the end of all earlier ones counts.
     before = Window.partitionBy(*visit).orderBy("begun", "ended").rowsBetween(Window.unboundedPreceding, -1)
     since = F.greatest("begun", F.max("ended").over(before))
     own = F.greatest(F.unix_micros("ended") - F.unix_micros(since), F.lit(0))
@@ -162,12 +162,12 @@ def _exercised(workouts: DataFrame, *visit: str) -> DataFrame:
 
 
 def _ended(workouts: DataFrame) -> DataFrame:
-    """The workouts of which one knows when they ended."""
+    """The workouts whose end is known."""
     return workouts.where(f"stopped_at <= started_at + INTERVAL {LONGEST}")
 
 
 def _until_the_next(memberships: DataFrame, of: str) -> DataFrame:
-    """Each membership with the instant `until` which it is valid: of a device, or of a phone. NULL: it still is."""
-    # Of two in one instant the one that comes first here is valid for no time at all.
+    """Each membership of a device or a phone, with the instant `until` which it is valid; NULL while it still is."""
+    # If two have the same instant, the first in this order is never valid.
     following = Window.partitionBy(of).orderBy("registered_at", "device_id", "user_id")
     return memberships.withColumn("until", F.lead("registered_at").over(following))

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800
-"""In seconds since 1970: between them lies every instant that all readers of a table can hold."""
+"""In seconds since 1970: every reader of a table can hold the instants between these two."""
 
 
 def instant(seconds: str) -> Column:
     """The instant of a DOUBLE column of epoch seconds, to the microsecond; NULL outside the years 1 to 9999.
 
-    A cast truncates, and is a microsecond early for 1101664201.833407. Rounding gives the instant that was
-    written: until 2106 the error of a DOUBLE, and of its multiplication, is below half a microsecond.
+    A cast truncates, and so gives a microsecond too little for 1101664201.833407. Rounding gives the instant that
+    was written: until 2106 the error of a DOUBLE and of its multiplication stays below half a microsecond.
     """
     value = F.col(seconds)
     microseconds = F.round(value * 1e6).cast("bigint")
@@ -25,6 +25,6 @@ def instant(seconds: str) -> Column:
 
 
 def age(birth_date: str, at: str) -> Column:
-    """The age in whole years that somebody born on a DATE had at an instant (UTC)."""
+    """The age in whole years, at an instant (UTC), of somebody born on a DATE."""
     birthday_to_come = F.date_format(at, "MMdd") < F.date_format(birth_date, "MMdd")
     return F.year(at) - F.year(birth_date) - birthday_to_come.cast("int")

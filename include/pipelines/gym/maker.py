@@ -1,8 +1,8 @@
-"""`sluice land gym`: made-up deliveries with all that goes wrong in real ones, and the truth beside them.
+"""`sluice land gym`: made-up deliveries with everything that goes wrong in real ones, and the truth beside them.
 
 Per day four files of readings, each with a few duplicates, corrections, sensor faults, implausible and
-malformed lines, and a fifth file with what comes late from the days before. The first day's fifth file is
-empty. And a file of each other source: `events`, `registrations`, `members`, `visits` say what is in them.
+malformed lines, and a fifth file with late readings of the days before (empty on the first day). In addition,
+one file for each other source; the modules `events`, `members` and `visits` say what is in them.
 The same seed, scale and day give the same bytes.
 """
 
@@ -26,11 +26,11 @@ from sluice.declare import Landed, Source, UsageError, deliver_file
 STATE = "landed.json"
 SOURCES = (readings, events, registrations, gym_visits, gym_visits_north)
 TO_SHOW = (
-    "What was known of one member, from when to when. The second move was told of after the member had left",
+    "What was known of one member, and when. The second move was reported after the member had left",
     "members_history",
     f'''SELECT "__START_AT", "__END_AT", city, state FROM t WHERE user_id = {FIRST_MEMBER} ORDER BY "__START_AT"''',
 )
-"""What a tour prints of the tables: a title, a table, and a query over it, in which it is called t."""
+"""What a tour prints: a title, a table, and a query over it that calls the table t."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +43,9 @@ class _State:
 def land(landing: Path, truth: Path, *, days: int = 3, seed: int | None = None, scale: float | None = None) -> Landed:
     """Land the next `days` days, the first of all being FIRST_DAY.
 
-    seed (7): which readings are made up. scale (1.0): multiplies the 20 devices of 200 readings a day. Both
-    stay as they were at the first landing. The truth of each day goes to <truth>/<source>/<day>.jsonl. Where
-    the landing folder of the readings was removed, landing starts over. Raises UsageError for an argument out of range.
+    seed (7): decides which readings are made up. scale (1.0): multiplies the 20 devices of 200 readings a day. Both
+    stay as they were at the first landing. The truth of each day goes to <truth>/<source>/<day>.jsonl. If the
+    landing folder of the readings was removed, landing starts over. Raises UsageError for an argument out of range.
     """
     if days < 1:
         raise UsageError(f"--days {days}: expected at least 1.")
@@ -67,9 +67,9 @@ def land(landing: Path, truth: Path, *, days: int = 3, seed: int | None = None, 
 
 
 def expected(truth: Path) -> dict[str, list[dict[str, object]]]:
-    """What silver and gold must hold after all that was landed, worked out without Spark.
+    """What silver and gold must hold after everything that was landed, computed without Spark.
 
-    Of the streams only `device_counts` is here: the others leave out what is late, which depends on when one looked.
+    `device_counts` is the only stream here: the others drop late rows, and which rows are late depends on when the batches ran.
     """
     told = {source.name: _read(truth / source.name) for source in SOURCES}
     rates = truths.heart_rate(told["readings"])
@@ -117,7 +117,7 @@ def _read(folder: Path) -> list[dict[str, Any]]:
 
 
 def _continued(path: Path, seed: int | None, scale: float | None, *, start_over: bool) -> _State:
-    """Where landing goes on. Raises UsageError where seed or scale differ from those of the days before."""
+    """The state from which landing continues. Raises UsageError if seed or scale differ from those of the days before."""
     if start_over or not path.is_file():
         return _State(seed=7 if seed is None else seed, scale=1.0 if scale is None else scale, days=0)
     try:
@@ -138,5 +138,5 @@ def _date(day: int) -> str:
 
 
 def _told(made: list[File]) -> list[str]:
-    """The truth of a day: of each record delivered what it was, and what it says, unless it is malformed."""
+    """The truth of a day, one line per record: what kind it is and, unless it is malformed, what it says."""
     return [json.dumps(record) for file in made for record in file.told]

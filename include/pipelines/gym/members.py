@@ -1,6 +1,6 @@
 """Made-up members of the gym: who wears which device, what is known of them, and the phone that the gym sees.
 
-Each member has random generators of their own, so that more of them change nothing about the others.
+Each member has their own random generators, so adding members changes nothing about the others.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from pipelines.gym.trackers import FIRST_DAY, FIRST_DEVICE, File, devices
 
 FIRST_MEMBER = 7_000_000_001
 UPDATING = 0.1
-"""How many members change what is known of them, on any day but the first."""
+"""The share of members whose data changes, on any day but the first."""
 LEAVING = {0: 1, 3: 2}
-"""On which day, counted from 0, a member leaves, by the last digit of the member's place. Two days later the member is back."""
+"""The day, counted from 0, on which a member leaves, by the last digit of the member's place. The member returns two days later."""
 KNOWN_LATE = 1
-"""The last digit of the places of those members whose first change is exported a day before it is told that they are new."""
+"""The last digit of the places of members whose first change is exported a day before the news that they joined."""
 REGISTERED_LATE = 2
-"""That of those whose tracker and phone are registered on the first day, which is exported the day after: after their readings and visits."""
+"""The same of members whose registration on the first day is exported a day late, and so after their readings and visits."""
 HOUR = 3600.0
 
 Change: TypeAlias = tuple[float, dict[str, object]]
-"""When something is sent (seconds since 1970), and the record."""
+"""When a record is sent (seconds since 1970), and the record."""
 
 _FIRST_NAMES = ("Ada", "Bo", "Chika", "Dana", "Edda", "Farid", "Ginevra", "Hugo", "Inés", "Jun")
 _LAST_NAMES = ("Abel", "Berg", "Costa", "Dvořák", "Eze", "Fischer", "Grün", "Haddad", "Ito", "Jansen")
@@ -41,7 +41,7 @@ _CITIES = tuple(_STATES)
 
 
 def user_id(member: int) -> int:
-    """The number that a member goes by."""
+    """A member's number."""
     return FIRST_MEMBER + member
 
 
@@ -51,18 +51,18 @@ def device_id(member: int) -> int:
 
 
 def mac_address(seed: int, member: int, phone: int) -> str:
-    """The address of a member's first, second, ... phone, counted from 0."""
+    """The address of one of a member's phones, which are counted from 0."""
     digits = Random(f"{seed}/{member}/phone/{phone}").randbytes(5).hex()
     return ":".join(["02", *(digits[at : at + 2] for at in range(0, 10, 2))])
 
 
 def phone_of(scale: float, member: int, day: int) -> int:
-    """Which phone a member has on a day: every day but the first, one member gets a new one, in turns."""
+    """Which of their phones a member has on a day. On every day but the first, one member, in turn, gets a new phone."""
     return sum(later % devices(scale) == member for later in range(1, day + 1))
 
 
 def registrations(seed: int, scale: float, day: int) -> File:
-    """Which device and which phone belong to whom: of all members on the first day, then of those with a new phone."""
+    """Which device and phone belong to whom: all members on the first day, after that only members with a new phone."""
     start = FIRST_DAY + timedelta(days=day)
     columns = ("device_id", "mac_address", "user_id", "registered_at")
     file = File(name=f"registrations-{start:%Y-%m-%d}.csv", delivered_at=start + timedelta(days=1, minutes=5))
@@ -76,7 +76,7 @@ def registrations(seed: int, scale: float, day: int) -> File:
 
 
 def _registered(scale: float, day: int) -> Iterator[tuple[str, int, int]]:
-    """Whose registrations are exported on a day: late or not, the member, and the day of the registration."""
+    """The registrations that are exported on a day: late or not, the member, and the day of the registration."""
     first = [("late" if member % 10 == REGISTERED_LATE else "fine", member, 0) for member in range(devices(scale))]
     if day < 2:
         yield from (one for one in first if one[0] == ("late" if day else "fine"))
@@ -85,7 +85,7 @@ def _registered(scale: float, day: int) -> Iterator[tuple[str, int, int]]:
 
 
 def changes(seed: int, scale: float, day: int) -> Iterator[Change]:
-    """What is told of members on a day. Those of LEAVING and KNOWN_LATE have a story; the others move now and then."""
+    """What is reported about members on a day. Those of LEAVING and KNOWN_LATE have a story; the others move now and then."""
     for member in range(devices(scale)):
         if member % 10 in LEAVING:
             yield from _leaving(seed, member, day)
@@ -98,7 +98,7 @@ def changes(seed: int, scale: float, day: int) -> Iterator[Change]:
 
 
 def _moving(seed: int, member: int, day: int) -> Iterator[Change]:
-    """Some change where they live, twice in a row; of half of these the first change is sent last."""
+    """Some members move twice in a row; for half of these, the first move is sent last."""
     rng = Random(f"{seed}/{day}/{member}/changes")
     if rng.random() >= UPDATING:
         return
@@ -109,7 +109,7 @@ def _moving(seed: int, member: int, day: int) -> Iterator[Change]:
 
 
 def _leaving(seed: int, member: int, day: int) -> Iterator[Change]:
-    """New on the first day; moves and leaves on one day; the day after somebody enters a move of before; then the member is back."""
+    """Joins on the first day; moves and leaves on one day; a day later somebody enters an earlier move; then the member returns."""
     left = LEAVING[member % 10]
     first, second, third = _others(seed, member)[:3]
     if day == 0:
@@ -125,7 +125,7 @@ def _leaving(seed: int, member: int, day: int) -> Iterator[Change]:
 
 
 def _known_late(seed: int, member: int, day: int) -> Iterator[Change]:
-    """A move at noon of the first day; what was said of the member that morning is sent the day after."""
+    """Moves at noon of the first day; what was recorded that morning is sent a day later."""
     if day == 0:
         noon = _start(0) + 12 * HOUR
         yield noon, _told(seed, member, "update", noon, _others(seed, member)[0])
@@ -134,14 +134,14 @@ def _known_late(seed: int, member: int, day: int) -> Iterator[Change]:
 
 
 def _told(seed: int, member: int, change: str, updated_at: float, city: str | None = None) -> dict[str, object]:
-    """All that is known of a member. city: where the member lives by now."""
+    """Everything known of a member. city: where the member lives now."""
     known = _known(seed, member)
     place = {} if city is None else {"city": city, "state": _STATES[city]}
     return {"user_id": user_id(member), "change": change, "updated_at": updated_at, **known, **place}
 
 
 def _known(seed: int, member: int) -> dict[str, object]:
-    """What is known of a member at first."""
+    """What is known of a member when they join."""
     rng = Random(f"{seed}/{member}/known")
     return {
         "first_name": rng.choice(_FIRST_NAMES),
@@ -158,7 +158,7 @@ def _city(seed: int, member: int) -> str:
 
 
 def _others(seed: int, member: int) -> list[str]:
-    """The cities that a member did not live in at first, in some order."""
+    """All cities but the one where the member lived first, shuffled."""
     others = [city for city in _CITIES if city != _city(seed, member)]
     return Random(f"{seed}/{member}/moves").sample(others, len(others))
 

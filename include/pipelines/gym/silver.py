@@ -1,4 +1,4 @@
-"""Readings without duplicates, corrected, and without sensor faults; workouts; who the members are and were; visits."""
+"""Readings, corrected and without duplicates or sensor faults; workouts; who the members are and were; visits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RULES = Rules.read("rules.csv")
 BANDS = (18, 25, 35, 45, 55, 65)
-"""Where the bands of ages begin."""
+"""The ages at which the age bands begin."""
 
 
 @table(
@@ -42,7 +42,7 @@ BANDS = (18, 25, 35, 45, 55, 65)
 @expect_or_quarantine("known_device_and_time", "device_id IS NOT NULL AND time IS NOT NULL AND received_at IS NOT NULL")
 @RULES.tagged("heart_rates")
 def heart_rate(readings: DataFrame) -> DataFrame:
-    """Heart rates in beats per minute, one row per device and instant (UTC): the one received last. From 230 on they are not plausible."""
+    """Heart rates in beats per minute, one row per device and instant (UTC): the one received last. 230 and above is not plausible."""
     heartrate = F.col("heartrate")
     return readings.select(
         "device_id",
@@ -78,8 +78,10 @@ completed_workouts = materialized_view(
     reads="workouts",
     keys=("user_id", "session_id"),
     subject="user_id",
-    comment="From when to when a workout went (UTC) and for how many seconds; in progress as long as no stop of it is known.",
-    expectations=(expect_references("of_a_member", "user_id", of="members"),),  # whoever left may train until the month is over
+    comment="When each workout began and stopped (UTC), and how many seconds it took; in progress while its stop is not known.",
+    expectations=(
+        expect_references("of_a_member", "user_id", of="members"),
+    ),  # a member who left may train to the end of the month
     sql="""
         SELECT user_id, session_id, min(workout_id) AS workout_id,
                min(time) FILTER (WHERE action = 'start') AS started_at,
@@ -93,7 +95,7 @@ completed_workouts = materialized_view(
 
 @temporary_view(reads="events")
 def member_changes(events: DataFrame) -> DataFrame:
-    """What was told of members, in whatever order: that they are new, what changed, that they left."""
+    """What was reported about members, in any order: that they joined, what changed, that they left."""
     return values(USER_INFO, events)
 
 
@@ -109,7 +111,7 @@ members = auto_cdc(
     subject="user_id",
     personal=PERSONAL,
     expectations=(RULES.tagged("member_changes"),),
-    comment="What is known of each member: what was said last, whenever it came. Whoever left is not among them.",
+    comment="What is known of each member: the latest report, whenever it arrived. Members who left are not in it.",
 )
 
 members_for_coaches = role_view(
@@ -137,7 +139,7 @@ members_history = auto_cdc(
     subject="user_id",
     personal=PERSONAL,
     expectations=(RULES.tagged("member_changes"),),
-    comment="What was known of each member from when to when (UTC). What came late stands where it belongs.",
+    comment="What was known of each member, and when (UTC). A late report stands where it belongs.",
 )
 
 
@@ -151,7 +153,7 @@ members_history = auto_cdc(
 )
 @expect_or_quarantine("known_device_and_member", "device_id IS NOT NULL AND mac_address IS NOT NULL AND user_id IS NOT NULL")
 def member_keys(registrations: DataFrame) -> DataFrame:
-    """Who is behind a pseudonym, with the devices and phones that the member has or had. Not for everybody."""
+    """The member behind each pseudonym, with the devices and phones that the member has or had. Not for everybody."""
     return registrations.select(
         "user_id",
         F.col("user_id").alias("pseudonym"),
@@ -161,8 +163,8 @@ def member_keys(registrations: DataFrame) -> DataFrame:
     )
 
 
-# Gold reads this one and not `member_keys`: it needs to know who wore a device when, all of it, and nobody's pseudonym. Whoever may run
-# gold, copy it or look at it then needs no way into the restricted tables.
+# Gold reads this table and not `member_keys`: it needs the full history of who wore which device, and no pseudonyms.
+# So people who run, copy or look at gold need no access to the restricted tables.
 @table(
     reads="registrations",
     keys=("device_id", "registered_at"),
@@ -171,11 +173,11 @@ def member_keys(registrations: DataFrame) -> DataFrame:
 )
 @expect_or_quarantine("known_device_and_member", "device_id IS NOT NULL AND user_id IS NOT NULL AND registered_at IS NOT NULL")
 def memberships(registrations: DataFrame) -> DataFrame:
-    """From when on (UTC) a device and a phone belong to a member: until the next registration of the device, or of the phone."""
+    """Since when (UTC) a device and a phone belong to a member. It ends with the next registration of the device or the phone."""
     return registrations.select("device_id", instant("registered_at").alias("registered_at"), "user_id", "mac_address")
 
 
-# Devices and phones change hands. An erasure goes from any of them to the member, and takes of each what was told while it was the member's.
+# Devices and phones change hands. An erasure goes from any of them to the member, and takes only what each reported while it was theirs.
 links = [
     Link("memberships", person=("user_id", "user_id"), identifier=(kind, kind), since="registered_at")
     for kind in ("device_id", "mac_address")
@@ -189,7 +191,7 @@ links = [
     personal={"pseudonym": treat.hmac("member"), "age_band": treat.bin(*BANDS)},
 )
 def member_bins(members: DataFrame) -> DataFrame:
-    """What may be told of members without naming them. The age is that at the member's last change: a clock would make every day differ."""
+    """Members without their names. The age is that at the member's last change: with today's age the table would differ from day to day."""
     return members.select(
         F.col("user_id").alias("pseudonym"), age("birth_date", "updated_at").alias("age_band"), "gender", "city", "state"
     )
@@ -211,7 +213,7 @@ def member_bins(members: DataFrame) -> DataFrame:
     """,
 )
 def visits(gym_visits: DataFrame) -> DataFrame:
-    """When a gym saw a phone first and last (UTC), one row a visit. The fields that came later stay in bronze."""
+    """When a gym first and last saw a phone (UTC), one row per visit. Fields that were added later stay in bronze."""
     times = {name: F.col(name).try_cast("double") for name in ("first_timestamp", "last_timestamp")}
     return gym_visits.withColumns(times).select(
         "mac_address",

@@ -26,7 +26,7 @@ class Topic:
 
 @dataclass(frozen=True, kw_only=True)
 class Fanned(Topic):
-    """A topic with a table of its own. rules: the tags of those rules of the file that its rows must meet."""
+    """A topic that has its own table. rules: the tags of the rules in rules.csv that its rows must meet."""
 
     table: str
     comment: str
@@ -65,7 +65,7 @@ USER_INFO = Topic(
 
 
 def values(topic: Topic, events: DataFrame) -> DataFrame:
-    """A topic's events: whose they are, and what their values hold, NULL where one cannot be read."""
+    """A topic's events: whose they are, and the fields of their values; NULL where a value cannot be read."""
     mine = events.where(F.col("topic") == topic.name)
     read = mine.select(F.col("key").try_cast("bigint").alias("user_id"), F.from_json("value", topic.value).alias("value"))
     return read.select("user_id", "value.*").withColumns({name: instant(name) for name in topic.instants})

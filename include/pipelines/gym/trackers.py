@@ -1,7 +1,7 @@
 """Made-up fitness trackers: which readings a day has, and in which files they arrive.
 
-Each device's day has a random generator of its own, so that a day can be made again by itself, and more
-devices change nothing about the others.
+Each device's day has its own random generator, so a day can be made again by itself, and adding devices
+changes nothing about the others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 DEVICES = 20
 FIRST_DEVICE = 4_200_000_001
-"""Beyond INT, so that a column too narrow is noticed."""
+"""Beyond INT, so that a column that is too narrow fails."""
 PARTS = ("0600", "1200", "1800", "2400")
 LATE = "late"
 READINGS_A_PART = 50
@@ -29,7 +29,7 @@ CHANCES = {
     "duplicate": 0.01,
     "correction": 0.008,
 }
-"""What may be wrong with a reading, and how often. All others are fine."""
+"""What may be wrong with a reading, and how often. All other readings are fine."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +42,11 @@ class Reading:
     received_at: float
 
     def line(self) -> str:
-        """The reading as a JSON line, without its end."""
+        """The reading as a JSON line, without the line break."""
         return json.dumps(asdict(self))
 
     def deliver(self, kind: str, file: File) -> None:
-        """Deliver the reading with a file."""
+        """Add the reading to a file."""
         file.add(kind, self.line(), **asdict(self))
 
 
@@ -56,7 +56,7 @@ def devices(scale: float) -> int:
 
 
 def day_files(seed: int, scale: float, day: int) -> list[File]:
-    """The files of a day: one for each quarter of it, and one with what comes late from the days before."""
+    """The files of a day: one for each quarter of it, and one with late readings of the days before."""
     start = FIRST_DAY + timedelta(days=day)
     files = [
         File(name=f"readings-{start:%Y-%m-%d}-{part}.jsonl", delivered_at=start + timedelta(hours=6 * number))
@@ -71,7 +71,7 @@ def day_files(seed: int, scale: float, day: int) -> list[File]:
 
 
 def _readings(seed: int, day: int, device: int) -> Iterator[tuple[int, str, Reading, Random]]:
-    """The device's readings of the day, each with its part of the day and what is to be wrong with it."""
+    """The device's readings of the day, each with its part of the day and the fault that it gets."""
     rng = Random(f"{seed}/{day}/{device}")
     resting = rng.uniform(52, 72)
     period = 86_400 / (len(PARTS) * READINGS_A_PART)
@@ -89,7 +89,7 @@ def _readings(seed: int, day: int, device: int) -> Iterator[tuple[int, str, Read
 
 
 def _beats(kind: str, resting: float, rng: Random) -> float:
-    """Beats per minute: at rest or in training, but for a sensor's faults."""
+    """Beats per minute, at rest or in training, unless the sensor is at fault."""
     if kind == "negative":
         return -round(rng.uniform(1, 90), 1)
     if kind == "implausible":
@@ -126,7 +126,7 @@ def _deliver(kind: str, reading: Reading, rng: Random, files: list[File], part: 
 
 
 def _received(reading: Reading, file: File, heartrate: float) -> Reading:
-    """The reading as it is received shortly before that file is delivered."""
+    """The reading, received shortly before the file is delivered."""
     return Reading(
         device_id=reading.device_id,
         time=reading.time,
@@ -137,7 +137,7 @@ def _received(reading: Reading, file: File, heartrate: float) -> Reading:
 
 @dataclass(kw_only=True)
 class File:
-    """A file to be delivered: its lines, and for each record what the maker knows about it. header: a first line that is no record."""
+    """A file to deliver: its lines, and what the maker knows about each record. header: a first line that is not a record."""
 
     name: str
     delivered_at: datetime
@@ -146,11 +146,11 @@ class File:
     told: list[dict[str, object]] = field(default_factory=list)
 
     def add(self, kind: str, line: str, **known: object) -> None:
-        """Deliver a record with this file. known: what it says; nothing of a record that says nothing."""
+        """Add a record to this file. known: what the record says, if anything."""
         self.lines.append(line)
         self.told.append({"kind": kind, "file": self.name, **known})
 
     @property
     def text(self) -> str:
-        """What the file holds."""
+        """The file's content."""
         return "".join(f"{line}\n" for line in ([self.header] if self.header else []) + self.lines)

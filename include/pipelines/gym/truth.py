@@ -1,4 +1,4 @@
-"""What the tables must hold, worked out from what the maker knows, in plain Python."""
+"""What the tables must hold, computed in plain Python from what the maker knows."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MILLIONTH = Decimal("1e-6")
 AVERAGE_PLACES = Decimal("1e-10")
 BANDS = (18, 25, 35, 45, 55, 65)
 LONGEST = timedelta(hours=12)
-"""How long a workout is at most; what is stopped later was forgotten."""
+"""The longest time that a workout may take. If its stop comes later, somebody forgot to press it."""
 
 
 def heart_rate(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Of each device and instant, the positive reading received last."""
+    """For each device and instant, the positive reading received last."""
     latest: dict[tuple[int, float], dict[str, Any]] = {}
     for record in told:
         if record["kind"] in ("malformed", "negative"):
@@ -56,30 +56,30 @@ def topic(told: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 
 def workouts(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Each start and stop of a workout once."""
+    """The starts and stops of workouts, each once."""
     seen = {(value["user_id"], value["workout_id"], value["time"]): value for value in topic(told, "workout")}
     return [{**value, "time": _instant(value["time"])} for _, value in sorted(seen.items())]
 
 
 def bpm(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Each heart rate of a workout once."""
+    """The heart rates of workouts, each once."""
     seen = {(value["device_id"], value["time"]): value for value in topic(told, "bpm")}
     return [{**value, "time": _instant(value["time"])} for _, value in sorted(seen.items())]
 
 
 def users(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Of each member, what was said last: not what was delivered last."""
+    """The latest report about each member, which is not always the one delivered last."""
     return [said[-1] for said in _by_member(told)]
 
 
 def members(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Of each member who has not left, what was said last: not what was delivered last."""
+    """The latest report about each member who has not left, which is not always the one delivered last."""
     last = [said[-1] for said in _by_member(told) if said[-1]["change"] != "delete"]
     return [{name: value for name, value in one.items() if name != "change"} for one in last]
 
 
 def members_history(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """What was known of each member from when to when. Nothing is known from a member's leaving to the member's return."""
+    """What was known of each member, and when. Nothing is known between a member's leaving and return."""
     found: list[dict[str, object]] = []
     for said in _by_member(told):
         open_row: dict[str, object] = {}
@@ -94,7 +94,7 @@ def members_history(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
 
 
 def _by_member(told: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """What was said of each member, in the order in which it was true, each once. Two of one instant are not made up."""
+    """The reports about each member, each once, in the order of their instants. The maker never makes two for one instant."""
     said: defaultdict[int, dict[datetime, dict[str, Any]]] = defaultdict(dict)
     for value in topic(told, "user_info"):
         at = _instant(value["updated_at"])
@@ -104,13 +104,13 @@ def _by_member(told: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 
 
 def member_keys(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Every device and phone that a member has or had. Their pseudonyms depend on a secret, which is not known here."""
+    """Every device and phone that a member has or had. The pseudonyms depend on a secret that is not known here."""
     columns = ("user_id", "device_id", "mac_address")
     return [dict(zip(columns, key, strict=True)) for key in sorted({tuple(one[name] for name in columns) for one in told})]
 
 
 def member_bins(members: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """What may be told of members: in which band their age was at the last change, and where they live. Pseudonyms: see member_keys."""
+    """Members without their names: the band of their age at the last change, and where they live. Pseudonyms: see member_keys."""
     return [
         {
             "age_band": _band(member["birth_date"], member["updated_at"].date()),
@@ -129,7 +129,7 @@ def _band(born: date, at: date) -> str:
 
 
 def completed_workouts(actions: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Each session with its start and its stop, as far as they are known; without a stop it is in progress."""
+    """Each session with its start and its stop, as far as known. A session without a stop is in progress."""
     sessions: defaultdict[tuple[int, int], dict[str, dict[str, Any]]] = defaultdict(dict)
     for action in actions:
         sessions[action["user_id"], action["session_id"]][action["action"]] = action
@@ -150,7 +150,7 @@ def memberships(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
 
 
 def _whose(memberships: Iterable[dict[str, Any]], of: str, thing: object, at: datetime) -> int | None:
-    """The member whose a device or phone was at an instant: by its latest registration until then."""
+    """The member to whom a device or phone belonged at an instant: by its latest registration until then."""
     known = [(one["registered_at"], one["device_id"], one["user_id"]) for one in memberships if one[of] == thing]
     return max((one for one in known if one[0] <= at), default=(at, 0, None))[2]
 
@@ -158,7 +158,7 @@ def _whose(memberships: Iterable[dict[str, Any]], of: str, thing: object, at: da
 def workout_heart_rate(
     rates: Iterable[dict[str, Any]], memberships: list[dict[str, Any]], sessions: Iterable[dict[str, Any]]
 ) -> list[dict[str, object]]:
-    """The readings of each finished workout, of the device that was the member's when they were taken."""
+    """The readings of each finished workout, from the device that belonged to the member at that time."""
     of_device: defaultdict[int, list[dict[str, Any]]] = defaultdict(list)
     for rate in rates:
         of_device[rate["device_id"]].append(rate)
@@ -176,7 +176,7 @@ def workout_heart_rate(
 
 
 def workout_summary(readings: Iterable[dict[str, Any]], history: list[dict[str, Any]]) -> list[dict[str, object]]:
-    """The readings of each workout, counted and averaged, with the age band as it was known at its start. No band of whoever had left."""
+    """The readings of each workout, counted and averaged, with the age band as known at its start. A member who had left has no band."""
     sessions: defaultdict[tuple[Any, ...], list[float]] = defaultdict(list)
     columns = ("user_id", "session_id", "workout_id", "started_at")
     for one in readings:
@@ -194,7 +194,7 @@ def workout_summary(readings: Iterable[dict[str, Any]], history: list[dict[str, 
 def gym_stats(
     visits: Iterable[dict[str, Any]], memberships: list[dict[str, Any]], sessions: list[dict[str, Any]]
 ) -> list[dict[str, object]]:
-    """Of each member's day in a gym, by phone: visits, and the minutes there and those of workouts meanwhile."""
+    """Each member's day in a gym, by phone: visits, minutes there, and minutes of workouts among them."""
     days: defaultdict[tuple[Any, ...], list[tuple[timedelta, timedelta]]] = defaultdict(list)
     for visit in visits:
         first, last = visit["first_seen"], visit["last_seen"]
@@ -212,7 +212,7 @@ def gym_stats(
 
 
 def _covered(first: datetime, last: datetime, spans: list[tuple[datetime, datetime]]) -> timedelta:
-    """For how long of the time from first to last at least one of the spans went on."""
+    """How much of the time from first to last is covered by at least one of the spans."""
     instants = sorted({first, last, *(at for span in spans for at in span if first < at < last)})
     going_on = [
         after - before for before, after in pairwise(instants) if any(start <= before and after <= stop for start, stop in spans)
@@ -227,7 +227,7 @@ def device_counts(rates: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
 
 
 def visits(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
-    """Each visit with the latest time at which it was seen, whichever gym told of it."""
+    """Each visit with the latest time at which it was seen, whichever gym reported it."""
     last: dict[tuple[str, int, int], int] = {}
     for record in told:
         key = record["mac_address"], record["gym"], record["first_timestamp"]
@@ -239,7 +239,7 @@ def visits(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
 
 
 def _average(beats: list[float]) -> float:
-    """The average of millionths of a beat, as the view takes it."""
+    """The average of millionths of a beat, computed as in the view."""
     total = sum((Decimal(repr(beat)).quantize(MILLIONTH, ROUND_HALF_UP) for beat in beats), Decimal(0))
     return float((total / len(beats)).quantize(AVERAGE_PLACES, ROUND_HALF_UP))
 

@@ -1,8 +1,8 @@
 """Made-up visits: which phones the gyms' access points saw, and when. The gym in the north delivers CSV, the others JSON lines.
 
-Who trains on a day and is seen in a gym comes there to train.
+A member who is seen in a gym on a day of training comes there to train.
 
-Each member's day has a random generator of its own. Later days tell more of a visit than the first ones did.
+Each member's day has its own random generator. Visits of later days have more fields than those of the first.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pipelines.gym.trackers import FIRST_DAY, File, devices
 
 NORTH, OTHERS = 2, (5, 7)
 BAND_FROM, CHANNEL_FROM = 2, 3
-"""The days, counted from 0, from which on a visit has a new field, and its access point one, too."""
+"""The days, counted from 0, from which a visit has a new field, and from which its access point has one."""
 VISITING, UNFINISHED, TWICE = 0.5, 0.15, 0.05
-"""How many members visit a gym on a day. Of how many visits the end comes the day after; and how many are delivered twice."""
+"""Shares: of members who visit a gym on a day, of visits whose end is delivered a day later, and of visits delivered twice."""
 
 _COLUMNS = ("mac_address", "gym", "first_timestamp", "last_timestamp")
 
 
 def visits(seed: int, scale: float, day: int) -> tuple[File, File]:
-    """The files of a day: of the gyms that deliver JSON lines, and of the one in the north."""
+    """The files of a day: from the gyms that deliver JSON lines, and from the one in the north."""
     start = FIRST_DAY + timedelta(days=day)
     others = File(name=f"gym-visits-{start:%Y-%m-%d}.jsonl", delivered_at=start + timedelta(days=1, minutes=20))
     north = File(name=f"north-{start:%Y-%m-%d}.csv", delivered_at=start + timedelta(days=1, minutes=25))
@@ -39,7 +39,7 @@ def visits(seed: int, scale: float, day: int) -> tuple[File, File]:
 
 
 def _delivered(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """What arrives with a day's files: its visits, and the ends of those that the day before delivered unfinished."""
+    """What a day's files contain: its visits, and the ends of visits that were unfinished in the files of the day before."""
     if day:
         yield from (("finished", visit) for kind, visit in _visits(seed, scale, day - 1) if kind == "unfinished")
     for kind, visit in _visits(seed, scale, day):
@@ -49,7 +49,7 @@ def _delivered(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[st
 
 
 def _visits(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
-    """The visits of a day, each with what is to be wrong with its delivery. Times are whole seconds since 1970."""
+    """The visits of a day, each with the fault that its delivery gets. Times are whole seconds since 1970."""
     start = int((FIRST_DAY + timedelta(days=day)).timestamp())
     for member in range(devices(scale)):
         rng = Random(f"{seed}/{day}/{member}/visit")
@@ -72,7 +72,7 @@ def _before_training(seed: int, day: int, member: int) -> int | None:
 
 
 def _so_far(visit: dict[str, object]) -> dict[str, object]:
-    """The visit as it was seen when it was half over."""
+    """The visit as seen when it was half over."""
     first, last = (int(str(visit[name])) for name in ("first_timestamp", "last_timestamp"))
     return {**visit, "last_timestamp": (first + last) // 2}
 

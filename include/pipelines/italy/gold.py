@@ -1,4 +1,4 @@
-"""What is asked of the reports: the country by day, the regions by week, and both by the seven days up to each day."""
+"""What people want to know: the country by day, the regions by week, and both over the seven days up to each day."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sluice.declare import F, TimeReach, Window, materialized_view
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, WindowSpec
 
-# The sum of a day is looked at until the week after the week that begins with it.
+# A day's sum is used until the end of the week after the one that begins with it.
 TWO_WEEKS = TimeReach("report_date", after="13 days")
 
 
@@ -30,8 +30,8 @@ def national_day(region_day: DataFrame) -> DataFrame:
 def region_week(region_day: DataFrame) -> DataFrame:
     """One row per region and ISO week (Monday to Sunday).
 
-    new_cases: of the week. peak_intensive_care: of its highest day. deaths, total_cases: since the beginning,
-    on its last reported day.
+    new_cases: of the week. peak_intensive_care: on its highest day. deaths, total_cases: since the beginning,
+    as of its last reported day.
     """
     # Two regions changed their code. Should one day have both, the higher code decides, never the order of
     # the rows.
@@ -70,8 +70,8 @@ def _seven_days(of: WindowSpec) -> list[Column]:
     """The seven days up to each day, by the calendar: days that were not reported are counted, too.
 
     days: how many of the seven were reported. new_cases: of these seven. week_before: new cases of the seven days before them.
-    change: by how many cases the seven days are above the week before, NULL where one of both is not known. new_deaths: how many died
-    since the day seven days before, NULL where that was not reported.
+    change: new_cases less week_before, NULL where either is not known. new_deaths: deaths since the day seven days before, NULL
+    where that day was not reported.
     """
     by_day = of.orderBy(F.unix_date("report_date"))
     week, before, day_before = by_day.rangeBetween(-6, 0), by_day.rangeBetween(-13, -7), by_day.rangeBetween(-7, -7)

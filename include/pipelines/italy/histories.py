@@ -1,4 +1,4 @@
-"""Where past deliveries are read from: an archive or folder with a manifest, or a clone of the repository."""
+"""Where past deliveries come from: an archive or folder with a manifest, or a clone of the repository."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Event:
 
     @property
     def instant(self) -> str:
-        """When, in UTC, as the manifest writes it."""
+        """The instant in UTC, as the manifest writes it."""
         return self.at.strftime(INSTANT)
 
     @property
@@ -45,7 +45,7 @@ class Event:
 
 
 class History(Protocol):
-    """Events in their order, and what was delivered."""
+    """Events in order, and what was delivered."""
 
     @property
     def events(self) -> list[Event]:
@@ -66,7 +66,7 @@ def open_history(path: Path) -> History:
             return Repository(path)
         if (path / ARCHIVE).is_file():
             return _archive(path / ARCHIVE)
-        raise UsageError(f"{path} has no {MANIFEST} and is no git repository: these two tell what was delivered when.")
+        raise UsageError(f"{path} has no {MANIFEST} and is not a git repository; one of these must say what was delivered when.")
     if path.is_file():
         return _archive(path)
     raise UsageError(f"There is no {path}. --from takes {ARCHIVE}, its unpacked folder, or a clone of pcm-dpc/COVID-19.")
@@ -83,7 +83,7 @@ def _archive(path: Path) -> Manifest:
 
 
 class Manifest:
-    """Deliveries listed by a manifest, each in a folder that is named by its instant."""
+    """Deliveries listed in a manifest, each in a folder named after its instant."""
 
     def __init__(self, manifest: Path, read: Callable[[str], bytes]) -> None:
         self._manifest, self._read = manifest, read
@@ -91,9 +91,9 @@ class Manifest:
             rows = list(csv.DictReader(io.StringIO(read(MANIFEST).decode("utf-8"))))
             self.events = [self._event(row) for row in rows]
         except (KeyError, OSError):
-            raise UsageError(f"{manifest.parent} has no readable {MANIFEST}, which tells what was delivered when.") from None
+            raise UsageError(f"{manifest.parent} has no readable {MANIFEST}, which says what was delivered when.") from None
         except (ValueError, csv.Error):
-            raise UsageError(f"{manifest} is damaged: its columns are delivered_at, file, event, sha256, bytes.") from None
+            raise UsageError(f"{manifest} is damaged. Expected the columns delivered_at, file, event, sha256, bytes.") from None
         if not self.events:
             raise UsageError(f"{manifest} lists no deliveries.")
         if any(later.at < earlier.at for earlier, later in zip(self.events, self.events[1:], strict=False)):
@@ -117,7 +117,7 @@ class Manifest:
             except (KeyError, OSError):
                 raise UsageError(f"{self._manifest} lists {name}, which is not there.") from None
             if hashlib.sha256(content).hexdigest() != event.checksum:
-                raise UsageError(f"{name} is not what {self._manifest} says was delivered: its SHA-256 differs.")
+                raise UsageError(f"{name} was changed: its SHA-256 differs from the one in {self._manifest}.")
             yield content
 
 
@@ -127,7 +127,7 @@ class Repository:
     def __init__(self, git_directory: Path) -> None:
         self._git_directory = git_directory
         if self._git("rev-parse", "--is-shallow-repository").strip() != b"false":
-            raise UsageError(f"{git_directory} is a shallow clone, deliveries are missing. Run git fetch --unshallow.")
+            raise UsageError(f"{git_directory} is a shallow clone, so deliveries are missing. Run git fetch --unshallow.")
         log = self._git(*LOG.split(), REPOSITORY_FOLDER)
         self.events = list(_events(log.decode("utf-8", errors="replace").splitlines()))
         if not self.events:
@@ -161,7 +161,7 @@ def _events(log: Iterable[str]) -> Iterator[Event]:
     at = datetime.min.replace(tzinfo=UTC)
     for line in log:
         if line.startswith("@"):
-            # A committer's clock that went back must not make the later version of a file look older.
+            # If a committer's clock went back, the later version of a file must not look older.
             at = max(at, datetime.fromtimestamp(int(line[1:]), UTC))
         elif line.startswith(":"):
             change, _, path = line.partition("\t")

@@ -1,7 +1,7 @@
 """`sluice land italy`: what was delivered in the past, delivered again into the landing folder.
 
 A file that came again overwrites the earlier one, as it did for every user of that feed, and has the
-modification time of its delivery. So how often one looks between two landings decides what is ever seen.
+modification time of its delivery. So what a pipeline ever sees depends on how often it runs.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ TOUR: tuple[tuple[str, dict[str, object]], ...] = (
     ("until 11 May 2020", {"until": "2020-05-11T160642Z"}),
     ("the rest", {}),
 )
-"""The landings of `make run PIPELINE=italy`: the first shows the ragged rows, the second the semicolons."""
+"""The landings of `make run PIPELINE=italy`: the first contains the ragged rows, the second the semicolons."""
 
 FORMS = {
     "%Y-%m-%d": timedelta(days=1),
     INSTANT: timedelta(seconds=1),
     "%Y-%m-%dT%H:%M:%SZ": timedelta(seconds=1),
 }
-"""How `until` may be written, and how long what it names lasts."""
+"""The formats of `until`, and how long the time that each one names lasts."""
 
 
 def land(landing: Path, truth: Path, *, from_path: str | Path | None = None, until: str | None = None) -> Landed:
-    """Land the deliveries after those landed before, up to `until`: a day (UTC, all of it) or an instant.
+    """Land the deliveries that follow those landed before, up to `until`: a day (UTC, all of it) or an instant.
 
     from_path: deliveries.tar.xz, its unpacked folder, or a clone of the public repository. Without `until`,
-    all are landed; an `until` before what is landed already lands nothing, as a landing folder does not go
-    back. Where the landing folder was removed, landing starts over. Files and deletions are counted as they
-    were delivered, also where a later one of the same landing overwrites them. Raises UsageError, and lands
-    nothing, where the path or the date is wrong or a file is not what was delivered.
+    all are landed. An `until` that is already past lands nothing, as a landing folder does not go back. If the
+    landing folder was removed, landing starts over. Files and deletions count as delivered even if a later
+    one of the same landing overwrites them. Raises UsageError, and lands nothing, if the path or the date is
+    wrong or a file was changed.
     """
     if from_path is None:
         raise UsageError("--from is missing: it takes deliveries.tar.xz, its folder, or a clone of pcm-dpc/COVID-19.")
@@ -47,7 +47,7 @@ def land(landing: Path, truth: Path, *, from_path: str | Path | None = None, unt
     landed = _landed(truth / STATE) if folder.is_dir() else None
     events = [event for event in history.events if event.at < end and (landed is None or event.at > landed)]
     if not events and landed is None:
-        raise UsageError(f"Nothing was delivered until {until}. The first delivery is of {history.events[0].instant}.")
+        raise UsageError(f"Nothing was delivered until {until}. The first delivery was at {history.events[0].instant}.")
     if events:
         _deliver(events, history, folder)
         landed = events[-1].at
@@ -57,17 +57,19 @@ def land(landing: Path, truth: Path, *, from_path: str | Path | None = None, unt
 
 
 def _end(until: str) -> datetime:
-    """The first instant that is too late. Raises UsageError."""
+    """The first instant after `until`. Raises UsageError."""
     for form, length in FORMS.items():
         try:
             return datetime.strptime(until, form).replace(tzinfo=UTC) + length
         except (ValueError, OverflowError):
             continue
-    raise UsageError(f"--until '{until}' is no date: expected a day as 2020-05-11 or an instant as 2020-05-11T160642Z.")
+    raise UsageError(
+        f"--until '{until}' is not a date. Expected a day such as 2020-05-11 or an instant such as 2020-05-11T160642Z."
+    )
 
 
 def _landed(state: Path) -> datetime | None:
-    """The instant of the last delivery that was landed before."""
+    """The instant of the last delivery landed before."""
     if not state.is_file():
         return None
     try:
@@ -78,7 +80,7 @@ def _landed(state: Path) -> datetime | None:
 
 def _deliver(events: list[Event], history: History, folder: Path) -> None:
     delivered = [event for event in events if not event.deleted]
-    contents = iter(list(history.contents(delivered)))  # a list, so that all are checked before any is written
+    contents = iter(list(history.contents(delivered)))  # a list, so that all are checked before the first is written
     for event in events:
         target = folder / event.file
         if event.deleted:

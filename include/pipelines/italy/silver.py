@@ -25,7 +25,7 @@ COUNTS = {
     "tests": ("tamponi",),
     "people_tested": ("casi_testati",),
 }
-"""The counts, each with the names it was delivered under, the newest first."""
+"""The counts, each with the column names under which it was delivered, newest first."""
 
 CAME_LATER = ("new_cases", "people_tested")
 """Counts that the first reports did not have. All others are in every report."""
@@ -67,21 +67,21 @@ def region_day(regional_reports: DataFrame) -> DataFrame:
 
 
 def _text(reports: DataFrame, *names: str) -> Column:
-    """What was delivered under any of these names, trimmed; NULL if empty or if no such column came yet."""
+    """The text delivered under any of these names, trimmed; NULL if it is empty or no such column has come yet."""
     there = [F.nullif(F.trim(F.col(name)), F.lit("")) for name in names if name in reports.columns]
     return F.coalesce(*there) if there else F.lit(None).cast("string")
 
 
 def _date(text: Column) -> Column:
-    """The day of a time in any of the delivered forms, else NULL."""
+    """The day of a time in any of the delivered formats, else NULL."""
     return F.coalesce(*(F.try_to_timestamp(text, F.lit(form)) for form in DATE_FORMS)).cast("date")
 
 
 def _degrees(text: Column, most: int) -> Column:
-    """Degrees, or NULL for what cannot be any.
+    """Degrees, or NULL where the value cannot be degrees.
 
-    One delivery has coordinates without their decimal points. Where a point belongs cannot be known from the
-    digits (7.3 or 73 degrees?), and a row's counts are good without a place: it is NULL until the row comes
+    One delivery has coordinates without their decimal points. The digits do not say where the point belongs
+    (7.3 or 73 degrees?), and a row's counts are useful without a place, so it is NULL until the row comes
     again.
     """
     degrees = text.try_cast("double")

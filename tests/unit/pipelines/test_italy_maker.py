@@ -186,10 +186,10 @@ def with_a_manifest_out_of_order(source: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (without_manifest, "has no manifest.csv and is no git repository"),
-        (with_a_changed_file, f"{SECOND}/{TWO} is not what"),
+        (without_manifest, "has no manifest.csv and is not a git repository"),
+        (with_a_changed_file, f"{SECOND}/{TWO} was changed"),
         (without_a_file, f"lists {SECOND}/{TWO}, which is not there"),
-        (with_a_broken_manifest, "is damaged: its columns are delivered_at, file"),
+        (with_a_broken_manifest, "is damaged. Expected the columns delivered_at, file"),
         (with_a_path_out_of_the_folder, "is damaged"),
         (with_a_manifest_out_of_order, "is not in the order of its instants"),
     ],
@@ -207,7 +207,7 @@ def test_a_damaged_source_lands_nothing(tmp_path: Path, spoil: Callable[[Path], 
 @pytest.mark.parametrize("until", ["2020-13-01", "yesterday", "2020-03-01T25", "9999-99-99", "20200301T"])
 def test_a_wrong_date_lands_nothing(tmp_path: Path, until: str) -> None:
     source = folder_of(tmp_path / "source")
-    with pytest.raises(UsageError, match=f"'{until}' is no date: expected a day as 2020-05-11"):
+    with pytest.raises(UsageError, match=f"'{until}' is not a date. Expected a day such as 2020-05-11"):
         land_here(tmp_path, source, until)
     assert not (tmp_path / "landing").exists()
 
