@@ -31,8 +31,8 @@ from _cpu_seconds import adopt_orphans, measure_command, measure_tree
 from _options import BenchmarkOptions
 from _results import Medians, format_table
 from of_bulk.visits import land_records
-from sluice.delta_log import open_table_snapshot
 from sluice.lake import log
+from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
