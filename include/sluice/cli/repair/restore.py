@@ -13,7 +13,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.runs.lease import lock
 from sluice.runs.repair import lost_commits, restoring
 from sluice.runs.repair.lost_commits import LogRepair
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings
 
 _TO = "A version, as in `sluice history`; or a date or instant (UTC)."
 
@@ -105,7 +105,7 @@ def restore(
     pipeline, dot, table = name.partition(".")
     if not dot or not table:
         raise UsageError(f"'{name}' is no table's name: write it as <pipeline>.<table>.")
-    graph = load_declaration_graph(settings, require_known_pipeline(settings, pipeline))
+    graph = load_declaration_graph(settings, pipeline)
     report = restoring.run_table_restore(settings, graph, table, to, wait)
     if as_json:
         print_json(report)

@@ -23,7 +23,7 @@ from sluice.pipeline_records import PipelineRecords, name_quarantined_table
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from sluice.runs.copies.comparison import Comparison
@@ -44,7 +44,7 @@ def clone(
 ) -> None:
     """Clone a pipeline's tables into another lake, by default without personal data. Keys become random stand-ins that still join."""
     settings = Settings.current()
-    graph = load_declaration_graph(settings, require_known_pipeline(settings, pipeline))
+    graph = load_declaration_graph(settings, pipeline)
     report, made = cloning.clone_tables(settings, graph, to, SHALLOW if shallow else COPY, table or (), wait)
     if as_json:
         print_json({**report, "clone": made})
@@ -204,9 +204,7 @@ def make(
     from sluice.runs.copies import releasing
 
     settings = Settings.current()
-    made = releasing.release_tables(
-        settings, load_declaration_graph(settings, require_known_pipeline(settings, pipeline)), table, wait
-    )
+    made = releasing.release_tables(settings, load_declaration_graph(settings, pipeline), table, wait)
     if as_json:
         print_json(_release_as_json(made))
         return

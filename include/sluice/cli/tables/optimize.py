@@ -16,7 +16,7 @@ from sluice.lake.layout import measure_asked_questions
 from sluice.pipeline_stages import OPTIMIZE
 from sluice.runs.planning.plan import decide_table_layouts
 from sluice.runs.status.books import PipelineBooks
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings
 
 
 def optimize(
@@ -28,7 +28,6 @@ def optimize(
     """Say whether tables' files are worth a rewrite, and why. With --now, rewrite those of one table. Every run does so where it is worth it."""
     settings = Settings.current()
     pipeline, _, table = name.partition(".")
-    require_known_pipeline(settings, pipeline)
     graph = load_declaration_graph(settings, pipeline)
     if table:
         graph[table]  # raises where there is none

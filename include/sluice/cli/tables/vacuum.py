@@ -14,7 +14,7 @@ from sluice.errors import UsageError, nearest_name_hint
 from sluice.pipeline_stages import VACUUM
 from sluice.printable import format_size
 from sluice.runs.status import removals
-from sluice.settings import Settings, require_known_pipeline
+from sluice.settings import Settings
 
 
 def vacuum(
@@ -26,7 +26,6 @@ def vacuum(
     """Remove the files that no version within a table's retention needs, if that is worth it. Every run does it."""
     settings = Settings.current()
     pipeline, _, table = name.partition(".")
-    require_known_pipeline(settings, pipeline)
     graph = load_declaration_graph(settings, pipeline)
     rows = describe_table_vacuums(settings, graph)
     tables = [row["table"] for row in rows]
