@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
@@ -20,6 +21,7 @@ class Declaration:
     name: str
     reads: tuple[str, ...]
     declared_in: str = ""
+    comment: str = ""
     subject: str | None = None
     subject_at: str | None = None
     expectations: tuple[Any, ...] = ()
@@ -48,6 +50,11 @@ class Declaration:
     of_some: Callable[..., Any] | None = None
     at_least: int | None = None
     closes_when_idle: str | None = None
+
+    def fill_from_function(self, function: Callable[..., Any]) -> None:
+        """Takes what a frozen declaration does not say from the function that it was made of: its comment, and the module that declares it."""
+        object.__setattr__(self, "comment", self.comment or inspect.getdoc(function) or "")
+        object.__setattr__(self, "declared_in", self.declared_in or function.__module__)
 
     @property
     def module(self) -> str:

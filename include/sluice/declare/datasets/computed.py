@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names
-from sluice.declare.datasets.decorator_options import build_declaration_transform, build_sql_options, find_calling_module
+from sluice.declare.datasets.decorator_options import build_unstored_fields, find_calling_module
 from sluice.declare.declaration import Declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.lazy import F
@@ -50,8 +50,7 @@ class View(Declaration, Generic[P]):
         check_declared_name(self.name, "View")
         object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
         object.__setattr__(self, "personal", check_names(self.personal, "personal", owner))
-        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
-        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        self.fill_from_function(self.function)
         if not self.reads:
             raise DeclarationError(f"{owner}: reads may not be empty.")
         if self.sql is None and (taken := len(inspect.signature(self.function).parameters)) != len(self.reads):
@@ -73,12 +72,7 @@ def view(
     """
     read, private = check_names(reads, "reads", "A @view"), check_names(personal, "personal", "A @view")
     if sql is not None:
-        options = {"name": name, "reads": read}
-        module = build_sql_options(sql, options)["declared_in"]
-        function = build_declaration_transform(sql, options, "View")
-        return View(
-            name=name or "", function=function, reads=read, personal=private, comment=comment, declared_in=module, sql=sql
-        )
+        return View(reads=read, personal=private, comment=comment, **build_unstored_fields(sql, name, read, "View"))
 
     def declare(function: Callable[P, DataFrame]) -> View[P]:
         if isinstance(function, Dataset | View):

@@ -80,8 +80,7 @@ class Dataset(Declaration, Generic[P]):
         for of in ("reads", "keys", "zorder_by", "cluster_by", "asked_by", "partition_by", "personal"):
             object.__setattr__(self, of, check_names(getattr(self, of), of, owner))
         object.__setattr__(self, "own_personal", self.personal if self.own_personal is None else self.own_personal)
-        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
-        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        self.fill_from_function(self.function)
         if not self.reads or not self.keys:
             raise DeclarationError(f"{owner}: reads and keys may not be empty.")
         if self.sql is None and not self.made_by:

@@ -67,6 +67,13 @@ def build_declaration_transform(sql: str, options: dict[str, Any], kind: str) ->
     return texts.build_sql_transform(sql, check_names(options["reads"], "reads", owner), owner)
 
 
+def build_unstored_fields(sql: str, name: str | None, reads: Names, kind: str) -> dict[str, Any]:
+    """The fields of a view that is not stored, made from an SQL text. kind: what is declared, for error messages."""
+    options = {"name": name, "reads": reads}
+    module = build_sql_options(sql, options)["declared_in"]
+    return {"name": name, "sql": sql, "declared_in": module, "function": build_declaration_transform(sql, options, kind)}
+
+
 def check_options(declaration: Callable[..., Any], further: type[Any], options: Mapping[str, Any]) -> None:
     """Raises DeclarationError for an option that no overload of the declaration has, and for a missing one that all of them require.
 

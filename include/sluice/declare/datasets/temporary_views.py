@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, overload
 
 from sluice.declare import kinds
-from sluice.declare.datasets.decorator_options import build_declaration_transform, build_sql_options
+from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.declaration import Declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_declared_name, check_names
@@ -41,8 +40,7 @@ class TemporaryView(Declaration):
         owner = f"Temporary view '{self.name}'"
         check_declared_name(self.name, "Temporary view")
         object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
-        object.__setattr__(self, "comment", self.comment or inspect.getdoc(self.function) or "")
-        object.__setattr__(self, "declared_in", self.declared_in or self.function.__module__)
+        self.fill_from_function(self.function)
         if len(self.reads) != 1:
             raise DeclarationError(f"{owner} reads {len(self.reads)} inputs; it reads one source, or another temporary view.")
 
@@ -59,10 +57,7 @@ def temporary_view(
     sql: a query over the name in `reads`, instead of a function; `temporary_view` then returns the view itself.
     """
     if sql is not None:
-        options = {"name": name, "reads": reads}
-        module = build_sql_options(sql, options)["declared_in"]
-        function = build_declaration_transform(sql, options, "Temporary view")
-        return TemporaryView(name=name or "", reads=(reads,), function=function, comment=comment, declared_in=module, sql=sql)
+        return TemporaryView(reads=(reads,), comment=comment, **build_unstored_fields(sql, name, reads, "Temporary view"))
 
     def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
         return TemporaryView(name=name or function.__name__, function=function, reads=(reads,), comment=comment)

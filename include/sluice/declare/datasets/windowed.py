@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
@@ -120,31 +120,9 @@ def windowed(
 
     watermark: for the only input, or a mapping by input.
     """
+    options: dict[str, Any] = {name: said for name, said in locals().items() if name not in ("watermark", "name", "personal")}
     read = check_names(reads, "reads", "A @windowed")
     given = watermark or {}
-    watermarks = dict.fromkeys(read, given) if isinstance(given, Watermark) else dict(given)
-
-    def declare(function: Callable[P, DataFrame]) -> Windowed[P]:
-        options: dict[str, Any] = {
-            "zorder_by": zorder_by,
-            "cluster_by": cluster_by,
-            "asked_by": asked_by,
-            "partition_by": partition_by,
-            "layout": layout,
-            "subject": subject,
-            **split_personal_treatments(personal),
-        }
-        return Windowed(
-            name=name or function.__name__,
-            function=function,
-            reads=read,
-            keys=cast("tuple[str, ...]", keys),
-            output=output,
-            watermarks=watermarks,
-            closes_when_idle=closes_when_idle,
-            restricted=restricted,
-            comment=comment,
-            **options,
-        )
-
-    return declare
+    options["watermarks"] = dict.fromkeys(read, given) if isinstance(given, Watermark) else dict(given)
+    options |= {"reads": read, **split_personal_treatments(personal)}
+    return lambda function: Windowed(name=name or function.__name__, function=function, **options)
