@@ -17,11 +17,12 @@ from pathlib import Path
 class Medians:
     """Amounts of contestants, by what was measured. The first contestant is the one that all others are compared with.
 
-    what: the first column's title, with the unit, as in "CPU seconds of".
+    what: the first column's title, with the unit, as in "CPU seconds of". digits: of a median, behind the point.
     """
 
     what: str
     contestants: Sequence[str]
+    digits: int = 1
     amounts: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     def add(self, measured: str, contestant: str, amount: float) -> None:
@@ -44,7 +45,7 @@ class Medians:
         rows = [
             [
                 measured,
-                *(f"{self.median(measured, name):.1f}" for name in self.contestants),
+                *(f"{self.median(measured, name):.{self.digits}f}" for name in self.contestants),
                 *(f"{self.ratio(measured, name):.2f}" for name in others),
             ]
             for measured in self.amounts

@@ -1,6 +1,6 @@
 """OPTIMIZE by need beside `OPTIMIZE ZORDER` of the whole each night, and beside no OPTIMIZE at all, of tables that grow day by day.
 
-    .venv/bin/python benchmarks/upkeep.py [--short] [--days 60] [--write benchmarks/results.md]
+    .venv/bin/python benchmarks/upkeep.py [--short] [--days 60] [--vacuum-files 10000] [--write benchmarks/results.md]
 
 Two tables, which come by commits as flows make them: measurements like gym's heart_rate at a tenth of its size, in order of time as they
 arrive; and a table like TPC-H's lineitem at SF 0.1, loaded once and then added to, each day all over its parts. By need, each day ends with
@@ -9,6 +9,8 @@ out again, which is what is measured. After it, all three must hold the same row
 
 Said are bytes written anew and CPU seconds (Python and JVM) of a day: by need on average of all days, of the nightly one of one night; and
 how many files and bytes a question of one value, and of one day, opens by the log's least and greatest values.
+
+Then VACUUM of a table with many files that it does not need any more: by the inventory of its log, and both ways of Delta on Spark.
 
 What is left out: the days before the measured one are not laid out nightly, which would only cost more. 20 days take less than 3 minutes.
 """
@@ -31,6 +33,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from _cpu_seconds import measure_tree
 from _options import BenchmarkOptions
 from _results import format_table
+from _vacuum_ways import measure_vacuum_ways
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 GOAL = 0.05
 """By need, a day writes at most this share of the bytes that a night of the whole writes."""
 DAYS = 60
-SHORT = {"days": 10}
+SHORT = {"days": 10, "vacuum_files": 1_000, "vacuum_rounds": 1}
 LOSSES = """What OPTIMIZE by need does not give: as few files as a table that is written whole each night. Where each day brings any value, a
 question opens a file of each rewrite and of each day since the last one. Where small files in order are joined, a question of one value opens
 as many files as before, and more bytes, since the one that it opens is larger. Tables of these sizes are one file or two, so no way of
@@ -87,6 +90,14 @@ TABLES = (
 )
 
 
+def start_bench_session() -> SparkSession:
+    """The session of all, which starts once."""
+    from sluice.session import start_spark_session
+    from sluice.settings import Settings
+
+    return start_spark_session(Settings.current(), "bench")
+
+
 def append_day(path: str, table: GrowingTable, day: int) -> None:
     """As flows append, with statistics as Sluice's tables have them."""
     rows = table.make_rows(day)
@@ -118,11 +129,9 @@ def count_content(path: str) -> list[dict[str, object]]:
 def measure_table(table: GrowingTable, days: int, folder: Path) -> tuple[list[list[str]], list[list[str]], bool]:
     """Rows of the two tables of results, and whether the goal is met."""
     from sluice.lake import file_statistics
-    from sluice.session import start_spark_session
-    from sluice.settings import Settings
 
     never, by_need, nightly = (str(folder / f"{table.name}_{way}") for way in ("never", "by_need", "nightly"))
-    spark = start_spark_session(Settings.current(), "bench")
+    spark = start_bench_session()
     written = rewrites = 0
     cpu = 0.0
     for day in range(days):
@@ -185,12 +194,16 @@ def main() -> int:
     """Lay out in each way, compare, and say what each cost. Returns the exit code: 1 where the goal is missed."""
     parser = BenchmarkOptions(__file__, __doc__, SHORT)
     parser.add_argument("--days", type=int, default=DAYS)
+    parser.add_argument("--vacuum-files", type=int, default=10_000, help="how many files VACUUM removes, in hundreds")
+    parser.add_argument("--vacuum-rounds", type=int, default=3)
     asked = parser.read_options()
     costs, questions, met, began = list[list[str]](), list[list[str]](), list[bool](), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         for table in TABLES:
             cost, question, one_met = measure_table(table, asked.days, Path(folder))
             costs, questions, met = [*costs, *cost], [*questions, *question], [*met, one_met]
+        took = time.monotonic() - began
+        vacuumed = measure_vacuum_ways(start_bench_session(), Path(folder), asked.vacuum_files, asked.vacuum_rounds)
     header = (
         "table and way",
         "bytes written anew a day",
@@ -200,17 +213,18 @@ def main() -> int:
         "of a night's bytes",
     )
     goals = ", ".join(f"{table.name} {'met' if one else 'missed'}" for table, one in zip(TABLES, met, strict=True))
-    took = f"{asked.days} days and one more, in {time.monotonic() - began:.0f} s."
     parts = [
-        f"{took} Goal: by need a day writes at most {GOAL} of the bytes of a night: {goals}.",
+        f"{asked.days} days and one more, in {took:.0f} s. Goal: by need a day writes at most {GOAL} of the bytes of a night: {goals}.",
         format_table(header, costs),
         "What a question of one value opens, by the log's least and greatest values:",
         format_table(("table and way", "question by", "files opened", "of files", "bytes", "of bytes"), questions),
         LOSSES,
+        f"VACUUM, medians of {asked.vacuum_rounds}:",
+        vacuumed,
     ]
     text = "\n\n".join(parts)
     print(text)
-    parser.write_findings(asked, "OPTIMIZE by need", text)
+    parser.write_findings(asked, "OPTIMIZE by need, and VACUUM", text)
     return int(not all(met))
 
 
