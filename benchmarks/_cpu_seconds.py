@@ -7,6 +7,7 @@ import ctypes
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
@@ -26,6 +27,11 @@ def measure_command(command: list[str], environment: Mapping[str, str] | None = 
             os.wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure_sluice(*words: str, environment: Mapping[str, str] | None = None) -> float:
+    """Run a command of sluice; its CPU seconds."""
+    return measure_command([sys.executable, "-m", "sluice.cli", *words], environment)
 
 
 @contextlib.contextmanager

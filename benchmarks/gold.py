@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from _options import BenchmarkOptions, PrintedLines
+from _spark_jobs import count_jobs_by_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,11 +191,11 @@ class Bench:
 
     def spent_on(self, name: str, way: str) -> tuple[float, float, Counter[str], str]:
         """CPU and wall seconds, Spark jobs by what called them, and what the report says, of bringing a view up to date."""
-        before, cpu, began = _jobs(self.spark), _cpu(self.spark), time.monotonic()
+        before, cpu, began = count_jobs_by_line(self.spark), _cpu(self.spark), time.monotonic()
         said = self._plain(name) if way == "plain" else self._flow(name, way)
         cpu, wall = _cpu(self.spark) - cpu, time.monotonic() - began
         time.sleep(0.3)  # what is known of jobs comes by a bus
-        return cpu, wall, _jobs(self.spark) - before, said
+        return cpu, wall, count_jobs_by_line(self.spark) - before, said
 
     def _flow(self, name: str, way: str) -> str:
         from sluice.runs.execution import stages
@@ -225,12 +226,6 @@ def _cpu(spark: SparkSession) -> float:
     pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK + time.process_time()
-
-
-def _jobs(spark: SparkSession) -> Counter[str]:
-    """How many Spark jobs there were so far, by the line of code that Spark names them after."""
-    listed = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    return Counter(str(listed.apply(position).name()) for position in range(listed.size()))
 
 
 def measured(root: Path, spark: SparkSession, rows: int, views: list[str], rounds: int) -> dict[str, dict[str, Spent]]:

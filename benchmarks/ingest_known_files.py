@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from _cpu_seconds import adopt_orphans, measure_command
+from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions, PrintedLines
 from sluice.declare import Source
 from sluice.ingest.deliveries import discovery
@@ -65,7 +64,7 @@ class Bench:
             for name in ("lake", "landing", "secrets", "restricted", "truth", "vault")
         }
         environment = {**os.environ, **places, "SLUICE_ROOT": str(self.root), "PYTHONPATH": str(self.root / "include")}
-        return measure_command([sys.executable, "-m", "sluice.cli", "run", self.name, "--stage", "bronze"], environment)
+        return measure_sluice("run", self.name, "--stage", "bronze", environment=environment)
 
     def discover(self) -> float:
         """Milliseconds of CPU that a discovery with nothing new takes."""

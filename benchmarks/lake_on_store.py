@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _cpu_seconds import adopt_orphans, measure_command
+from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions
 from _results import Medians, format_table
 from demonstrations import store_server
@@ -91,11 +91,6 @@ def use_lake(place: str, folder: Path, bucket: str) -> None:
         os.environ["SLUICE_LAKE"] = f"{bucket}/lake"
 
 
-def run_sluice(*words: str) -> float:
-    """CPU seconds of a command of sluice."""
-    return measure_command([sys.executable, "-m", "sluice.cli", *words])
-
-
 def read_tables() -> dict[str, int]:
     """How many rows each table has."""
     records = PipelineRecords(Settings.current(), PIPELINE)
@@ -111,16 +106,16 @@ def run_rounds(folder: Path, bucket: str, log: StoreLog, rounds: int, scale: flo
     stages = [task.name for task in tasks_of_pipeline(loading.load_pipeline_declaration(Settings.current(), PIPELINE))]
     for place in (DISK, STORE):
         use_lake(place, folder, bucket)
-        run_sluice("land", PIPELINE, "--days", "1", "--scale", str(scale))
-        run_sluice("run", PIPELINE)
+        measure_sluice("land", PIPELINE, "--days", "1", "--scale", str(scale))
+        measure_sluice("run", PIPELINE)
     for number in range(rounds):
         rows = []
         for place in (DISK, STORE) if number % 2 else (STORE, DISK):
             use_lake(place, folder, bucket)
-            run_sluice("land", PIPELINE, "--days", "1")
+            measure_sluice("land", PIPELINE, "--days", "1")
             log.count_new_requests()
             for stage in stages:
-                seconds = run_sluice("run", PIPELINE, "--stage", stage)
+                seconds = measure_sluice("run", PIPELINE, "--stage", stage)
                 found.seconds.add(stage, place, seconds)
                 if place == STORE:
                     time.sleep(0.5)  # the server writes its log a moment later

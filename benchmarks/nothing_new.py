@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from _cpu_seconds import adopt_orphans, measure_command
+from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.lake import log
@@ -26,11 +26,6 @@ from sluice.settings import PLACES, Settings
 SHORT = {"rounds": 1}
 GOAL = 0.25
 """A quiet run costs at most this share of the other."""
-
-
-def run_sluice(*words: str) -> float:
-    """CPU seconds of a command of sluice."""
-    return measure_command([sys.executable, "-m", "sluice.cli", *words])
 
 
 def read_outcome(settings: Settings, pipeline: str) -> tuple[dict[str, int | None], set[tuple[str, str, str]]]:
@@ -52,15 +47,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         os.environ |= {f"SLUICE_{name.upper()}": str(Path(folder) / name) for name in PLACES}
         settings = Settings.current()
-        run_sluice("land", asked.pipeline, "--days", "1", "--scale", "0.2")
-        print(f"first run: {run_sluice('run', asked.pipeline):.1f} CPU s", flush=True)
+        measure_sluice("land", asked.pipeline, "--days", "1", "--scale", "0.2")
+        print(f"first run: {measure_sluice('run', asked.pipeline):.1f} CPU s", flush=True)
         took: dict[str, list[float]] = {"quiet": [], "looks": []}
         outcomes = []
         for _ in range(asked.rounds):
             for kind, seconds in took.items():
                 if kind == "looks":
                     quiet.remove_quiet_mark(PipelineRecords(settings, asked.pipeline))
-                seconds.append(run_sluice("run", asked.pipeline))
+                seconds.append(measure_sluice("run", asked.pipeline))
                 outcomes.append(read_outcome(settings, asked.pipeline))
                 print(f"{kind}: {seconds[-1]:.1f} CPU s", flush=True)
         same = all(one == outcomes[0] for one in outcomes)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from _checkout import HERE, make_checkout, use_places
-from _cpu_seconds import adopt_orphans, measure_command
+from _cpu_seconds import adopt_orphans, measure_sluice
 from _options import BenchmarkOptions
 from _peak_memory import watch_peak_memory
 from _results import format_table
@@ -170,7 +170,7 @@ def measure_views(root: Path, size: int) -> Iterator[Measured]:
 
 def _measure_run(what: str, size: int, pipeline: str) -> Measured:
     with watch_peak_memory() as memory:
-        seconds = measure_command([sys.executable, "-m", "sluice.cli", "run", pipeline])
+        seconds = measure_sluice("run", pipeline)
     return Measured(what, size, seconds, memory.largest)
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from _options import BenchmarkOptions, PrintedLines
+from _spark_jobs import count_jobs_by_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,12 +137,12 @@ class Bench:
         self.land(self.batch(self.landed))
         self.run("bronze")
         path = self.workspace().path("heart_rate")
-        before, version = _jobs(self.spark), log.latest_table_version(path) or 0
+        before, version = count_jobs_by_line(self.spark), log.latest_table_version(path) or 0
         began = time.monotonic()
         self.run("silver")
         seconds = time.monotonic() - began
         time.sleep(0.5)  # what is known of jobs comes by a bus
-        called = _jobs(self.spark) - before
+        called = count_jobs_by_line(self.spark) - before
         merged = [commit for commit in commit_history.read_commit_history(path, 2) if commit["version"] > version]
         assert len(merged) == 1, f"{len(merged)} commits"
         # A MERGE of little leaves the days that it touched in one file; until it is laid out again, that is not what is measured here.
@@ -164,12 +165,6 @@ def _declared() -> Any:
     pipeline = Pipeline(name="bench", description="A benchmark.", owner="nobody", layers=("bench.bronze", "bench.silver"))
     source = Source(name="readings", schema=schema, subject="device_id")
     return build_declaration_graph(pipeline, [source, replace(heart_rate, declared_in="bench.silver")])
-
-
-def _jobs(spark: SparkSession) -> Counter[str]:
-    """How many Spark jobs there were so far, by the line of code that Spark names them after."""
-    listed = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    return Counter(str(listed.apply(position).name()) for position in range(listed.size()))
 
 
 def measured(root: Path, spark: SparkSession, days: int, rows: int, rounds: int) -> list[Merged]:
