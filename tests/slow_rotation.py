@@ -61,7 +61,7 @@ def measured_durations(file: Path) -> dict[str, float]:
 
 
 def together(nodeid: str, keywords: Collection[str]) -> str:
-    """What has its turn as one: a test by its name; a file of tests of one Airflow, each of which goes on from the one before."""
+    """What takes its turn as a unit: a single test, by its name, or a file of tests of one Airflow in which each continues from the one before."""
     return nodeid.partition("::")[0] if "system" in keywords else nodeid
 
 

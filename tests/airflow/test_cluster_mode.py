@@ -130,7 +130,7 @@ def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records:
 
 
 def _until_killed(task: Any) -> None:
-    """As an attempt whose worker is gone: it submits, and then looks no more."""
+    """Acts like an attempt whose worker is gone: it submits, and then stops looking."""
     from orchestration.spark_submit import operator as module
 
     whole = module.DriverFollower
@@ -176,7 +176,7 @@ def deferred(task: Any, given: dict[str, Any]) -> Any:
 
 
 def trigger_again(trigger: Any) -> Any:
-    """As a triggerer makes it, from what Airflow kept."""
+    """Makes the trigger as a triggerer does, from what Airflow stored."""
     from importlib import import_module
 
     path, arguments = trigger.serialize()

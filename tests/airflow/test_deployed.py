@@ -28,7 +28,7 @@ ALLOWED = {f"Bearer {FETCHED}", f"Basic {base64.b64encode(f'{SERVICE_USER}:{PASS
 
 
 class Server(http.server.BaseHTTPRequestHandler):
-    """As much of Airflow's API as is asked before a backfill begins."""
+    """The part of Airflow's API that is called before a backfill begins."""
 
     def do_POST(self) -> None:
         login = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -47,7 +47,7 @@ def another_that_writes(file: Path) -> Iterator[None]:
 
 
 def read_and_write(connection: sqlite3.Connection) -> None:
-    """As Airflow makes the run of a backfill."""
+    """Makes a run as Airflow does for a backfill."""
     cursor = connection.cursor()
     cursor.execute("SAVEPOINT one")
     cursor.execute("SELECT count(*) FROM theirs").fetchall()
@@ -65,7 +65,7 @@ def test_what_was_read_in_a_savepoint_is_not_outdated_when_it_comes_to_writing(f
 
 
 def test_without_it_sqlite_refuses_at_once(file: Path) -> None:
-    """Where this passes no more, Python's driver does it by itself and the subclass can go."""
+    """If this test fails, Python's driver does it by itself, and the subclass can go."""
     with (
         another_that_writes(file),
         closing(sqlite3.connect(file, timeout=60)) as connection,

@@ -153,7 +153,7 @@ FIRST_RUN = [
 def test_a_crash_in_the_first_run_changes_nothing(
     first: Lakehouse, settings: Settings, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
 ) -> None:
-    """Of a kill while a table is being made, `test_lost_files.py` tells: here are those before and after."""
+    """`test_lost_files.py` covers a kill while a table is being made; here are the kills before and after."""
     lake = Lakehouse(settings, first.spark, first.graph)
     lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n", at=DELIVERED)
     crashed = crash_at(monkeypatch, module, function, after)
@@ -211,7 +211,7 @@ REPLAY_POINTS = [
 def test_a_crashed_replay_changes_nothing(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool, then: str
 ) -> None:
-    """Whoever comes next, an increment or the replay again, writes nothing twice and leaves nothing out."""
+    """The next run, an increment or the replay again, writes nothing twice and leaves nothing out."""
     lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,7\nc,2026-01-02,-2\nragged,again\n", at=DELIVERED + 3600)
     crash_at(monkeypatch, module, function, after)
     with pytest.raises(Crash):

@@ -201,7 +201,7 @@ def _by_other_means(lake: Lakehouse) -> Iterator[str]:
 
 
 def _by_history(lake: Lakehouse) -> Iterator[tuple[str, int]]:
-    """DuckDB over every version of every table that can still be read, whether Sluice knows of the table or not: which of them hold her."""
+    """The tables and versions that hold her: DuckDB reads every readable version of every table, whether Sluice knows the table or not."""
     roots = (lake_on_disk(lake.settings, lake.settings.landing.parent / "fetched"), lake.settings.restricted)
     for log in sorted(path for root in roots for path in root.rglob("_delta_log")):
         table, name = DeltaTable(str(log.parent)), f"{log.parent.parent.name}/{log.parent.name}"

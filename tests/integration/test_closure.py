@@ -80,7 +80,7 @@ HANDED_OUT = (
 
 @pytest.fixture(scope="module")
 def club(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
-    """Devices handed out; what bronze told of eve silver has no row of any more."""
+    """Devices handed out. Silver no longer has the row about eve that bronze delivered."""
     settings = settings_at(tmp_path_factory.mktemp("club"))
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [handed_out, readings, worn, keys, rate], LINKS))
     _hand_out(lake, *HANDED_OUT)

@@ -63,7 +63,7 @@ def properties(lake: Lakehouse, name: str = "order") -> dict[str, str]:
 
 
 def refuses(lake: Lakehouse, row: str) -> str:
-    """The name of the constraint because of which Delta itself does not take a row."""
+    """The name of the constraint for which Delta itself refuses a row."""
     with pytest.raises(Exception, match="CONSTRAINT") as caught:
         lake.spark.sql(f"INSERT INTO delta.`{lake.workspace().path('order')}` (id, price, note, _delivery, _row) VALUES {row}")
     return str(caught.value)

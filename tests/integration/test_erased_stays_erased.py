@@ -1,6 +1,6 @@
-"""Whoever was erased comes back neither with a table of before, nor with a file that is delivered again and replayed, nor in a clone.
+"""An erased person does not come back: not by restoring a table, nor by a file that is delivered again and replayed, nor in a clone.
 
-One small flow for what the slow tests of restore, clone, replay and VACUUM show of whole pipelines.
+One small flow shows here what the slow tests of restore, clone, replay and VACUUM show with whole pipelines.
 """
 
 from __future__ import annotations

@@ -39,13 +39,13 @@ def order(orders: DataFrame) -> DataFrame:
 
 @table(reads="cells", keys="_c0", sequence_by="_c1")
 def cell(cells: DataFrame) -> DataFrame:
-    """Of files without a header, whose columns have the names that Sluice gives."""
+    """A table of files without a header, whose columns Sluice names."""
     return cells.select("_c0", "_c1")
 
 
 @table(reads="kept", keys="_id", sequence_by="_id")
 def named(kept: DataFrame) -> DataFrame:
-    """Of a source all of whose columns begin with an underscore."""
+    """A table of a source whose columns all begin with an underscore."""
     return kept.select("_id")
 
 

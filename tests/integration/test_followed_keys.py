@@ -57,7 +57,7 @@ class Crash(BaseException):
 
 @pytest.fixture
 def lake(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
-    """A lake of which no table is too small to be followed by keys."""
+    """A lake where no table is too small to be followed by keys."""
     monkeypatch.setattr(choice, "SMALL_ROWS", 0)
     lake = Lakehouse(settings, spark, GRAPH)
     land(lake, "1", *((id, "Rome", 1, "insert") for id in range(20)))
@@ -131,7 +131,7 @@ def test_keys_are_handed_on_and_everybody_knows_how_far_the_target_is(lake: Lake
 
 
 def lake_content_winner(lake: Lakehouse) -> str:
-    """Of two updates of one instant, the one whose content is the higher."""
+    """Of two updates with the same instant, the one with the higher content."""
     frame = lake.spark.read.format("delta").load(lake.workspace().path("members_changes"))
     return str(max((row["_sequence"], row["_content"], row["city"]) for row in frame.where("id = 2").collect())[2])
 

@@ -88,7 +88,7 @@ def test_however_often_one_looks_the_tables_are_equal(
 
 
 def test_seven_days_are_what_plain_python_makes_of_the_reports(landed: Callable[..., Landed]) -> None:
-    """After five landings, of which each corrects days of the earlier ones: what was followed change by change, from the reports alone."""
+    """After five landings, each of which corrects earlier days: what was followed change by change equals what the reports alone give."""
     seen = landed(*FIVE)
     regions: defaultdict[str, dict[date, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     nation: dict[date, list[dict[str, Any]]] = defaultdict(list)

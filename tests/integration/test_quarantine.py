@@ -49,7 +49,7 @@ def shop(settings: Settings, spark: SparkSession) -> Shop:
 
 
 def replay(lake: Lakehouse, name: str, *ids: str) -> FlowReport:
-    """As `sluice quarantine replay` does, without the lease."""
+    """Does what `sluice quarantine replay` does, without the lease."""
     report = FlowReport(flow=name, layer="bronze")
     entries = [parse_quarantine_entry(one)[1] for one in ids] if ids else None
     readmission.replay_quarantined_entries(lake.workspace(), name, entries, report)
@@ -76,7 +76,7 @@ def adds_up(lake: Lakehouse) -> bool:
 
 
 def newest_origins(lake: Lakehouse, *paths: str) -> list[str]:
-    """Of which deliveries the newest version of each table is."""
+    """The deliveries that the newest version of each table comes from."""
     origins = [find_version_origins(path, lambda _: None) for path in paths]
     return [str(of_table[max(of_table)]) for of_table in origins]
 
@@ -191,7 +191,7 @@ def test_a_file_that_is_still_refused_stays_as_it_is(shop: Shop) -> None:
 
 
 def test_json_lines_fit_when_the_schema_is_no_hindrance(shop: Shop, spark: SparkSession) -> None:
-    """Many lines of a delivery, of which some fit now: each keeps its own number."""
+    """Some of a delivery's many lines are valid now: each keeps its own number."""
     lake = shop(JSON)
     lake.land("orders/1.jsonl", '{"id": 1}\n[2]\n{"id": 3}\nx\n')
     lake.run()

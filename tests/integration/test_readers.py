@@ -46,7 +46,7 @@ def engines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ma
 
 @pytest.fixture(scope="module")
 def gym(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, gym_of_two_days: Path) -> Lakehouse:
-    """Three days of the gym, of which one member was erased, then OPTIMIZE."""
+    """Three days of the gym, after the erasure of one member and an OPTIMIZE."""
     settings = gym_at(tmp_path_factory.mktemp("gym"), gym_of_two_days)
     lake = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)
@@ -199,7 +199,7 @@ def test_the_change_feed_is_the_same_to_whom_the_matrix_says_yes(gym: Lakehouse,
 
 
 def engines_of_matrix(row: str, said: str) -> set[str]:
-    """The engines of which a row of the matrix in docs/readers.md says this word."""
+    """The engines with this word in a row of the matrix in docs/readers.md."""
     lines = [
         line.strip("|\n ").split("|") for line in (ROOT / "docs" / "readers.md").read_text().splitlines() if line.startswith("|")
     ]

@@ -1,4 +1,4 @@
-"""A table made anew: other columns at once, everything below follows, bronze only where its source allows it."""
+"""A refresh: the new columns are there at once, everything below follows, and bronze is refreshed only if its source allows it."""
 
 from __future__ import annotations
 

@@ -438,7 +438,7 @@ def sessions(pulse: DataFrame) -> DataFrame:
 
 @windowed(reads="pulse", keys="start", watermark=TEN)
 def by_hour(pulse: DataFrame) -> DataFrame:
-    """A function of somebody's who has never seen a NULL."""
+    """A function by an author who has never seen a NULL."""
     return of_window(pulse.where(F.udf(lambda at: at.hour < 24, "boolean")("at")), "10 minutes")
 
 

@@ -24,7 +24,7 @@ ALL_FAULTS = ("conflicts", "refused", "lost", "failed_late", "late")
 def race(
     server: S3Server, url: str, kinds: list[str], commits: int, faults: Faults
 ) -> tuple[list[dict[str, list[str]]], Counter[str]]:
-    """What each driver was told of its commits, and which faults there were."""
+    """The answers that each driver got to its commits, and the faults that occurred."""
     with running_faulty_proxy(server.address, faults) as proxy:
         environment = {**os.environ, **server.variables(proxy.address)}
         drivers = [

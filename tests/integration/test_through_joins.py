@@ -1,4 +1,4 @@
-"""A view follows a change that knows its rows only by a join with another input, without being made anew."""
+"""A view follows a change that reaches its rows only through a join with another input, without a full recompute."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def test_days_and_instants_are_widened_so_that_a_day_counts_whole(
 def test_what_a_span_of_the_view_is_made_of_lies_the_other_way(
     spark: SparkSession, kind: str, of: str, spans: tuple[tuple[int, int], ...], days: list[int | None]
 ) -> None:
-    """Of days, or of instants at 23 o'clock. What reaches three after itself is needed from three before; rows without a time always."""
+    """Days, or instants at 23:00. A reach of three after a row needs rows from three before; rows without a time always count."""
     at = (
         F.timestamp_micros(F.col("day") * DAY + 23 * HOUR)
         if of == "timestamp"

@@ -28,7 +28,7 @@ DDL = "device INT, member STRING, city STRING, since INT, active BOOLEAN"
 
 @materialized_view(reads="trackers", keys="who", recompute="keys")
 def holders(trackers: DataFrame) -> DataFrame:
-    """The device that a member has. Its key is a hash, of which no change tells what it touches; device and city are bounds."""
+    """The device that a member has. Its key is a hash, so a change does not say which keys it affects; device and city are bounds."""
     return trackers.where("active").select(F.sha2("member", 256).alias("who"), "device", "city")
 
 

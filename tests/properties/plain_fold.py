@@ -53,7 +53,7 @@ class Delivery:
 
 @dataclass
 class Folder:
-    """A landing folder and what its deliveries were, in the order in which they were seen.
+    """A landing folder and its deliveries, in the order in which they were seen.
 
     known: size and modification time of each file as of the last look; None: it was not there. contents: the last that came of each.
     """
@@ -139,7 +139,7 @@ def history(random: Random, case: int, runs: int) -> list[list[Event]]:
 
 
 def known_histories(first: int) -> dict[int, list[list[Event]]]:
-    """Histories of which one went wrong once, by case from `first` on."""
+    """Histories that include one that failed once, by case, beginning with `first`."""
 
     def row(case: int, seq: int = 1, value: int = 1) -> bytes:
         return f'{{"case": {case}, "k": 0, "seq": {seq}, "value": {value}}}\n'.encode()

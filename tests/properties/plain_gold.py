@@ -35,7 +35,7 @@ class Fitting(Change):
 
 @dataclass
 class Ward:
-    """What was put into the landing folder, what bronze saw of it, and what silver made of that.
+    """What was put into the landing folder, what bronze saw of it, and what silver made from that.
 
     pending: what happened to files since the last look. silver: by table its rows, as of the last run of that layer; None where a
     replay or a stopped run left it between two states.

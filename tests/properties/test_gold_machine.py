@@ -74,7 +74,7 @@ def declared(views: Sequence[str]) -> Graph:
 
 
 class History:
-    """A lake of the ward and what happened to it. told: the steps, for whoever reads a failure."""
+    """A lake of the ward and what happened to it. told: the steps, to be read after a failure."""
 
     def __init__(self, settings: Settings, spark: SparkSession, views: Sequence[str]) -> None:
         self.lake, self.views = Lakehouse(settings, spark, declared(views)), views
@@ -172,7 +172,7 @@ class History:
         self._passed("ward_gold")
 
     def restore(self, table: str, random: Random) -> None:
-        """Let a silver table be as it was at one of its versions. What it holds is then not the fold of bronze until it is made anew."""
+        """Restores a silver table to one of its versions. Until a refresh, it then differs from the fold of bronze."""
         path = self.lake.workspace().path(table)
         version = random.randint(1, log.latest_table_version(path) or 1)
         self.told.append(f"restore {table} to {version}")

@@ -49,7 +49,7 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def states(frame: DataFrame) -> dict[Key, Values]:
-    """SCD 1 by key, each of which comes once."""
+    """SCD 1 by key; each key comes once."""
     assert frame.columns == [*TARGET]
     found = rows(frame)
     assert len(found) == len({row[:2] for row in found})

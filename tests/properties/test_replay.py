@@ -79,7 +79,7 @@ def after() -> Graph:
 
 @dataclass(frozen=True)
 class Row:
-    """A delivered record. Of two with one sequence the value is the same, so that content never decides."""
+    """A delivered record. Two records with the same sequence have the same value, so content never decides."""
 
     case: int
     k: int

@@ -141,7 +141,7 @@ def test_it_finds_whoever_is_there_and_nobody_else(made: list[tuple[str, list[st
 )
 @settings(max_examples=25, deadline=None)
 def test_a_table_shows_whoever_is_in_a_version_of_it(kept: set[int], history: list[tuple[set[int], bool]]) -> None:
-    """As deltalake writes it: rows of versions that are no more lie in files that nobody has removed yet."""
+    """A table written by deltalake: rows of old versions lie in files that nobody has removed yet."""
     with tempfile.TemporaryDirectory() as folder:
         ever: set[int] = set()
         for people, over in [*history, (kept, True)]:

@@ -135,7 +135,7 @@ def of_two_dimensions(readings, members, regions):
 
 @materialized_view(reads=("trackers", "readings", "left_out"), keys="device")
 def worn_by_the_left_out(trackers, readings, left_out):
-    """Whoever is left out knows a device by who wore it, and only decides which rows there are."""
+    """The left-out people are matched to devices by who wore them, and only decide which rows there are."""
     return readings.join(left_out.join(trackers, "who"), "device", "left_anti").groupBy("device").agg(F.max("bpm").alias("bpm"))
 
 

@@ -48,7 +48,7 @@ def moving_sum(reading: DataFrame) -> DataFrame:
 
 @materialized_view(reads=("reading", "worn_by"), keys=("monitor", "day"), recompute="keys")
 def unworn(reading: DataFrame, worn_by: DataFrame) -> DataFrame:
-    """An anti join: what was read while the monitor is nobody's."""
+    """An anti join: readings of monitors while they are assigned to nobody."""
     return reading.join(worn_by, "monitor", "left_anti").select("monitor", "day", "bpm")
 
 

@@ -71,7 +71,7 @@ class Deployment:
             self.services["store"] |= self._stand_in_for_store()
 
     def environment(self, service: str) -> dict[str, str]:
-        """What the processes of a service are told; of this process's environment only what finds Java and folders."""
+        """The environment of a service's processes; from this process's environment only what locates Java and folders."""
         own = {name: os.environ[name] for name in ("HOME", "JAVA_HOME", "LANG") if name in os.environ}
         image = {"PATH": os.environ["PATH"]} if service in FOREIGN else self._native(_image_environment())
         return own | image | self._of_this_place(service) | self.services[service].get("environment", {})

@@ -64,7 +64,7 @@ def sluice(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def airflow_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """As `./airflow` runs it."""
+    """Runs it as `./airflow` does."""
     command = [sys.executable, "-P", "-m", "orchestration.local", "exec", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
 

@@ -1,4 +1,4 @@
-"""A run, a backfill and a deletion at once, with real Airflow and Spark: one writer at a time, and the tables of one after the other.
+"""A run, a backfill and a deletion at once, with real Airflow and Spark: only one writes at a time, and the tables are as if run in sequence.
 
 Also a task whose process dies while its Spark driver lives on: the next attempt waits for the lease.
 """

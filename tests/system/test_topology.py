@@ -215,7 +215,7 @@ def test_what_is_on_a_store_is_on_no_disk(deployed: Deployment, airflow: Client)
 
 @contextmanager
 def told_as(service: str, deployed: Deployment) -> Iterator[Settings]:
-    """This process is told what a service is told of data and of its store."""
+    """This process gets the same settings for data and store as a service."""
     with pytest.MonkeyPatch.context() as patch:
         # A Spark session that another test of this process started has left its own settings here.
         for name in [name for name in os.environ if name.startswith("SLUICE_")]:

@@ -44,12 +44,12 @@ class YarnCluster:
 
     @property
     def address(self) -> str:
-        """Of the ResourceManager's REST API."""
+        """An answer of the ResourceManager's REST API."""
         return f"http://{LOOPBACK}:{self._ports[0]}"
 
     @property
     def conf(self) -> Path:
-        """HADOOP_CONF_DIR of whoever submits."""
+        """The submitter's HADOOP_CONF_DIR."""
         return self.folder / "conf"
 
     def __enter__(self) -> YarnCluster:

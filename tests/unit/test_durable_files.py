@@ -36,7 +36,7 @@ STEPS = ("open", "fsync", "replace", "fsync of the folder")
 
 
 class PowerLost(BaseException):
-    """As a process ends that is killed: no `except` of the code sees it."""
+    """Ends like a killed process: no `except` in the code sees it."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Where in the code a refused query stands is told only where Spark knows the line of Python."""
+"""The place of a refused query in the code is reported only if Spark knows the Python line."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ATTRIBUTE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 def list_named_code(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
-    """Line, module and attribute ("" for the module itself) of what a test names: "module:attribute", or one after the other."""
+    """The line, module and attribute ("" for the module itself) of what a test names: "module:attribute", or both as two arguments."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple | ast.Call):
             parts = node.elts if isinstance(node, ast.Tuple) else node.args

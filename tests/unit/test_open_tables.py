@@ -1,4 +1,4 @@
-"""An open table is of one snapshot, kept while its log is the same, and never of a damaged log."""
+"""An open table has one snapshot, which is kept while its log is the same, and never comes from a damaged log."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def append(path: str, times: int) -> None:
 
 
 def forget_own_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a process that has just begun."""
+    """Makes the state of a process that has just begun."""
     monkeypatch.setattr(record_tables, "_OWN", {})
     monkeypatch.setattr(entries, "_LAST_ENTRIES", {})
 

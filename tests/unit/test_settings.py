@@ -1,4 +1,4 @@
-"""Environments and Spark profiles: one variable chooses, another may differ, a wrong name is told."""
+"""Environments and Spark profiles: one variable chooses, another may differ, a wrong name is reported."""
 
 from __future__ import annotations
 

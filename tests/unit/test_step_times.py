@@ -43,7 +43,7 @@ def test_a_step_that_fails_is_counted_and_the_next_one_is_not_within_it(clock: l
 
 
 def test_another_thread_that_does_a_part_of_the_work_counts_in_the_same_object(clock: list[float]) -> None:
-    """As a batch does, which the JVM calls in a thread of its own while the flow waits."""
+    """Acts like a batch, which the JVM calls in its own thread while the flow waits."""
     times = StepTimes()
 
     def batch() -> None:

@@ -1,4 +1,4 @@
-"""The options of autoload_to_table become a Source, whoever's spelling they are in."""
+"""The options of autoload_to_table become a Source, in Sluice's spelling and in others'."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_wrong_option_is_an_error_that_says_what_to_write(said: dict[str, Any]
 
 
 def test_what_is_an_option_is_said_without_another_one_that_is_none() -> None:
-    """Every field of a Source is an option, an argument, or refused as of a pipeline; none is taken whose meaning needs a refused one."""
+    """Every field of a Source is an option, an argument, or refused because it needs a pipeline; none is accepted that needs a refused one."""
     taken = {field.name for field in fields(Source)}
     for name in sorted(taken):
         try:

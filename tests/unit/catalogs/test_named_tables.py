@@ -1,4 +1,4 @@
-"""What a catalog is told of a pipeline's tables: which of them, and what of each. From real tables, without Spark."""
+"""What a catalog is told about a pipeline's tables: which tables, and what about each. From real tables, without Spark."""
 
 from __future__ import annotations
 

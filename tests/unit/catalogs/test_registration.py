@@ -31,7 +31,7 @@ ADDRESS = CatalogAddress("thrift", "metastore", 9083)
 
 @dataclass
 class MemoryCatalog:
-    """A `Catalog` that keeps what it is told. away: whether it answers nothing. refuses: names that it does not take.
+    """A `Catalog` that stores what it gets. away: whether it does not answer. refuses: names that it refuses.
 
     leaves_at: the name at which it is gone.
     """

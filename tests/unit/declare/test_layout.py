@@ -188,7 +188,7 @@ def test_every_kind_takes_a_layout_and_brings_it_to_its_table() -> None:
 
 
 def test_a_layout_is_no_part_of_the_fingerprint_but_a_quiet_pipeline_is_told() -> None:
-    """How files are kept changes no row: a table that gets a layout is not made anew, but the next run brings it there."""
+    """A layout changes no row: a table that gets one is not refreshed, but the next run applies it."""
     for options in ({"layout": EVERYTHING}, {"cluster_by": "day"}):
         assert compute_declaration_fingerprint(declare(**options)) == compute_declaration_fingerprint(declare(None))
         assert digest_declarations(assemble(declare(**options))) != digest_declarations(assemble(declare(None)))

@@ -1,4 +1,4 @@
-"""The history of a table is read whoever wrote it, also where delta-rs refuses a number in it."""
+"""A table's history can be read whichever engine wrote it, even if delta-rs refuses a number in it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ MIB = 1024 * 1024
 
 
 class FakeSession:
-    """Takes down what it is told, with the settings that held then."""
+    """Records the statements that it gets, with the settings at that time."""
 
     def __init__(self) -> None:
         self.values: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Which files are worth writing anew together: over lists of files, without a table."""
+"""Which files are worth rewriting together: with lists of files, without a table."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_few_small_files_over_many_large_ones_are_left_until_the_depth_would_h
 
 
 def test_files_that_touch_do_not_lie_over_one_another() -> None:
-    """As days do that are declared in an order of instants, and files of one value each."""
+    """Files like those of days in a declared order of instants, and files of one value each."""
     assert len(find_deepest_files([a_file(n, MIB, (n, n + 1)) for n in range(20)])) == 1
     assert len(find_deepest_files([a_file(n, MIB, (7, 7)) for n in range(20)])) == 20
 

@@ -156,7 +156,7 @@ def test_on_a_store_a_kill_at_any_step_of_a_swap_leaves_the_former_table_or_the_
 
 
 def whole(release: releases.Release) -> str:
-    """The content of the table, of which all files say the same."""
+    """The content of the table; all its files say the same."""
     (said,) = {(release.folder / "order" / name).read_text() for name in ("rows", "_delta_log/0.json")}
     return said
 

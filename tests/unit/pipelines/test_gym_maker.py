@@ -190,7 +190,7 @@ def records(root: Path, source: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def events(root: Path, topic: str) -> list[dict[str, Any]]:
-    """The values of a topic's events that are whole, in the order of their delivery, with whom their key names."""
+    """The complete values of a topic's events, in the order of delivery, each with the member that its key names."""
     found = []
     for _, event in records(root, "events"):
         if event["topic"] == topic and event["value"].endswith("}"):

@@ -58,7 +58,7 @@ def rates(spark: SparkSession, *rows: tuple[int, str, float]) -> DataFrame:
 
 
 def not_met(spark: SparkSession, *rows: tuple[int | None, float | None, float | None, float | None]) -> list[set[str]]:
-    """Of each row the expectations that it does not meet; NULL is not met."""
+    """The expectations that each row does not meet; NULL counts as not met."""
     conditions = [f"NOT coalesce({one.condition}, false) AS {one.name}" for one in heart_rate.expectations]
     judged = heart_rate(delivered(spark, *rows)).selectExpr(*conditions).collect()
     return [{name for name, broken in row.asDict().items() if broken} for row in judged]

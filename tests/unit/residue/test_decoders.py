@@ -1,4 +1,4 @@
-"""Every kind of file is opened, whatever it is in; what cannot be opened is told, and its bytes are searched all the same."""
+"""Every kind of file is opened, whatever contains it. What cannot be opened is reported, and its bytes are searched all the same."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ FILES: dict[str, tuple[str, Callable[[], bytes]]] = {
 
 
 def unused(entries: list[str] | list[bytes], **options: object) -> bytes:
-    """A column of which all rows have the first of these, and the dictionary all; nothing says that it is one of categories."""
+    """A dictionary column: every row has the first of these values, the dictionary has all. Nothing marks it as a column of categories."""
     column = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int32()), pa.array(entries))
     return parquet({"w": column}, store_schema=False, **options)
 
@@ -233,7 +233,7 @@ def sqlite_files(folder: Path, mode: str) -> list[Path]:
 
 
 def test_what_is_so_by_its_structure_is_plain(tmp_path: Path) -> None:
-    """As SQLite, Hadoop, Delta and Spark write them."""
+    """Files as SQLite, Hadoop, Delta and Spark write them."""
     plain = [*sqlite_files(tmp_path, "wal"), *sqlite_files(tmp_path, "delete")]
     assert {path.name for path in plain} == {"wal.db", "wal.db-shm", "wal.db-wal", "delete.db", "delete.db-journal"}
     folder = tmp_path / "as_it_was"

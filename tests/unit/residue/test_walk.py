@@ -1,4 +1,4 @@
-"""A scan says how far it is, in one process and in several, and finds the same whoever listens."""
+"""A scan reports its progress, in one process and in several, and finds the same whether or not anybody listens."""
 
 from __future__ import annotations
 

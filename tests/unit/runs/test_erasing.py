@@ -1,4 +1,4 @@
-"""What is due of erasures, as it is told and asked for: without Spark, and before a word of it starts one."""
+"""Which erasures are due, as reported and as asked for: without Spark, and before one is started."""
 
 from __future__ import annotations
 

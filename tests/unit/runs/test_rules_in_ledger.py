@@ -1,4 +1,4 @@
-"""What the run ledger keeps of rules, and what is told of them: by `sluice runs --rules` and by alerts."""
+"""What the run ledger stores about rules, and what `sluice runs --rules` and alerts report about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store did that a run failed of: one line for whoever looks, by what each of the libraries says."""
+"""What a store did to make a run fail: one readable line, from what each library says."""
 
 from __future__ import annotations
 

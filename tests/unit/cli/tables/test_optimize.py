@@ -1,4 +1,4 @@
-"""`sluice optimize` without --now: which tables are worth writing anew, and why, without Spark."""
+"""`sluice optimize` without --now: which tables are worth rewriting, and why, without Spark."""
 
 from __future__ import annotations
 

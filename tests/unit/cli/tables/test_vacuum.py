@@ -18,7 +18,7 @@ from sluice.table_properties import RETENTION
 
 @pytest.fixture(autouse=True)
 def two_tables(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of one, two files can go; of the other, which people are in, they are within the retention."""
+    """Two tables: from one, two files can go; the other holds people, and its files are within the retention."""
     set_places(monkeypatch, settings)
     graph = load_declaration_graph(settings, "gym")
     for name, keep in (("heart_rate", "0 seconds"), ("device_day", "7 days")):

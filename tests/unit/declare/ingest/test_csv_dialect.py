@@ -1,4 +1,4 @@
-"""The options of CSV's dialect: each stands once, and whoever reads, writes or scans rows is given all of them."""
+"""The options of the CSV dialect: each is defined once, and all code that reads, writes or scans rows gets all of them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_domain_is_the_subject_unless_it_is_said() -> None:
 
 
 def test_a_name_that_is_another_domain_now_is_no_former_one() -> None:
-    """Were it one, whoever was erased by it would be taken for somebody whose identifier of another kind is the same text."""
+    """If it were one, a person erased by it would be confused with somebody who has the same text as an identifier of another kind."""
     one, other = Source(name="one", subject="key", domain="user_id"), Source(name="other", subject="key")
     assert build_declaration_graph(PIPELINE, [one, other]).former("user_id") == frozenset()
 

@@ -381,7 +381,7 @@ def test_a_tracker_whose_reading_may_have_no_partner_is_followed_to_its_days(spa
 
 
 def test_what_has_null_where_no_partner_is_there_is_not_followed(spark: SparkSession) -> None:
-    """Whoever comes takes the row away that stood for nobody, which no join of the newcomer finds."""
+    """A newcomer removes the row that stood for nobody, which no join with the newcomer finds."""
 
     def either(readings: DataFrame, trackers: DataFrame, members: DataFrame) -> DataFrame:
         worn = readings.join(trackers, "device", "left").select("who", F.col("bpm").alias("n"))

@@ -1,4 +1,4 @@
-"""A checkpoint belongs to one flow and is given up only for a reason that is told."""
+"""A checkpoint belongs to one flow and is abandoned only for a reason that is reported."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LINE = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":3,"index":-1,"i
 
 
 def begin(checkpoint: Checkpoint, batch: int = 0) -> None:
-    """As Spark does at the beginning of a batch."""
+    """Writes what Spark writes at the beginning of a batch."""
     (Path(checkpoint.path) / "metadata").write_text('{"id":"a"}')
     _write(checkpoint, "offsets", batch, "v1\n{}\n" + LINE % "1")
 
 
 def finish(checkpoint: Checkpoint, batches: int = 1) -> None:
-    """As Spark does at the end of the first batch, or of more."""
+    """Writes what Spark writes at the end of the first batch, or of several."""
     for batch in range(batches):
         begin(checkpoint, batch)
         _write(checkpoint, "commits", batch, "v1\n{}")

@@ -93,7 +93,7 @@ def test_a_commit_that_may_soon_be_gone_is_no_start(tmp_path: Path) -> None:
 
 
 def write_offset(checkpoint: Path, path: str, version: int, batch: int = 0, index: int = -1, done: bool = True) -> str:
-    """As Spark does, for a batch that ends before a version, or within it."""
+    """Writes what Spark writes for a batch that ends before a version, or within it."""
     line = f'{{"sourceVersion":1,"reservoirId":"{log.read_table_id(path)}","reservoirVersion":{version},"index":{index}}}'
     for kind, written in (("offsets", True), ("commits", done)):
         (checkpoint / kind).mkdir(parents=True, exist_ok=True)

@@ -437,7 +437,7 @@ def test_a_source_that_cannot_be_looked_at_holds_no_other_up(folder: Folder) -> 
 
 @pytest.fixture
 def shutting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path, int], None]:
-    """Lets no open of a file succeed, with that error; 0 lets it again. Tests are run by root, too, whom no mode keeps out."""
+    """Makes every open of a file fail with this error; 0 ends that. File modes would not do: tests also run as root."""
     shut: dict[str, int] = {}
     real = os.open
 

@@ -1,4 +1,4 @@
-"""What the ledger knows of files: the same as by its rows one after the other, whatever their hashes, and in little memory."""
+"""What the ledger knows about files: the same as reading its rows one by one, whatever their hashes, and in little memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LEDGER = ("file", *seen_files.COLUMNS)
 
 
 def follow(rows: list[tuple[str, str, int]]) -> dict[str, LastSeenFile]:
-    """What is known by one row after the other."""
+    """What is known if the rows are read one by one."""
     found: dict[str, LastSeenFile] = {}
     for number, (file, event, size) in enumerate(rows, start=1):
         told = KnownContent(number, event, size, size * 1000, f"hash of {size}", f"tag of {size}" if size % 2 else None)

@@ -1,4 +1,4 @@
-"""From a delivered file to its text: decompressed, as UTF-8, in whole lines, within limits; and what cannot be read, by its reason."""
+"""From a delivered file to its text: decompressed, as UTF-8, in whole lines, within limits; and why a file cannot be read."""
 
 from __future__ import annotations
 

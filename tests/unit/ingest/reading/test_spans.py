@@ -49,7 +49,7 @@ def examine(path: Path) -> ExaminedDelivery:
 
 
 def read_rows(source: Source, path: Path) -> list[dict[str, Any]]:
-    """As `list_rows`, of a file that can be cut anywhere."""
+    """Like `list_rows`, for a file that can be cut anywhere."""
     return list_rows(source, examine(path), pa.schema([("value", pa.string())]) if source is TEXT else SCHEMA)
 
 
@@ -104,7 +104,7 @@ CSV_PIECES = [
 
 
 def examine_text_file(source: Source, path: Path) -> ExaminedDelivery:
-    """As the look at a file says, which finds where it can be cut."""
+    """What the inspection of a file returns, which finds where the file can be cut."""
     found = formats.examine_file_content(source, path, lambda _: None)
     return replace(examine(path), header=found.header, text_bytes=found.text_bytes, cuts=found.cuts)
 

@@ -85,7 +85,7 @@ def test_names_and_places_are_those_of_profile_and_image(role: str) -> None:
 
 
 def test_a_driver_starts_with_what_spark_tells_it(spark: SparkSession, tmp_path: Path) -> None:
-    """As Spark starts a Python driver in its pod: with a file of properties, the class that runs Python, the script and its arguments."""
+    """Spark's command for a Python driver in its pod: a properties file, the class that runs Python, the script and its arguments."""
     home = str(spark._jvm.java.lang.System.getenv("SPARK_HOME"))  # type: ignore[union-attr]
     job, properties = tmp_path / "job.py", tmp_path / "spark.properties"
     job.write_text("import os, sys\nprint('told', sys.argv[1:], os.environ['SLUICE_LAKE'])\n")

@@ -100,7 +100,7 @@ def test_a_holder_that_gave_the_lease_up_holds_it_no_more(settings: Settings) ->
 
 
 def waiting_process(settings: Settings, code: str) -> subprocess.Popen[str]:
-    """A process that describes itself as the holder of the gym's lease, and then does as it is told."""
+    """A process that says it holds the gym's lease, and then obeys."""
     folder = PipelineRecords(settings, "gym").bookkeeping()
     head = (
         "import signal, sys, time; from pathlib import Path; from sluice.runs.lease import holder; "

@@ -1,4 +1,4 @@
-"""The lease of a lake on a store: one holder at a time, whoever dies, is stopped or cannot reach the store; and no commit past a takeover."""
+"""The lease of a lake on a store: one holder at a time, even if one dies, is stopped or cannot reach the store; no commit after a takeover."""
 
 from __future__ import annotations
 
@@ -503,7 +503,7 @@ def test_a_table_that_delta_rs_may_not_write_is_taken_over_by_spark_alone(folder
 
 
 def append(table: DeltaTable, number: int) -> None:
-    """As Sluice appends: one commit, tried once, behind the fence."""
+    """Appends as Sluice does: one commit, tried once, behind the fence."""
     from sluice.stores.settling import settle_store_commit, store_commit_properties
 
     path = table.table_uri.rstrip("/")

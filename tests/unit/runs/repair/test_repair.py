@@ -100,7 +100,7 @@ def spoil(path: str, content: bytes = b"") -> Path:
 
 
 def reasons(settings: Settings) -> dict[str, str]:
-    """By flow, why it starts anew, where it was made to."""
+    """By flow, why it starts again, if it was made to."""
     found = {}
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
         memory = checkpoints.read_flow_memory(PipelineRecords(settings, "ward").checkpoints(flow), flow)

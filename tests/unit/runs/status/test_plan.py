@@ -1,4 +1,4 @@
-"""What is told before a run, from ledgers, logs and checkpoints that are made here without Spark."""
+"""What is reported before a run, from ledgers, logs and checkpoints that are made here without Spark."""
 
 from __future__ import annotations
 
