@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sluice.erasure import request_events
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 
@@ -162,11 +163,11 @@ def test_the_form_takes_ids_or_nothing(dag: DAG) -> None:
 
 
 def test_what_is_due_by_what_is_due_of_it(keep: Any, dag: DAG) -> None:
-    keep(A, due.RECEIVED)
-    keep(B, due.LOGICALLY, 30, 1)
-    keep(C, due.LOGICALLY, 30, -1)
-    keep(D, due.CERTIFIED, 30, -40, (-31, due.CERTIFIED, ""))
-    keep(E, due.PHYSICALLY)
+    keep(A, request_events.RECEIVED)
+    keep(B, request_events.LOGICALLY, 30, 1)
+    keep(C, request_events.LOGICALLY, 30, -1)
+    keep(D, request_events.CERTIFIED, 30, -40, (-31, request_events.CERTIFIED, ""))
+    keep(E, request_events.PHYSICALLY)
     found = dag.get_task(GYM).execute(context())
     lists = {"unapproved": [], "erase": [A], "finish": [C], "scan": [E], "again": [D], "later": [B], "now": [A, C, E, D]}
     assert found == {**lists, "asked_by_data": False}
@@ -176,9 +177,9 @@ def test_what_is_due_by_what_is_due_of_it(keep: Any, dag: DAG) -> None:
 def test_a_certified_request_is_scanned_once_more_and_a_lifted_one_never(keep: Any, dag: DAG) -> None:
     from airflow.providers.common.compat.sdk import AirflowSkipException
 
-    keep(A, due.CERTIFIED, 30, -90, (-70, due.CERTIFIED, ""), (-40, due.CERTIFIED, ""))
-    keep(B, due.CERTIFIED, 30, -90, (-70, due.CERTIFIED, ""), (-40, due.LIFTED, ""))
-    keep(C, due.CERTIFIED, 30, -20, (-29, due.CERTIFIED, ""))
+    keep(A, request_events.CERTIFIED, 30, -90, (-70, request_events.CERTIFIED, ""), (-40, request_events.CERTIFIED, ""))
+    keep(B, request_events.CERTIFIED, 30, -90, (-70, request_events.CERTIFIED, ""), (-40, request_events.LIFTED, ""))
+    keep(C, request_events.CERTIFIED, 30, -20, (-29, request_events.CERTIFIED, ""))
     with pytest.raises(AirflowSkipException, match="Nothing is due"):
         dag.get_task(GYM).execute(context())
 
@@ -186,8 +187,8 @@ def test_a_certified_request_is_scanned_once_more_and_a_lifted_one_never(keep: A
 def test_only_what_was_asked_for(keep: Any, dag: DAG) -> None:
     from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
-    keep(A, due.RECEIVED)
-    keep(B, due.RECEIVED)
+    keep(A, request_events.RECEIVED)
+    keep(B, request_events.RECEIVED)
     assert dag.get_task(GYM).execute(context(None, B))["now"] == [B]
     with pytest.raises(AirflowSkipException):
         dag.get_task("italy.due").execute(context(None, B))
@@ -196,21 +197,21 @@ def test_only_what_was_asked_for(keep: Any, dag: DAG) -> None:
 
 
 def test_without_approval_nothing_is_erased(keep: Any, asks_first: DAG) -> None:
-    keep(A, due.RECEIVED)
-    keep(B, due.RECEIVED, 30, None, (0, due.RECEIVED, due.APPROVED))
-    keep(C, due.LOGICALLY, 30, -1)
+    keep(A, request_events.RECEIVED)
+    keep(B, request_events.RECEIVED, 30, None, (0, request_events.RECEIVED, request_events.APPROVED))
+    keep(C, request_events.LOGICALLY, 30, -1)
     found = asks_first.get_task(GYM).execute(context())
     assert (found["unapproved"], found["now"]) == ([A], [B, C]), "the bytes of who was erased go in any case"
 
 
 def test_an_open_request_is_told_of_before_its_deadline(keep: Any, dag: DAG, alerts: list[dict[str, Any]]) -> None:
-    keep(A, due.LOGICALLY, 6.5, 1)
-    keep(B, due.RECEIVED, -1)
-    keep(C, due.RECEIVED, 8)
-    keep(D, due.CERTIFIED, 1, -1, (0, due.CERTIFIED, ""))
+    keep(A, request_events.LOGICALLY, 6.5, 1)
+    keep(B, request_events.RECEIVED, -1)
+    keep(C, request_events.RECEIVED, 8)
+    keep(D, request_events.CERTIFIED, 1, -1, (0, request_events.CERTIFIED, ""))
     dag.get_task(GYM).execute(context())
     told = {one["request"]: (one["kind"], one["state"], one["days_left"]) for one in alerts}
-    assert told == {A: ("erasure due", due.LOGICALLY, 6), B: ("erasure late", due.RECEIVED, -1)}
+    assert told == {A: ("erasure due", request_events.LOGICALLY, 6), B: ("erasure late", request_events.RECEIVED, -1)}
     assert SUBJECT not in json.dumps(alerts)
 
 
@@ -249,7 +250,7 @@ def test_rows_that_may_ask_start_the_job_for_all_that_is_due(
     monkeypatch.setattr(due, "may_hold_unseen_requests", lambda of: of.pipeline == "gym")
     found = dag.get_task(GYM).execute(context())
     assert (found["now"], found["asked_by_data"]) == ([], True)
-    keep(A, due.LOGICALLY, 30, 1)
+    keep(A, request_events.LOGICALLY, 30, 1)
     with pytest.raises(AirflowSkipException):
         dag.get_task(GYM).execute(context(None, A))
     assert dag.get_task("gym.erase").execute(context({**found, "now": [A]}))["stage"] == "erase"
@@ -261,8 +262,8 @@ def test_the_engine_and_airflow_agree_on_what_waits(checkout: Checkout, keep: An
     from sluice.erasure import requests
     from sluice.settings import Settings
 
-    keep(A, due.RECEIVED)
-    keep(B, due.RECEIVED, 30, None, (0, due.RECEIVED, due.APPROVED))
+    keep(A, request_events.RECEIVED)
+    keep(B, request_events.RECEIVED, 30, None, (0, request_events.RECEIVED, request_events.APPROVED))
     for answer in ("no", "yes"):
         monkeypatch.setenv("SLUICE_ERASURE_APPROVAL", answer)
         settings = Settings.current()

@@ -8,7 +8,7 @@ import pytest
 from tests.crash.test_commit_points import Crash, crash_at
 from tests.integration import test_erasure_histories as histories
 
-from sluice.erasure import requests
+from sluice.erasure import request_events, requests
 from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_a_killed_erasure_ends_as_one_that_was_not(
     assert crashed
     assert histories.residue(lake) == []
     assert [request.state for request in requests.list_erasure_requests(PipelineRecords(settings, "house"))] == [
-        requests.PHYSICALLY
+        request_events.PHYSICALLY
     ]
     assert lake.rows("note", "who", "number") == [(histories.OTHER, 1), (histories.OTHER, 7)]
     assert lake.rows("by_person") == [(histories.OTHER, 2)]

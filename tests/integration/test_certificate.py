@@ -24,7 +24,7 @@ import residue
 from residue import needles
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import canary, physical, propagation, receiving, requests
+from sluice.erasure import canary, physical, propagation, receiving, request_events, requests
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, checking, scope
 from sluice.erasure.vault import Identifier
@@ -148,7 +148,7 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     assert list(_by_other_means(lake)) == [] and list(_by_history(lake)) == []
     stores = {one.title for store in registry.list_control_stores() for one in store.findings}
     assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
-    assert requests.read_erasure_request(lake.records, request).state == requests.CERTIFIED
+    assert requests.read_erasure_request(lake.records, request).state == request_events.CERTIFIED
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request in page
     for text in (page, made.path.read_text()):
@@ -171,7 +171,7 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     (lake.settings.landing / "house" / "notes" / "late.jsonl.gz").write_bytes(gzip.compress(json.dumps({"who": HER}).encode()))
     assert checking.verify_certificate(lake.settings, made.path, lake.graph)["verdict"] == "FAIL"
     failed = _issue(lake, request)
-    assert failed.verdict == "FAIL" and requests.read_erasure_request(lake.records, request).state == requests.FAILED
+    assert failed.verdict == "FAIL" and requests.read_erasure_request(lake.records, request).state == request_events.FAILED
     assert [hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]] == ["landing"]
 
     # Whoever changes a record, or takes one out of the chain, is found out.

@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse, settings_at
 from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, treat
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import asking, receiving, requests, vault
+from sluice.erasure import asking, receiving, request_events, requests, vault
 from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
 from sluice.erasure.vault import Identifier
@@ -193,7 +193,7 @@ def test_one_that_cannot_be_settled_fails_and_the_others_go_on(club: Lakehouse) 
     vault.remove_vault_entry(club.records, lost.request)
     settled = {one.request for one in settling.settle_waiting_requests(club.workspace())}
     assert good.request in settled and not settled & {ambiguous.request, lost.request}
-    failed = {one.request: one for one in requests.list_erasure_requests(club.records) if one.state == requests.FAILED}
+    failed = {one.request: one for one in requests.list_erasure_requests(club.records) if one.state == request_events.FAILED}
     assert set(failed) == {ambiguous.request, lost.request}
     assert "several people's" in failed[ambiguous.request].history[-1].note
     assert "not in the vault" in failed[lost.request].history[-1].note
@@ -253,7 +253,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     assert asking.create_requests_from_rows(asked.workspace()) == []
     # As if it had been refused and was withdrawn by a process that was killed before the vault forgot it.
     vault.store_vault_entry(club.records, again.request, [Identifier("user_id", "hal")], "2030-01-01T00:00:00+00:00")
-    requests.advance_request_state(club.records, again.request, requests.FAILED, "several people's")
+    requests.advance_request_state(club.records, again.request, request_events.FAILED, "several people's")
     _hand_out(club, ("hal", 6, "gone@example.org", "2026-05-01"))
     club.run("bronze")
     (last,) = asking.create_requests_from_rows(asked.workspace())
@@ -291,7 +291,7 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
     assert [row.user_id for row in kept.collect()] == ["bo"]
 
     # Lifted: what was before stays out, however it comes; what is new comes in.
-    requests.advance_request_state(club.records, request, requests.LOGICALLY)
+    requests.advance_request_state(club.records, request, request_events.LOGICALLY)
     assert receiving.lift_suppression(club.records, request) > 0
     _read(club, (1, "2026-03-20"), (1, "2126-01-01"))
     _hand_out(club, ("ada", 5, "ada@example.org", "2026-06-01"))

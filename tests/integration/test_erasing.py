@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import propagation, receiving, requests
+from sluice.erasure import propagation, receiving, request_events, requests
 from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
@@ -73,7 +73,7 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(
 ) -> None:
     first = ask(lake, HER)
     erasing.carry_out_due_erasures(lake.workspace())
-    assert state(lake, first) == requests.LOGICALLY and {row[0] for row in lake.rows("by_person", "who")} == {HIM, OTHER}
+    assert state(lake, first) == request_events.LOGICALLY and {row[0] for row in lake.rows("by_person", "who")} == {HIM, OTHER}
     assert due.find_due_requests(due.read_request_standings(lake.records), datetime.now(UTC)).later == (first,)
     assert certificate.read_certificates(lake.records) == [], "there is nothing to prove yet"
     until_due(lake, first)
@@ -87,7 +87,7 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(
     with pytest.raises(stages.FlowsFailed) as failed:
         erasing.carry_out_due_erasures(lake.workspace())
     assert set(failed.value.errors) == {"propagation"}
-    assert (state(lake, first), state(lake, second)) == (requests.CERTIFIED, requests.RECEIVED)
+    assert (state(lake, first), state(lake, second)) == (request_events.CERTIFIED, request_events.RECEIVED)
     assert "PASS" in next(report.notes[0] for report in failed.value.reports if report.flow == f"erasure_{first}")
     monkeypatch.undo()
 
@@ -98,7 +98,7 @@ def test_rows_at_once_bytes_when_it_is_time_and_a_failure_holds_up_nobody_else(
     with pytest.raises(stages.FlowsFailed) as found:
         erasing.carry_out_due_erasures(lake.workspace(), [second])
     assert "found the person" in str(found.value.errors[f"erasure_{second}"]) and HIM not in str(found.value.errors)
-    assert state(lake, second) == requests.FAILED
+    assert state(lake, second) == request_events.FAILED
     (lake.settings.landing / "house" / "notes" / "note.txt").unlink()
     erasing.carry_out_due_erasures(lake.workspace(), [second])
-    assert state(lake, second) == requests.CERTIFIED
+    assert state(lake, second) == request_events.CERTIFIED

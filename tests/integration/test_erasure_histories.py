@@ -28,7 +28,7 @@ from sluice.declare import (
     windowed,
 )
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import ledger, physical, propagation, receiving, requests
+from sluice.erasure import ledger, physical, propagation, receiving, request_events, requests
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import certificate
 from sluice.erasure.steps import naming
@@ -245,10 +245,10 @@ def test_nothing_of_her_is_left_and_the_others_are_as_in_a_lake_without_her(
     assert {"landing", "lake", "restricted"} <= {Path(path).relative_to(tmp_path).parts[0] for path in before}
     request = ask(lake)
     lake.run("propagate_deletions")
-    assert [one.state for one in requests.list_erasure_requests(records)] == [requests.LOGICALLY]
+    assert [one.state for one in requests.list_erasure_requests(records)] == [request_events.LOGICALLY]
     finish(lake)
     assert residue(lake) == []
-    assert requests.read_erasure_request(records, request).state == requests.PHYSICALLY
+    assert requests.read_erasure_request(records, request).state == request_events.PHYSICALLY
     assert content(lake) == content(without)
     # Flows go on, and a second time there is nothing to do.
     versions, rows = lake.versions(), len(ledger.read_erasure_ledger(records))
@@ -336,10 +336,10 @@ def test_a_view_that_fails_keeps_the_request_open(small: Lakehouse, monkeypatch:
     monkeypatch.setattr(view, "_stream_view_changes", broken)
     with pytest.raises(SluiceError, match=r"by_person.*the flow fails"):
         small.run("propagate_deletions")
-    assert requests.read_erasure_request(small.records, request).state == requests.RECEIVED
+    assert requests.read_erasure_request(small.records, request).state == request_events.RECEIVED
     monkeypatch.undo()
     small.run("propagate_deletions")
-    assert requests.read_erasure_request(small.records, request).state == requests.LOGICALLY
+    assert requests.read_erasure_request(small.records, request).state == request_events.LOGICALLY
     assert HER not in str(content(small))
     # What nobody could read says of nobody whose it is, and names her: it went by that.
     finish(small)

@@ -19,7 +19,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
-from sluice.erasure import receiving, requests, vault
+from sluice.erasure import receiving, request_events, requests, vault
 from sluice.erasure.receiving import State
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import Identifier
@@ -65,7 +65,9 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
     refused: dict[Identifier, ErasureRequest] = {}
     for one in requests.list_erasure_requests(records) if people else ():
         by_rows = (
-            one.state == requests.FAILED and not (one.done_at or one.withdrawn_at) and one.history[0].note.startswith(_BY_ROWS)
+            one.state == request_events.FAILED
+            and not (one.done_at or one.withdrawn_at)
+            and one.history[0].note.startswith(_BY_ROWS)
         )
         if by_rows and len(one.pseudonyms) == 1 and vault.has_vault_entry(records, one.request):
             refused |= dict.fromkeys(vault.read_asked_identifiers(records, one.request), one)
@@ -76,7 +78,7 @@ def _create_or_retry_requests(workspace: Workspace, people: Mapping[Identifier, 
                 records.settings, workspace.graph, [person], said=f"{_BY_ROWS} of '{reads}'{_UP_TO}{latest}"
             )
         else:
-            yield requests.advance_request_state(records, before, requests.RECEIVED, f"asked again{_UP_TO}{latest}")
+            yield requests.advance_request_state(records, before, request_events.RECEIVED, f"asked again{_UP_TO}{latest}")
 
 
 def has_unseen_request_rows(settings: Settings, graph: Graph) -> bool:
@@ -186,7 +188,7 @@ def _compute_request_watermarks(workspace: Workspace) -> dict[str, float]:
         up_to = 0.0
         if one.withdrawn_at is not None:
             up_to = _parse_request_watermark(one)
-        elif one.lifted_at is None and (one.state != requests.FAILED or one.done_at):
+        elif one.lifted_at is None and (one.state != request_events.FAILED or one.done_at):
             up_to = math.inf
         for called in one.pseudonyms:
             found[called] = max(found.get(called, 0.0), up_to)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import residue
 from residue import needles
 from sluice.durable_files import load_kept_object, write_json_durably
-from sluice.erasure import requests, vault
+from sluice.erasure import request_events, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
@@ -97,8 +97,8 @@ def remove_stale_canaries(records: PipelineRecords) -> None:
 
 
 def _is_request_over(one: ErasureRequest) -> bool:
-    refused = one.state == requests.FAILED and one.done_at is None
-    return one.state == requests.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
+    refused = one.state == request_events.FAILED and one.done_at is None
+    return one.state == request_events.CERTIFIED or refused or one.lifted_at is not None or one.withdrawn_at is not None
 
 
 def find_planted_canary(records: PipelineRecords, name: str) -> Location | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from sluice import delta_log, vacuum
-from sluice.erasure import requests
+from sluice.erasure import request_events, requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
@@ -58,7 +58,7 @@ def finish_physical_erasure(
     if not held:
         removed = sum(report.deleted for report in reports)
         for request in due:
-            requests.advance_request_state(workspace.records, request, requests.PHYSICALLY, f"{removed} files removed")
+            requests.advance_request_state(workspace.records, request, request_events.PHYSICALLY, f"{removed} files removed")
     return reports
 
 
@@ -97,4 +97,4 @@ def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> lis
 
 def _is_physically_due(request: ErasureRequest, now: datetime) -> bool:
     due = request.physical_due_at
-    return request.state == requests.LOGICALLY and (due is None or datetime.fromisoformat(due) <= now)
+    return request.state == request_events.LOGICALLY and (due is None or datetime.fromisoformat(due) <= now)

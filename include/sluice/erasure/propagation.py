@@ -16,7 +16,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from sluice import delta_log
-from sluice.erasure import asking, canary, ledger, receiving, requests, vault
+from sluice.erasure import asking, canary, ledger, receiving, request_events, requests, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.requests import ErasureRequest
@@ -56,7 +56,7 @@ def propagate_deletions(
     for request in settled:
         note = f"{taken_out[request.request]} rows"
         requests.advance_request_state(
-            records, request, requests.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds")
+            records, request, request_events.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds")
         )
     return erasing.reports
 

@@ -21,7 +21,7 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
-from sluice.erasure import requests, vault
+from sluice.erasure import request_events, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import PSEUDONYM, Identifier
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
@@ -67,13 +67,13 @@ def receive_erasure_request(
         request=uuid.uuid4().hex[:12],
         received_at=requests.format_request_time(received),
         due_at=requests.format_request_time(due),
-        state=requests.RECEIVED,
+        state=request_events.RECEIVED,
         domain=domains.pop() if len(domains) == 1 else requests.SEVERAL,
         pseudonyms=tuple(sorted({one.pseudonym for one in hashed})),
-        history=(requests.new_request_event(requests.RECEIVED, said),),
+        history=(requests.new_request_event(request_events.RECEIVED, said),),
     )
     # The vault first: a request whose identifiers are nowhere could not be carried out.
-    expires = max(due, received + parse_duration(pipeline.retain)) + requests.RESCANNED
+    expires = max(due, received + parse_duration(pipeline.retain)) + request_events.SCANNED_AGAIN_AFTER
     vault.store_vault_entry(records, request.request, asked, requests.format_request_time(expires))
     return requests.write_erasure_request(records, request)
 
@@ -157,7 +157,7 @@ def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureR
     if found.withdrawn_at is not None:
         _forget_request_identifiers(records, request)  # a kill came right after it was recorded
         return found
-    if found.done_at is not None or found.state not in (requests.RECEIVED, requests.FAILED):
+    if found.done_at is not None or found.state not in (request_events.RECEIVED, request_events.FAILED):
         raise UsageError(
             f"Request {request} is carried out: it is {found.state}. To let the person come back: sluice erase lift {request}"
         )
@@ -193,12 +193,12 @@ def lift_suppression(records: PipelineRecords, request: str) -> int:
     found = requests.read_erasure_request(records, request)
     # A request whose scan found something was still carried out.
     if found.done_at is None:
-        state = requests.WITHDRAWN if found.withdrawn_at else found.state
+        state = request_events.WITHDRAWN if found.withdrawn_at else found.state
         raise UsageError(f"Request {request} is '{state}': nobody was erased by it, so there is nothing to lift.")
     if found.lifted_at is not None:
         return 0
     lifted = _lift_suppression_entries(records, request)
-    requests.add_request_event(records, request, requests.LIFTED, f"{lifted} entries of the suppression list")
+    requests.add_request_event(records, request, request_events.LIFTED, f"{lifted} entries of the suppression list")
     return lifted
 
 

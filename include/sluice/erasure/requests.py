@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, get_args
+from datetime import UTC, datetime
+from typing import Any, get_args
 
 from sluice.declare.assembly.graph import Graph
 from sluice.durable_files import PRIVATE, load_kept_request, write_json_durably
+from sluice.erasure.request_events import (
+    APPROVED,
+    CERTIFIED,
+    DONE,
+    LIFTED,
+    RECEIVED,
+    WITHDRAWN,
+    State,
+)
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate
@@ -17,33 +26,6 @@ from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import compute_pseudonym
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings
-
-State = Literal["received", "logically erased", "physically erased", "certified", "failed"]
-RECEIVED: State = "received"
-LOGICALLY: State = "logically erased"
-PHYSICALLY: State = "physically erased"
-CERTIFIED: State = "certified"
-FAILED: State = "failed"
-DONE = (LOGICALLY, PHYSICALLY, CERTIFIED)
-"""The states in which no query returns the person any more."""
-
-RESCANNED = timedelta(days=30)
-"""After this time an erasure is scanned again, for data that arrived late; until then the vault keeps the identifiers."""
-
-KEPT_AFTER = RESCANNED + timedelta(days=14)
-"""How long after its first certificate a request's identifiers are kept: the second scan may be late, or undecided at first."""
-
-NOT_SCANNED = "not scanned again"
-"""The event, not a state, that the second scan was skipped; the identifiers are then kept no longer."""
-
-APPROVED = "approved"
-"""The note of the event that somebody approved the request."""
-
-LIFTED = "lifted"
-"""The event that the request's entries on the suppression list were lifted."""
-
-WITHDRAWN = "withdrawn"
-"""The event that the request was withdrawn before it was carried out."""
 
 SEVERAL = "several"
 """The domain of a request made by identifiers of more than one domain."""

@@ -11,34 +11,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sluice.durable_files import KeptFileDamaged, load_kept_json, load_kept_request
+from sluice.erasure.request_events import (
+    APPROVED,
+    CERTIFIED,
+    FAILED,
+    KEPT_AFTER,
+    LIFTED,
+    LOGICALLY,
+    NOT_SCANNED,
+    PHYSICALLY,
+    RECEIVED,
+    SCANNED,
+    SCANNED_AGAIN_AFTER,
+    WITHDRAWN,
+)
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.settings import Settings
-
-RECEIVED, LOGICALLY, PHYSICALLY, CERTIFIED, FAILED = (
-    "received",
-    "logically erased",
-    "physically erased",
-    "certified",
-    "failed",
-)
-"""The states of a request, in order; `failed`: a scan found something, or a step could not be done."""
-
-SCANNED, LIFTED, WITHDRAWN = "scanned", "lifted", "withdrawn"
-"""Events that are no states: a scan was inconclusive; the person left the suppression list; the request was withdrawn."""
-
-APPROVED = "approved"
-"""The note in a request's history that allows it to be carried out, if approval is required."""
-
-SCANNED_AGAIN_AFTER = timedelta(days=30)
-"""How long after its certificate a request is scanned for again, to find data that came late or came back."""
-
-NOT_SCANNED = "not scanned again"
-"""An event that is no state: the second look was skipped, because the identifiers were no longer kept."""
-
-KEPT_AFTER = SCANNED_AGAIN_AFTER + timedelta(days=14)
-"""How long after its first certificate a request's identifiers are kept for the second look, and no longer."""
 
 UNDECIDED_FOR = timedelta(days=7)
 """How long an inconclusive scan is not repeated, since it reads every byte, unless somebody asks for the request."""

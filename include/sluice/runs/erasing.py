@@ -76,14 +76,14 @@ def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
 
     Returns those that were withdrawn, which do not hold up the others. Raises UsageError for an unknown id.
     """
-    from sluice.erasure import requests
+    from sluice.erasure import request_events, requests
 
     withdrawn = []
     for found in [requests.read_erasure_request(records, request) for request in ids]:
         if found.withdrawn_at is not None:
             withdrawn.append(found.request)
-        elif found.state == requests.RECEIVED:
-            requests.advance_request_state(records, found, requests.RECEIVED, requests.APPROVED)
+        elif found.state == request_events.RECEIVED:
+            requests.advance_request_state(records, found, request_events.RECEIVED, request_events.APPROVED)
     return withdrawn
 
 
@@ -127,7 +127,7 @@ def scan_and_certify_requests(
 
     Raises StopRequested between two scans.
     """
-    from sluice.erasure import requests, vault
+    from sluice.erasure import request_events, requests, vault
     from sluice.flows.progress import streams
 
     records = workspace.records
@@ -136,7 +136,7 @@ def scan_and_certify_requests(
     found = due.find_due_requests(due.read_request_standings(records), datetime.now(UTC), asked)
     for request in found.again:
         if not vault.has_vault_entry(records, request):
-            requests.add_request_event(records, request, requests.NOT_SCANNED, "its identifiers are not kept any more")
+            requests.add_request_event(records, request, request_events.NOT_SCANNED, "its identifiers are not kept any more")
     scanned = [*found.scan, *(one for one in found.again if vault.has_vault_entry(records, one))]
     for first in range(0, len(scanned), _AT_ONCE):
         streams.stop_if_requested(workspace)

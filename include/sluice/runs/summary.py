@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from sluice.erasure import request_events
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.lake.report import FlowReport
 from sluice.printable import escape_to_one_line
-from sluice.runs import due
 
 NOTHING_NEW = "nothing new"
 """The note of a flow that found nothing to do."""
@@ -103,7 +103,7 @@ def format_run_summary(report: dict[str, Any]) -> str:
 
 def describe_request_standing(row: Mapping[str, Any]) -> str:
     """Returns the state of an erasure request as a line: `request 0a1b: logically erased, physical due on 2026-11-28`."""
-    physical = row["physical_due_at"] if row["state"] == due.LOGICALLY else None
+    physical = row["physical_due_at"] if row["state"] == request_events.LOGICALLY else None
     return f"request {row['request']}: {row['state']}" + (f", physical due on {physical[:10]}" if physical else "")
 
 

@@ -21,7 +21,7 @@ from tests.commands import Call
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
-from sluice.erasure import asking, prevention, receiving, requests, vault
+from sluice.erasure import asking, prevention, receiving, request_events, requests, vault
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
@@ -62,8 +62,10 @@ def test_a_request_has_a_deadline_and_a_history(settings: Settings, club: Graph)
     assert datetime.fromisoformat(made.due_at) - datetime.fromisoformat(made.received_at) == timedelta(days=10)
     assert (made.state, made.done_at, [event.note for event in made.history]) == ("received", None, ["by letter"])
     assert requests.list_waiting_requests(records) == [made]
-    requests.advance_request_state(records, made, requests.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00")
-    done = requests.advance_request_state(records, made.request, requests.LOGICALLY, "12 rows")
+    requests.advance_request_state(
+        records, made, request_events.LOGICALLY, "12 rows", physical_due_at="2026-12-01T00:00:00+00:00"
+    )
+    done = requests.advance_request_state(records, made.request, request_events.LOGICALLY, "12 rows")
     assert [event.state for event in done.history] == ["received", "logically erased"], "said once"
     assert done.done_at is not None and done.physical_due_at == "2026-12-01T00:00:00+00:00"
     assert requests.list_waiting_requests(records) == [] and requests.read_erasure_request(records, made.request) == done
@@ -150,10 +152,10 @@ def test_whoever_was_refused_may_be_asked_for_by_data_again(settings: Settings, 
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="club")
     refused, scanned, lifted = (_receive(settings, club, Identifier("user_id", name)) for name in ("ada", "bo", "cem"))
     assert len(asking._compute_request_watermarks(workspace)) == 3
-    requests.advance_request_state(records, refused, requests.FAILED, "several people's")
-    requests.advance_request_state(records, scanned, requests.LOGICALLY)
-    requests.advance_request_state(records, scanned, requests.FAILED, "found")
-    requests.add_request_event(records, lifted.request, requests.LIFTED)
+    requests.advance_request_state(records, refused, request_events.FAILED, "several people's")
+    requests.advance_request_state(records, scanned, request_events.LOGICALLY)
+    requests.advance_request_state(records, scanned, request_events.FAILED, "found")
+    requests.add_request_event(records, lifted.request, request_events.LIFTED)
     assert {one for one, rows in asking._compute_request_watermarks(workspace).items() if rows} == set(scanned.pseudonyms)
 
 
@@ -165,8 +167,8 @@ def test_rows_whose_request_was_taken_back_ask_no_more_and_further_rows_do(setti
     by_rows, before = (
         receiving.receive_erasure_request(settings, club, [Identifier("user_id", who)], said=note) for who, note in said.items()
     )
-    requests.advance_request_state(records, by_rows, requests.FAILED, "several people's")
-    requests.advance_request_state(records, by_rows, requests.RECEIVED, "asked again, up to delivery 7")
+    requests.advance_request_state(records, by_rows, request_events.FAILED, "several people's")
+    requests.advance_request_state(records, by_rows, request_events.RECEIVED, "asked again, up to delivery 7")
     for one in (by_hand, by_rows, before):
         receiving.withdraw_erasure_request(records, one.request)
     assert asking._compute_request_watermarks(workspace) == {
@@ -204,10 +206,10 @@ def test_rows_that_may_ask_are_told_of_without_the_declarations(
     assert asking.has_unseen_request_rows(settings, asking_graph) and due.may_hold_unseen_requests(records)
     # One who was refused is tried again when there is more, by the same request.
     refused = requests.list_erasure_requests(records)[0]
-    requests.advance_request_state(records, refused, requests.FAILED, "several people's")
+    requests.advance_request_state(records, refused, request_events.FAILED, "several people's")
     found += [vault.read_asked_identifiers(records, refused.request), []]
     (again,) = asking.create_requests_from_rows(workspace)
-    assert (again.request, again.state, again.due_at) == (refused.request, requests.RECEIVED, refused.due_at)
+    assert (again.request, again.state, again.due_at) == (refused.request, request_events.RECEIVED, refused.due_at)
     assert len(requests.list_erasure_requests(records)) == 2
     write_deltalake(path, pa.table({"user_id": ["dan"]}), mode="append")
     # What is not declared any more asks no more.
@@ -307,8 +309,8 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     write_deltalake(path, pa.table({**listed, **lifted}))
     with pytest.raises(UsageError, match="is 'received': nobody was erased by it"):
         receiving.lift_suppression(records, made.request)
-    requests.advance_request_state(records, made, requests.LOGICALLY)
-    requests.advance_request_state(records, made, requests.FAILED, "a scan found something")
+    requests.advance_request_state(records, made, request_events.LOGICALLY)
+    requests.advance_request_state(records, made, request_events.FAILED, "a scan found something")
     assert [receiving.lift_suppression(records, made.request) for _ in range(2)] == [1, 0]
     rows = {row["request"]: row for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert (
@@ -318,16 +320,16 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     )
     assert not [one for one in prevention.inspect_table_log(path, "list", frozenset({"pseudonym"})) if "note" in one.what]
     kept = requests.read_erasure_request(records, made.request)
-    assert kept.lifted_at and kept.state == requests.FAILED and kept.history[-1].note == "1 entries of the suppression list"
+    assert kept.lifted_at and kept.state == request_events.FAILED and kept.history[-1].note == "1 entries of the suppression list"
 
 
 def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, settings: Settings, club: Graph) -> None:
     records = PipelineRecords(settings, "club")
     made, begun, done = (_receive(settings, club) for _ in range(3))
     write_deltalake(records.bookkeeping("suppression"), pa.table({"domain": ["user_id"], "request": [begun.request]}))
-    requests.advance_request_state(records, done, requests.LOGICALLY)
+    requests.advance_request_state(records, done, request_events.LOGICALLY)
     taken = [receiving.withdraw_erasure_request(records, made.request) for _ in range(2)]
-    assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == requests.RECEIVED
+    assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == request_events.RECEIVED
     assert not vault.has_vault_entry(records, made.request) and vault.has_vault_entry(records, begun.request)
     vault.store_vault_entry(records, made.request, [Identifier("user_id", "ada")], NOW.isoformat())  # as if killed before that
     receiving.withdraw_erasure_request(records, made.request)
@@ -335,7 +337,7 @@ def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, sett
     assert [one.request for one in requests.list_waiting_requests(records)] == [begun.request]
     assert made.request not in due.find_due_requests(due.read_request_standings(records), datetime.now(UTC)).now
     standing = next(one for one in due.read_request_standings(records) if one.request == made.request)
-    assert not standing.open and standing.state == requests.WITHDRAWN
+    assert not standing.open and standing.state == request_events.WITHDRAWN
     assert erasing.approve_requests(records, [made.request, begun.request]) == [made.request]
     assert [one.approved for one in requests.list_erasure_requests(records)].count(True) == 1, "the other one is approved"
     with pytest.raises(UsageError, match="is 'withdrawn'"):

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sluice.declare.assembly import loading
-from sluice.erasure import asking, receiving, requests
+from sluice.erasure import asking, receiving, request_events, requests
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.pipeline_records import PipelineRecords
@@ -57,7 +57,7 @@ def test_rows_that_may_ask_are_looked_at_unless_a_request_is_asked_for(
     monkeypatch.setattr(asking, "has_unseen_request_rows", lambda *_: True)
     for request in asked:
         soon = (NOW + timedelta(days=1)).isoformat()
-        requests.advance_request_state(PipelineRecords(settings, "gym"), request, requests.LOGICALLY, physical_due_at=soon)
+        requests.advance_request_state(PipelineRecords(settings, "gym"), request, request_events.LOGICALLY, physical_due_at=soon)
     erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE), asked[:1])
     assert not started
     erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
@@ -87,7 +87,7 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
     erasing.approve_requests(records, asked[:1])
     erasing.approve_requests(records, asked[:1])
     assert [one.request for one in requests.list_waiting_requests(records)] == asked[:1]
-    assert [event.note for event in requests.read_erasure_request(records, asked[0]).history].count(requests.APPROVED) == 1
+    assert [event.note for event in requests.read_erasure_request(records, asked[0]).history].count(request_events.APPROVED) == 1
 
 
 def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +100,7 @@ def test_approved_must_say_of_which(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]) -> None:
     records = PipelineRecords(settings, "gym")
     on = NOW + timedelta(days=7)
-    requests.advance_request_state(records, asked[0], requests.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds"))
+    requests.advance_request_state(records, asked[0], request_events.LOGICALLY, physical_due_at=on.isoformat(timespec="seconds"))
     rows = due.summarize_erasure_requests(records)
     shown = summary.format_run_summary({**job.empty_run_report(job.JobRequest("gym", "vacuum")), "requests": rows})
     assert f"request {asked[0]}: logically erased, physical due on {on:%Y-%m-%d}" in shown
@@ -113,38 +113,38 @@ def test_the_summary_says_when_the_bytes_go(settings: Settings, asked: list[str]
 @pytest.mark.parametrize(
     ("state", "days", "expected"),
     [
-        (requests.RECEIVED, None, "erase"),
-        (requests.LOGICALLY, 1, "later"),
-        (requests.LOGICALLY, -1, "finish"),
-        (requests.PHYSICALLY, -1, "scan"),
-        (requests.FAILED, -1, "scan"),
-        (requests.CERTIFIED, -1, None),
+        (request_events.RECEIVED, None, "erase"),
+        (request_events.LOGICALLY, 1, "later"),
+        (request_events.LOGICALLY, -1, "finish"),
+        (request_events.PHYSICALLY, -1, "scan"),
+        (request_events.FAILED, -1, "scan"),
+        (request_events.CERTIFIED, -1, None),
     ],
 )
 def test_every_state_of_a_request_has_what_is_due_of_it(
-    settings: Settings, asked: list[str], state: requests.State, days: int | None, expected: str | None
+    settings: Settings, asked: list[str], state: request_events.State, days: int | None, expected: str | None
 ) -> None:
     records = PipelineRecords(settings, "gym")
     when = None if days is None else (NOW + timedelta(days=days)).isoformat(timespec="seconds")
-    if state == requests.FAILED:
+    if state == request_events.FAILED:
         requests.advance_request_state(records, asked[0], state, "ambiguous")
         assert due.find_due_requests(due.read_request_standings(records), NOW, asked[:1]) == due.DueRequests(), (
             "it was never erased: it has to be asked anew"
         )
-        requests.advance_request_state(records, asked[0], requests.LOGICALLY)
+        requests.advance_request_state(records, asked[0], request_events.LOGICALLY)
     requests.advance_request_state(records, asked[0], state, physical_due_at=when)
     found = due.find_due_requests(due.read_request_standings(records), NOW, asked[:1])
     assert {name for name, ids in found.as_lists().items() if ids} == ({expected} if expected else set())
     later = due.find_due_requests(due.read_request_standings(records), NOW + timedelta(days=31), asked[:1])
-    if state == requests.CERTIFIED:
+    if state == request_events.CERTIFIED:
         assert later.again == (asked[0],)
 
 
 def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked: list[str]) -> None:
     records = PipelineRecords(settings, "gym")
-    requests.advance_request_state(records, asked[0], requests.LOGICALLY)
-    requests.advance_request_state(records, asked[0], requests.CERTIFIED, "the first")
-    requests.advance_request_state(records, asked[0], requests.CERTIFIED, "by hand")
+    requests.advance_request_state(records, asked[0], request_events.LOGICALLY)
+    requests.advance_request_state(records, asked[0], request_events.CERTIFIED, "the first")
+    requests.advance_request_state(records, asked[0], request_events.CERTIFIED, "by hand")
     (standing,) = [one for one in due.read_request_standings(records) if one.request == asked[0]]
     later = NOW + timedelta(days=31)
     assert len(standing.certified) == 2 and due.find_due_requests([standing], later).again == (asked[0],)
@@ -153,8 +153,8 @@ def test_a_certificate_by_hand_is_not_the_second_look(settings: Settings, asked:
 
 def test_a_scan_that_decided_nothing_stands_for_a_week_unless_somebody_asks(settings: Settings, asked: list[str]) -> None:
     records = PipelineRecords(settings, "gym")
-    requests.advance_request_state(records, asked[0], requests.PHYSICALLY)
-    requests.add_request_event(records, asked[0], due.SCANNED, "INCONCLUSIVE")
+    requests.advance_request_state(records, asked[0], request_events.PHYSICALLY)
+    requests.add_request_event(records, asked[0], request_events.SCANNED, "INCONCLUSIVE")
     standings = due.read_request_standings(records)
     assert due.find_due_requests(standings, NOW).scan == ()
     assert due.find_due_requests(standings, NOW, asked[:1]).scan == (asked[0],)
@@ -193,28 +193,11 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Sett
     assert file.exists() and not vault.has_vault_entry(records, last)
 
 
-def test_what_airflow_reads_of_requests_is_called_as_they_are_written() -> None:
-    same = (
-        "RECEIVED",
-        "LOGICALLY",
-        "PHYSICALLY",
-        "CERTIFIED",
-        "FAILED",
-        "NOT_SCANNED",
-        "KEPT_AFTER",
-        "APPROVED",
-        "LIFTED",
-        "WITHDRAWN",
-    )
-    assert {name: getattr(due, name) for name in same} == {name: getattr(requests, name) for name in same}
-    assert due.SCANNED_AGAIN_AFTER == requests.RESCANNED
-
-
 def _certified_ago(settings: Settings, request: str, days: int) -> None:
     at = (NOW - timedelta(days=days)).isoformat(timespec="seconds")
-    history = (requests.RequestEvent(at, requests.LOGICALLY), requests.RequestEvent(at, requests.CERTIFIED))
+    history = (requests.RequestEvent(at, request_events.LOGICALLY), requests.RequestEvent(at, request_events.CERTIFIED))
     found = replace(
-        requests.read_erasure_request(PipelineRecords(settings, "gym"), request), state=requests.CERTIFIED, history=history
+        requests.read_erasure_request(PipelineRecords(settings, "gym"), request), state=request_events.CERTIFIED, history=history
     )
     requests.write_erasure_request(PipelineRecords(settings, "gym"), found)
 
@@ -228,7 +211,11 @@ def test_a_second_look_that_cannot_be_is_passed_over_and_is_no_certificate(setti
     workspace: Any = SimpleNamespace(records=records, settings=settings, pipeline="gym")
     assert erasing.scan_and_certify_requests(workspace, asked[:1]) == ([], {})
     found = requests.read_erasure_request(records, asked[0])
-    assert [one.state for one in found.history] == [requests.LOGICALLY, requests.CERTIFIED, requests.NOT_SCANNED]
+    assert [one.state for one in found.history] == [
+        request_events.LOGICALLY,
+        request_events.CERTIFIED,
+        request_events.NOT_SCANNED,
+    ]
     assert due.find_due_requests(due.read_request_standings(records), NOW + timedelta(days=90), asked[:1]) == due.DueRequests()
 
 

@@ -87,13 +87,13 @@ def find_erasure_request(
 
 
 def _request_as_row(found: ErasureRequest) -> dict[str, Any]:
-    from sluice.erasure import requests
+    from sluice.erasure import request_events
 
     return {
         "request": found.request,
         "identifier": found.domain,
         "identifiers": len(found.pseudonyms),
-        "state": requests.WITHDRAWN if found.withdrawn_at else found.state,
+        "state": request_events.WITHDRAWN if found.withdrawn_at else found.state,
         "received_at": found.received_at,
         "due_at": found.due_at,
         "done_at": found.done_at,
@@ -104,17 +104,17 @@ def _request_as_row(found: ErasureRequest) -> dict[str, Any]:
 
 
 def _count_requests_by_state(found: list[ErasureRequest]) -> dict[str, Any]:
-    from sluice.erasure import requests
+    from sluice.erasure import request_events
 
     standing = [one for one in found if one.withdrawn_at is None]
     states = Counter(one.state for one in standing)
-    going = [one.due_at for one in standing if one.state != requests.CERTIFIED and one.lifted_at is None]
+    going = [one.due_at for one in standing if one.state != request_events.CERTIFIED and one.lifted_at is None]
     now = datetime.now(UTC)
     return {
-        "waiting": states[requests.RECEIVED],
-        "done": sum(states[state] for state in requests.DONE),
-        "certified": states[requests.CERTIFIED],
-        "failed": states[requests.FAILED],
+        "waiting": states[request_events.RECEIVED],
+        "done": sum(states[state] for state in request_events.DONE),
+        "certified": states[request_events.CERTIFIED],
+        "failed": states[request_events.FAILED],
         "overdue": sum(datetime.fromisoformat(due) < now for due in going),
         "next_due_at": min(going, default=None),
     }

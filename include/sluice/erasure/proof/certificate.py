@@ -16,7 +16,7 @@ from typing import Any
 from residue import ScanResult, opening
 from sluice import __version__
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure import canary, requests, vault
+from sluice.erasure import canary, request_events, requests, vault
 from sluice.erasure.proof import checking, scope, signatures, sought, stamps, undeclared
 from sluice.erasure.proof.chain import (
     Certificate,
@@ -37,7 +37,7 @@ from sluice.settings import Settings
 
 __all__ = ["FAIL", "INCONCLUSIVE", "PASS", "Certificate", "CertificatesNotIssued", "issue_certificates", "read_certificates"]
 FORMAT = signatures.FIRST_SIGNED
-_PROVABLE = (requests.PHYSICALLY, requests.CERTIFIED, requests.FAILED)
+_PROVABLE = (request_events.PHYSICALLY, request_events.CERTIFIED, request_events.FAILED)
 """The states in which finding the person means that something went wrong."""
 
 
@@ -124,7 +124,7 @@ def _build_certificate_record(
     verdict = find_worst_verdict(stamped["logical"]["verdict"], stamped["physical"]["verdict"])
     if verdict == PASS and request.certified_at is None:
         # Set before the record states the date: the second scan needs the same identifiers, however late this one is.
-        vault.extend_vault_entry(records, request.request, datetime.now(UTC) + requests.KEPT_AFTER)
+        vault.extend_vault_entry(records, request.request, datetime.now(UTC) + request_events.KEPT_AFTER)
     return {
         "format": FORMAT,
         "number": last.record["number"] + 1 if last else 1,
@@ -175,10 +175,12 @@ def _advance_certified_request(records: PipelineRecords, request: ErasureRequest
     """Puts the request into the state that its certificate shows. An undecided certificate changes nothing."""
     said = f"certificate {made.path.stem}: {made.verdict}, {format_certificate_note(made.record)}"
     # A request that is not carried out yet must not count as failed, or it never would be.
-    meant = {PASS: (requests.LOGICALLY, *_PROVABLE), FAIL: _PROVABLE}.get(made.verdict, ())
+    meant = {PASS: (request_events.LOGICALLY, *_PROVABLE), FAIL: _PROVABLE}.get(made.verdict, ())
     now = requests.read_erasure_request(records, request.request)
     if now.state in meant and now.done_at is not None:
-        requests.advance_request_state(records, request, requests.CERTIFIED if made.verdict == PASS else requests.FAILED, said)
+        requests.advance_request_state(
+            records, request, request_events.CERTIFIED if made.verdict == PASS else request_events.FAILED, said
+        )
     else:
         requests.add_request_event(records, request.request, "scanned", said)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from residue import Hit, ScanResult, needles
-from sluice.erasure import requests
+from sluice.erasure import request_events
 from sluice.erasure.requests import ErasureRequest
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
@@ -64,7 +64,7 @@ def build_stamps(
 def is_physical_removal_pending(request: ErasureRequest) -> bool:
     """Whether the bytes may not be removed yet, because earlier versions of tables are within their retention."""
     due = request.physical_due_at
-    return request.state == requests.LOGICALLY and due is not None and datetime.fromisoformat(due) > datetime.now(UTC)
+    return request.state == request_events.LOGICALLY and due is not None and datetime.fromisoformat(due) > datetime.now(UTC)
 
 
 def find_worst_verdict(*verdicts: str) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from sluice.erasure import canary, requests, vault
+from sluice.erasure import canary, request_events, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_identifiers, close_over_identifiers
@@ -68,7 +68,7 @@ def settle_waiting_requests(workspace: Workspace, only: Collection[str] = ()) ->
             try:
                 found.append(settle_erasure_request(workspace, request, rows))
             except (AmbiguousIdentifier, vault.VaultEntryMissing) as error:
-                requests.advance_request_state(records, request, requests.FAILED, str(error))
+                requests.advance_request_state(records, request, request_events.FAILED, str(error))
     return found
 
 

@@ -20,7 +20,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions
 from sluice.durable_files import write_text_durably
-from sluice.erasure import requests
+from sluice.erasure import request_events, requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
@@ -238,7 +238,9 @@ def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version:
     found = (
         TableSnapshot(open_delta_table(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
     )
-    done = [one.request for one in requests.list_erasure_requests(graph.records(settings)) if one.state != requests.RECEIVED]
+    done = [
+        one.request for one in requests.list_erasure_requests(graph.records(settings)) if one.state != request_events.RECEIVED
+    ]
     return sorted(set(done) - set(found))
 
 

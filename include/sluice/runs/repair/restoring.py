@@ -10,7 +10,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.windowed import Windowed
-from sluice.erasure import requests
+from sluice.erasure import request_events, requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
 from sluice.pipeline_records import name_quarantined_table
@@ -120,7 +120,7 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
 
     pipeline = workspace.pipeline
     known = {request.request: request for request in requests.list_erasure_requests(workspace.records)}
-    if any(request.state == requests.RECEIVED for request in known.values()):
+    if any(request.state == request_events.RECEIVED for request in known.values()):
         raise SluiceError(
             f"Erasure requests of '{pipeline}' wait; a table is restored after them. "
             f"Run: sluice run {pipeline} --stage {DELETIONS.name}"

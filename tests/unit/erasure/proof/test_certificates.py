@@ -29,7 +29,7 @@ from sluice import file_events
 from sluice.cli.erasure import certificates
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import canary, receiving, requests, vault
+from sluice.erasure import canary, receiving, request_events, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.proof import certificate, chain, checking, signatures, sought, stamps, undeclared
 from sluice.erasure.vault import Identifier
@@ -80,7 +80,7 @@ def request_of_her(settings: Settings, house: Graph) -> str:
         records=PipelineRecords(settings, "house"), settings=settings, pipeline="house", graph=house, session=NO_SPARK
     )
     canary.plant_canary(workspace, [made])
-    requests.advance_request_state(PipelineRecords(settings, "house"), made, requests.PHYSICALLY)
+    requests.advance_request_state(PipelineRecords(settings, "house"), made, request_events.PHYSICALLY)
     return made.request
 
 
@@ -110,7 +110,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     assert (made.verdict, made.record["control"]["why"]) == ("PASS", "found in every kind of store before, and in none after")
     stores = {one.title for store in registry.list_control_stores() for one in store.findings}
     assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
-    assert requests.read_erasure_request(records, request_of_her).state == requests.CERTIFIED
+    assert requests.read_erasure_request(records, request_of_her).state == request_events.CERTIFIED
     assert not _canary(settings, request_of_her).exists()
     page = made.path.with_suffix(".html").read_text()
     assert "<script" not in page and request_of_her in page
@@ -130,7 +130,7 @@ def test_pass_a_rescan_and_a_chain_that_shows_who_changes_it(settings: Settings,
     report = checking.verify_certificate(settings, made.path, house)
     assert report["verdict"] == "FAIL" and report["differs"][0] == "physical: PASS then, FAIL now"
     failed = _issue(settings, house, request_of_her)
-    assert failed.verdict == "FAIL" and requests.read_erasure_request(records, request_of_her).state == requests.FAILED
+    assert failed.verdict == "FAIL" and requests.read_erasure_request(records, request_of_her).state == request_events.FAILED
     assert {hit["root"] for hit in failed.record["stamps"]["physical"]["hits"]} == {"landing"}
 
     made.path.write_text(json.dumps({**json.loads(made.path.read_text()), "verdict": "FAIL"}))
@@ -330,9 +330,9 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
         assert failed.value.exit_code == 1 and "PASS" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("state", [requests.RECEIVED, requests.LOGICALLY])
+@pytest.mark.parametrize("state", [request_events.RECEIVED, request_events.LOGICALLY])
 def test_a_scan_before_the_erasure_is_over_does_not_end_it(
-    settings: Settings, house: Graph, request_of_her: str, state: requests.State
+    settings: Settings, house: Graph, request_of_her: str, state: request_events.State
 ) -> None:
     requests.advance_request_state(PipelineRecords(settings, "house"), request_of_her, state)
     made = _issue(settings, house, request_of_her)
@@ -380,7 +380,7 @@ def test_a_scanner_that_finds_no_control_proves_nothing(
     monkeypatch.setitem(opening._STREAMS, "gzip", lambda stream: iter(()))
     blind = _issue(settings, house, request_of_her)
     assert blind.verdict == "INCONCLUSIVE" and "archive, gzip" in blind.record["control"]["why"]
-    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == requests.PHYSICALLY
+    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == request_events.PHYSICALLY
 
 
 def test_without_a_control_or_with_an_unreadable_file_it_is_inconclusive(settings: Settings, house: Graph) -> None:
@@ -501,10 +501,12 @@ def test_one_whose_certificate_cannot_be_made_costs_nobody_else_theirs(
 
 def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Settings, house: Graph, request_of_her: str) -> None:
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    requests.advance_request_state(PipelineRecords(settings, "house"), request_of_her, requests.LOGICALLY, physical_due_at=later)
+    requests.advance_request_state(
+        PipelineRecords(settings, "house"), request_of_her, request_events.LOGICALLY, physical_due_at=later
+    )
     made = _issue(settings, house, request_of_her)
     assert (made.verdict, made.logical, made.physical) == ("INCONCLUSIVE", "PASS", "DUE")
-    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == requests.LOGICALLY
+    assert requests.read_erasure_request(PipelineRecords(settings, "house"), request_of_her).state == request_events.LOGICALLY
 
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
@@ -610,7 +612,7 @@ def test_requests_that_are_scanned_for_at_once_have_each_its_own_verdict(
     both = [requests.read_erasure_request(records, one) for one in (request_of_her, bert.request)]
     theirs = canary.plant_canary(workspace, both)
     assert [one.control for one in canary.plant_canary(workspace, theirs)] == [one.control for one in theirs]
-    requests.advance_request_state(records, bert, requests.PHYSICALLY)
+    requests.advance_request_state(records, bert, request_events.PHYSICALLY)
     for request in theirs:
         _erase(settings, request.request)
     write_deltalake(house.location(settings, "note"), pa.table({"who": [BERT], "text": ["x"]}), mode="append")
@@ -634,10 +636,10 @@ def test_requests_that_are_carried_out_together_have_one_canary(settings: Settin
     assert len({one.control for one in planted}) == 1 and len(list(canary.locate_canary_folder(records, "").iterdir())) == 1
     assert len({tuple(canary.read_canary_identifiers(records, one.request)) for one in asked}) == 1
     # One of them was erased alone meanwhile: the other does not inherit what was erased before it.
-    requests.advance_request_state(records, asked[0], requests.LOGICALLY)
+    requests.advance_request_state(records, asked[0], request_events.LOGICALLY)
     (alone,) = canary.plant_canary(workspace, [requests.read_erasure_request(records, asked[1].request)])
     assert alone.control != planted[1].control and _canary(settings, asked[0].request).exists()
-    requests.advance_request_state(records, asked[0], requests.RECEIVED)
+    requests.advance_request_state(records, asked[0], request_events.RECEIVED)
     planted = canary.plant_canary(
         workspace, [requests.write_request_canary(records, one.request, alone.control) for one in asked]
     )
@@ -647,7 +649,7 @@ def test_requests_that_are_carried_out_together_have_one_canary(settings: Settin
     again = canary.plant_canary(workspace, planted)
     assert again[0].control != planted[0].control and len(list(canary.locate_canary_folder(records, "").iterdir())) == 1
     for request in asked:
-        requests.advance_request_state(records, request, requests.PHYSICALLY)
+        requests.advance_request_state(records, request, request_events.PHYSICALLY)
     _erase(settings, asked[0].request)
     made = _issue(settings, house, asked[0].request)
     assert made.verdict == "PASS" and _canary(settings, asked[0].request).exists()

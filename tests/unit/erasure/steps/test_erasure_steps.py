@@ -26,7 +26,7 @@ from sluice import session, upkeep, vacuum
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.file_formats import CsvDialect
-from sluice.erasure import aging, canary, ledger, physical, propagation, receiving, requests, vault
+from sluice.erasure import aging, canary, ledger, physical, propagation, receiving, request_events, requests, vault
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import scope
@@ -354,10 +354,10 @@ def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspac
     why: UsageError = UsageError("Secret file s can be read by others. Run: chmod 600 s")
     with pytest.raises(UsageError, match="chmod 600"):
         settling.settle_waiting_requests(workspace)
-    assert requests.read_erasure_request(PipelineRecords(settings, "house"), first.request).state == requests.RECEIVED
+    assert requests.read_erasure_request(PipelineRecords(settings, "house"), first.request).state == request_events.RECEIVED
     why = closure.AmbiguousIdentifier("Identifier 1, a 'who', was several people's")
     assert settling.settle_waiting_requests(workspace) == []
-    assert {one.state for one in requests.list_erasure_requests(PipelineRecords(settings, "house"))} == {requests.FAILED}
+    assert {one.state for one in requests.list_erasure_requests(PipelineRecords(settings, "house"))} == {request_events.FAILED}
 
 
 def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_asked(
@@ -657,12 +657,12 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
         return [requests.read_erasure_request(PipelineRecords(settings, "house"), one.request).state for one in (first, other)]
 
     erasing.carry_out_due_erasures(workspace, [first.request])
-    assert carried_out == [first.request] and states() == [requests.LOGICALLY, requests.RECEIVED]
+    assert carried_out == [first.request] and states() == [request_events.LOGICALLY, request_events.RECEIVED]
     erasing.carry_out_due_erasures(workspace)
-    assert carried_out == [first.request, other.request] and states() == [requests.LOGICALLY] * 2
+    assert carried_out == [first.request, other.request] and states() == [request_events.LOGICALLY] * 2
     later = NOW + timedelta(days=9)
     physical.finish_physical_erasure(workspace, later, only=[other.request])
-    assert states() == [requests.LOGICALLY, requests.PHYSICALLY]
+    assert states() == [request_events.LOGICALLY, request_events.PHYSICALLY]
 
 
 @pytest.mark.parametrize("killed_in", STEPS)
@@ -691,12 +691,15 @@ def test_a_killed_propagation_goes_on_where_it_was(workspace: Workspace, monkeyp
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     with pytest.raises(Killed):
         propagation.propagate_deletions(workspace, lambda: [])
-    assert requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state == requests.RECEIVED
+    assert (
+        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
+        == request_events.RECEIVED
+    )
     killing.clear()
     propagation.propagate_deletions(workspace, lambda: [])
     assert did == [(name, one) for name in STEPS for one in ("a", "b")]
     done = requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request)
-    assert done.state == requests.LOGICALLY and done.physical_due_at is not None
+    assert done.state == request_events.LOGICALLY and done.physical_due_at is not None
     rows = ledger.read_erasure_ledger(PipelineRecords(workspace.settings, "house"))
     assert len(rows) == 2 * len(STEPS) and {one.request for one in rows} == {request.request}
     propagation.propagate_deletions(workspace, lambda: [])
@@ -710,7 +713,7 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     soon = (NOW + timedelta(minutes=1)).isoformat()
     requests.advance_request_state(
-        PipelineRecords(workspace.settings, "house"), request, requests.LOGICALLY, physical_due_at=soon
+        PipelineRecords(workspace.settings, "house"), request, request_events.LOGICALLY, physical_due_at=soon
     )
     assert physical.finish_physical_erasure(workspace, NOW) == []  # not yet
     (tmp_path / "clone" / "house").mkdir(parents=True)
@@ -720,7 +723,8 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     (tmp_path / "clone" / "house").rmdir()
     physical.finish_physical_erasure(workspace, NOW + timedelta(days=1))
     assert (
-        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state == requests.PHYSICALLY
+        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
+        == request_events.PHYSICALLY
     )
 
 
@@ -729,12 +733,13 @@ def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeyp
     _checkpoint(workspace, read_to=0)
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     requests.advance_request_state(
-        PipelineRecords(workspace.settings, "house"), request, requests.LOGICALLY, physical_due_at=NOW.isoformat()
+        PipelineRecords(workspace.settings, "house"), request, request_events.LOGICALLY, physical_due_at=NOW.isoformat()
     )
     reports = physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
     assert any("test_erasure_steps_each" in note for report in reports for note in report.notes)
     assert (
-        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state == requests.LOGICALLY
+        requests.read_erasure_request(PipelineRecords(workspace.settings, "house"), request.request).state
+        == request_events.LOGICALLY
     )
     assert len(list(Path(workspace.path("said")).glob("*.parquet"))) == 3
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from sluice.declare import Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import receiving, requests
+from sluice.erasure import receiving, request_events, requests
 from sluice.ingest import ledger
 from sluice.lake import log
 from sluice.lake.workspace import Workspace
@@ -155,7 +155,7 @@ def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
     assert not found.deletions_wait()
     request = receiving.receive_erasure_request(wards.settings, wards.graph, ["p"])
     assert found.deletions_wait() and found.deletions_wait()
-    requests.advance_request_state(wards.records, request, requests.LOGICALLY)
+    requests.advance_request_state(wards.records, request, request_events.LOGICALLY)
     assert not found.deletions_wait()
     time.sleep(2 * news._TICK)
     assert not found.deletions_wait()

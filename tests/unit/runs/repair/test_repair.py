@@ -211,9 +211,9 @@ def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, m
     request = receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
     path = PipelineRecords(lake, "ward").bookkeeping("suppression")
     write(path, {"request": "other"}, {"request": request.request})
-    from sluice.erasure import requests
+    from sluice.erasure import request_events, requests
 
-    requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, requests.LOGICALLY, "")
+    requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, request_events.LOGICALLY, "")
     spoil(path)
     (found,) = lost_commits.find_log_repairs(lake, WARD)
     assert found.refused and request.request in found.refused and "come back" in found.refused

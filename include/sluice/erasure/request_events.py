@@ -1,0 +1,37 @@
+"""The states and events of an erasure request, and how long after one what follows. Loads nothing: Airflow's tasks read it, too."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+State = Literal["received", "logically erased", "physically erased", "certified", "failed"]
+RECEIVED: State = "received"
+LOGICALLY: State = "logically erased"
+PHYSICALLY: State = "physically erased"
+CERTIFIED: State = "certified"
+FAILED: State = "failed"
+"""A scan found something, or a step could not be done."""
+DONE = (LOGICALLY, PHYSICALLY, CERTIFIED)
+"""The states in which no query returns the person any more."""
+
+SCANNED = "scanned"
+"""The event, not a state, that a scan was inconclusive."""
+
+NOT_SCANNED = "not scanned again"
+"""The event, not a state, that the second scan was skipped; the identifiers are then kept no longer."""
+
+APPROVED = "approved"
+"""The note of the event that somebody approved the request, which allows it to be carried out where that is required."""
+
+LIFTED = "lifted"
+"""The event that the request's entries on the suppression list were lifted."""
+
+WITHDRAWN = "withdrawn"
+"""The event that the request was withdrawn before it was carried out."""
+
+SCANNED_AGAIN_AFTER = timedelta(days=30)
+"""How long after its certificate a request is scanned for again, to find data that came late or came back."""
+
+KEPT_AFTER = SCANNED_AGAIN_AFTER + timedelta(days=14)
+"""How long after its first certificate a request's identifiers are kept: the second scan may be late, or undecided at first."""
