@@ -36,6 +36,9 @@ WALKED_AT, REMOVED_UNTIL = "sluiceWalkedAt", "sluiceRemovedUntil"
 """No properties, but fields of the last commit of a VACUUM, in milliseconds since 1970: when the table's folder was last walked; and the time
 up to which removed files are gone from the disk."""
 
+GROUPS_LEFT = "numGroupsLeft"
+"""No property: a metric of a commit that wrote some of a table's files anew: how many groups of files of the same decision were left then."""
+
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """Whether a table has a change data feed."""
 

@@ -83,8 +83,6 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
 
 
 def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str], groups: Sequence[FileGroup]) -> tuple[int, int]:
-    note, files = commit_marks.read_session_mark(session), {one.path: one for one in file_statistics.list_data_files(path)}
-
     def lay_out(staged: str) -> None:
         if small_writes.is_laid_out_by_delta_rs(staged, zorder):
             small_writes.lay_out_small_table(staged, zorder, None)
@@ -92,8 +90,7 @@ def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str]
             made_of = choose_file_size(path, bool(zorder))
             _lay_out_through_spark(session, staged, "", zorder, JoinedSizes(made_of, made_of))
 
-    counts = [file_rewrites.rewrite_file_group(path, group, files, zorder, note, lay_out) for group in groups]
-    return sum(before for before, _ in counts), sum(after for _, after in counts)
+    return file_rewrites.rewrite_file_groups(path, groups, zorder, commit_marks.read_session_mark(session), lay_out)
 
 
 def _note_what_it_bought(

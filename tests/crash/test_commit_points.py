@@ -12,7 +12,7 @@ from tests.conftest import Lakehouse, copied_places, settings_at
 from sluice import record_tables
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.locations import locate, remove_folder
+from sluice.locations import is_on_disk, locate, remove_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -189,6 +189,37 @@ def test_a_crash_while_records_are_joined_changes_nothing(lake: Lakehouse, monke
         (3, "ingested", 1),
     ]
     assert [(str(row[0]), row[1], row[2]) for row in lake.rows("by_day")] == [("2026-01-01", 5, 1), ("2026-01-03", 5, 2)]
+
+
+def test_a_crash_while_files_are_written_anew_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the stages, when new files are in the table's folder and no commit names them.
+
+    Every step is in `unit/lake/test_rewrite_kill_points.py`.
+    """
+    tables = locate(lake.settings.lake)
+    if not is_on_disk(tables):
+        pytest.skip("files of a store are not linked")
+    for number in (2, 3):
+        lake.land(f"visits/{number}.csv", f"who,day,minutes\nd,2026-01-0{number},4\n", at=DELIVERED + number)
+        lake.run()
+    with monkeypatch.context() as crashing:
+        crashed = crash_at(crashing, "sluice.lake.file_rewrites", "_take_written_file", after=True)
+        crashing.setattr("shutil.rmtree", lambda *folders, **how: None)
+        with pytest.raises(Crash):
+            lake.run("optimize")
+    staged = [*tables.rglob(".spark-staging-layout-*")]
+    assert crashed and staged
+    lake.land("visits/4.csv", "who,day,minutes\ne,2026-01-03,1\n", at=DELIVERED + 4)
+    lake.run()
+    lake.run("vacuum")
+    assert not any(one.exists() for one in staged)
+    assert lake.run("optimize")["visit"].committed and not lake.run("optimize")["visit"].committed
+    assert not any(report.committed for report in lake.run().values()), "who follows the table sees no change"
+    assert [(str(row[0]), row[1], row[2]) for row in lake.rows("by_day")] == [
+        ("2026-01-01", 5, 1),
+        ("2026-01-02", 4, 1),
+        ("2026-01-03", 5, 2),
+    ]
 
 
 def _lasting(lake: Lakehouse, name: str) -> list[str]:

@@ -15,7 +15,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from sluice.errors import SluiceError
 from sluice.lake import file_statistics, small_writes
 from sluice.lake.file_overlap import FileExtent, find_small_files_of_one_size
-from sluice.lake.file_rewrites import rewrite_file_group
+from sluice.lake.file_rewrites import rewrite_file_groups
 from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import decide_by_partitions, decide_layout, has_grown_since_rewrite, measure_asked_questions
 
@@ -116,11 +116,9 @@ def read_rows(path: str) -> list[dict[str, object]]:
 def rewrite_as_decided(path: str, zorder: Sequence[str]) -> int:
     """Do what is decided, as the stage does it, without Spark. Returns the bytes that were written."""
     decision = decide_layout(path, zorder)
-    files = {one.path: one for one in file_statistics.list_data_files(path)}
-    for group in decision.groups:
-        rewrite_file_group(
-            path, group, files, zorder, None, lambda staged: (small_writes.lay_out_small_table(staged, zorder, None), None)[1]
-        )
+    rewrite_file_groups(
+        path, decision.groups, zorder, None, lambda staged: (small_writes.lay_out_small_table(staged, zorder, None), None)[1]
+    )
     return sum(group.size for group in decision.groups)
 
 
@@ -188,14 +186,14 @@ def test_files_of_few_rows_are_laid_out_without_spark(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for day in range(9):
         append_rows(path, range(day, 900 + day, 9), day)
-    decision, files = decide_layout(path, ("id",)), {one.path: one for one in file_statistics.list_data_files(path)}
+    decision = decide_layout(path, ("id",))
     asked = []
 
     def lay_out(staged: str) -> None:
         asked.append(small_writes.is_laid_out_by_delta_rs(staged, ("id",)))
         small_writes.lay_out_small_table(staged, ("id",), None)
 
-    rewrite_file_group(path, decision.groups[0], files, ("id",), None, lay_out)
+    rewrite_file_groups(path, decision.groups, ("id",), None, lay_out)
     assert asked == [True]
 
 
@@ -203,14 +201,14 @@ def test_somebody_elses_commit_ends_a_rewrite_and_the_table_is_theirs(tmp_path: 
     path = str(tmp_path / "t")
     for day in range(9):
         append_rows(path, range(day, 900 + day, 9), day)
-    decision, files = decide_layout(path, ("id",)), {one.path: one for one in file_statistics.list_data_files(path)}
+    decision = decide_layout(path, ("id",))
 
     def lay_out_while_somebody_writes(staged: str) -> None:
         small_writes.lay_out_small_table(staged, ("id",), None)
         append_rows(path, [7], 99)
 
     with pytest.raises(SluiceError, match="Somebody else wrote to the table"):
-        rewrite_file_group(path, decision.groups[0], files, ("id",), None, lay_out_while_somebody_writes)
+        rewrite_file_groups(path, decision.groups, ("id",), None, lay_out_while_somebody_writes)
     assert len(read_rows(path)) == 901 and len([*Path(path).glob("*.parquet")]) == 10
     assert not [*Path(path).glob(".spark-staging*")]
 
@@ -219,9 +217,9 @@ def test_a_rewrite_that_lost_rows_is_not_committed(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for day in range(9):
         append_rows(path, range(day, 900 + day, 9), day)
-    decision, files = decide_layout(path, ("id",)), {one.path: one for one in file_statistics.list_data_files(path)}
+    decision = decide_layout(path, ("id",))
     with pytest.raises(SluiceError, match="do not have the rows of the old"):
-        rewrite_file_group(path, decision.groups[0], files, ("id",), None, lambda staged: None)
+        rewrite_file_groups(path, decision.groups, ("id",), None, lambda staged: None)
     assert DeltaTable(path).version() == 8
 
 

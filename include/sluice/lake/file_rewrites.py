@@ -26,10 +26,11 @@ from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import flush_file_and_name, write_file_durably
 from sluice.errors import SluiceError
 from sluice.lake.file_overlap import FileGroup
-from sluice.lake.file_statistics import DataFile, list_file_values
+from sluice.lake.file_statistics import DataFile, list_data_files, list_file_values
 from sluice.lake.written_alike import is_written_alike
 from sluice.locations import Location, is_on_disk, locate
 from sluice.open_tables import keep_written_table, open_checked_table, open_table_to_change
+from sluice.table_properties import GROUPS_LEFT
 
 _STAGING = ".spark-staging-layout-"
 """How the name of the staged table's folder begins: like Spark's own folders, which are swept if their writer was killed."""
@@ -50,16 +51,29 @@ def is_rewritten_by_files(path: str, zorder: Sequence[str]) -> bool:
     return is_written_alike(table, zorder) and all(map(_PLAIN_PATH.fullmatch, list_file_values(table, "path")))
 
 
-def rewrite_file_group(
-    path: str, group: FileGroup, files: Mapping[str, DataFile], zorder: Sequence[str], note: str | None, lay_out: LayOut
+def rewrite_file_groups(
+    path: str, groups: Sequence[FileGroup], zorder: Sequence[str], note: str | None, lay_out: LayOut
 ) -> tuple[int, int]:
-    """Rewrites the files of a group in one commit. Returns how many files there were and how many there are now.
+    """Rewrites the files of each group in a commit. Returns how many files there were and how many there are now.
 
-    `is_rewritten_by_files` must have said yes. files: by path, what the log says about them. note: the mark of the commit. lay_out: the OPTIMIZE
-    of either engine. Raises SluiceError if somebody else writes meanwhile, or if a row would be missing; the table is then as it was.
+    `is_rewritten_by_files` must have said yes. note: the mark of the commits, each of which also says how many groups are left, so that a run
+    that is killed between two of them is known as one that has not ended. lay_out: the OPTIMIZE of either engine.
+    Raises SluiceError if somebody else writes meanwhile, or if a row would be missing; what is not committed is then as it was.
     """
+    files = {one.path: one for one in list_data_files(path)}
+    before = after = 0
+    for place, group in enumerate(groups, start=1):
+        taken = [files[one.path] for one in group.files]
+        before += len(taken)
+        after += _rewrite_file_group(path, group, taken, zorder, note, lay_out, len(groups) - place)
+    return before, after
+
+
+def _rewrite_file_group(
+    path: str, group: FileGroup, taken: Sequence[DataFile], zorder: Sequence[str], note: str | None, lay_out: LayOut, left: int
+) -> int:
+    """Returns how many files there are now."""
     table = open_table_to_change(path)
-    taken = [files[one.path] for one in group.files]
     staging = locate(path) / f"{_STAGING}{uuid.uuid4().hex}"
     try:
         _make_staged_table(staging, table, locate(path), taken)
@@ -67,13 +81,14 @@ def rewrite_file_group(
         said, added = _read_staged_commit(staging)
         _refuse_missing_rows(path, taken, added)
         named = [_take_written_file(staging, locate(path), group, action) for action in added]
-        _commit_rewrite(locate(path), table.version(), taken, named, _describe_commit(table, said, taken, named, zorder, note))
+        info = _describe_commit(table, said, taken, named, zorder, note, left)
+        _commit_rewrite(locate(path), table.version(), taken, named, info)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     written = open_table_to_change(path)
     complete_commit(path, written)
     keep_written_table(path, written)
-    return len(taken), len(named)
+    return len(named)
 
 
 def _make_staged_table(staging: Location, table: DeltaTable, home: Location, taken: Sequence[DataFile]) -> None:
@@ -170,6 +185,7 @@ def _describe_commit(
     added: Sequence[Mapping[str, Any]],
     zorder: Sequence[str],
     note: str | None,
+    left: int,
 ) -> dict[str, Any]:
     sizes = {"numRemovedBytes": sum(one.size for one in taken), "numAddedBytes": sum(int(one["size"]) for one in added)}
     return {
@@ -180,7 +196,7 @@ def _describe_commit(
         "isolationLevel": "SnapshotIsolation",
         "isBlindAppend": False,
         "engineInfo": said.get("engineInfo", ""),
-        "operationMetrics": {"numFilesRemoved": len(taken), "numFilesAdded": len(added), **sizes},
+        "operationMetrics": {"numFilesRemoved": len(taken), "numFilesAdded": len(added), **sizes, GROUPS_LEFT: left},
         **({"userMetadata": note} if note else {}),
     }
 

@@ -35,6 +35,7 @@ from sluice.lake.file_overlap import (
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import DataFile, PartitionFiles
 from sluice.printable import format_size
+from sluice.table_properties import GROUPS_LEFT
 
 LARGE_FILE = 512 * 1024 * 1024
 """Half of OPTIMIZE's target file size: a file of this size is left as it is."""
@@ -235,14 +236,14 @@ def _describe_growth(one: PartitionFiles, good: int) -> str:
 
 
 def _has_new_data(path: str) -> bool:
-    """Whether data came since the last OPTIMIZE, or since the table was created."""
+    """Whether data came since the last OPTIMIZE, or since the table was created, or that OPTIMIZE was killed between two groups of files."""
     if log.latest_table_version(path) is None:
         return False
     for most in (_FIRST_LOOK, None):
-        operations = [str(commit["operation"]) for commit in commit_history.read_commit_history(path, most)]
-        since = list(itertools.takewhile(lambda operation: operation != "OPTIMIZE", operations))
-        if any(operation.startswith(_CHANGES_DATA) for operation in since):
+        commits = commit_history.read_commit_history(path, most)
+        since = list(itertools.takewhile(lambda commit: commit["operation"] != "OPTIMIZE", commits))
+        if any(str(commit["operation"]).startswith(_CHANGES_DATA) for commit in since):
             return True
-        if len(since) < len(operations):
-            return False
+        if len(since) < len(commits):
+            return int(commits[len(since)]["metrics"].get(GROUPS_LEFT) or 0) > 0
     return False
