@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from sluice.delta_log import LOG
 from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import write_file_durably
+from sluice.errors import SluiceError
 from sluice.lake import commit_history, commit_marks, log
 from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list_possible_places
 from sluice.lake.report import FlowReport, report_table_change
@@ -100,17 +100,20 @@ def _count_removed(path: str, remove: Callable[[], None]) -> int:
 def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None) -> int:
     """Remove the files of an inventory that may go, between two commits, as Delta's VACUUM does. Returns how many there were.
 
+    The first commit follows the version that the inventory is of: a version that somebody else committed meanwhile, such as a restored one, may
+    need the files. Raises SluiceError then, and nothing is removed.
     A killed one has no second commit: the next finds the same files again, and those that are gone already are well.
     """
     began = datetime.now(UTC)
     kept = str(_milliseconds(inventory.keep.total_seconds()))
-    _commit_without_data(
-        path,
+    start = _describe_commit(
         START,
         {"retentionCheckEnabled": "true", "defaultRetentionMillis": kept},
         {"numFilesToDelete": str(len(inventory.expired)), "sizeOfDataToDelete": str(inventory.expired_bytes)},
         mark,
     )
+    if not _commit_without_data(path, inventory.version + 1, start):
+        raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was removed. Run again.")
     root, folders = locate(path), set[Location]()
     removed = 0
     with count_work("files removed", len(inventory.expired)) as work:
@@ -125,14 +128,11 @@ def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None
     _remove_empty_folders(root, folders)
     walked = {} if inventory.walked_at is None else {WALKED_AT: _milliseconds(inventory.walked_at.timestamp())}
     until = max((file.at for file in inventory.expired), default=began - inventory.keep)
-    _commit_without_data(
-        path,
-        END,
-        {"status": "COMPLETED"},
-        {"numDeletedFiles": str(removed), "numVacuumedDirectories": "0"},
-        mark,
-        {**walked, REMOVED_UNTIL: _milliseconds(until.timestamp())},
-    )
+    end = _describe_commit(
+        END, {"status": "COMPLETED"}, {"numDeletedFiles": str(removed), "numVacuumedDirectories": "0"}, mark
+    ) | {**walked, REMOVED_UNTIL: _milliseconds(until.timestamp())}
+    while not _commit_without_data(path, open_delta_table(path).version() + 1, end):
+        pass  # it says what was done, after whatever somebody else commits
     return removed
 
 
@@ -151,16 +151,9 @@ def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _commit_without_data(
-    path: str,
-    operation: str,
-    parameters: dict[str, str],
-    metrics: dict[str, str],
-    mark: str | None,
-    said: dict[str, int] | None = None,
-) -> None:
-    """Commit what was done to files that are no part of the table; after another's commit, where one comes first."""
-    info = {
+def _describe_commit(operation: str, parameters: dict[str, str], metrics: dict[str, str], mark: str | None) -> dict[str, object]:
+    """What a commit says about itself that changes no file of the table."""
+    return {
         "timestamp": _milliseconds(time.time()),
         "operation": operation,
         "operationParameters": parameters,
@@ -168,14 +161,18 @@ def _commit_without_data(
         "operationMetrics": metrics,
         "engineInfo": commit_history.SLUICE,
         **({"userMetadata": mark} if mark else {}),
-        **(said or {}),
     }
-    content = (json.dumps({"commitInfo": info}) + "\n").encode()
-    while True:
-        version = open_delta_table(path).version() + 1
-        with suppress(FileExistsError):
-            write_file_durably(locate(path) / LOG / f"{version:020d}.json", content, overwrite=False)
-            break
+
+
+def _commit_without_data(path: str, version: int, info: dict[str, object]) -> bool:
+    """Commits a version that has the files of the one before. Returns False if somebody else has committed it."""
+    content, commit = (json.dumps({"commitInfo": info}) + "\n").encode(), locate(path) / LOG / f"{version:020d}.json"
+    try:
+        write_file_durably(commit, content, overwrite=False)
+    except FileExistsError:
+        if commit.read_bytes() != content:  # a store may have lost its answer to this very commit
+            return False
     table = open_delta_table(path, version=version)
     complete_commit(path, table)
     keep_written_table(path, open_delta_table(path))
+    return True

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
+from sluice.cli.tables.vacuum import vacuum
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
 from sluice.pipeline_records import PipelineRecords
+from sluice.runs import erasing
 from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.runs.lease import lock
 from sluice.runs.planning import plan
 from sluice.runs.planning.plan import RunPlan
 from sluice.runs.status import lag, reconciliation
 from sluice.runs.status.books import PipelineBooks
+from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sluice.settings import Settings
 
 LAYERS = ("bronze", "silver", "gold")
 CHAIN = ("readings", "heart_rate", "device_day")
@@ -92,3 +95,22 @@ def test_the_lease_of_a_jvm_keeps_a_reset_out(settings: Settings, spark: SparkSe
         lock.hold_writer_lease(records, spark, "r2", 0),
     ):
         pass
+
+
+@pytest.mark.parametrize("who", ["stage", "command", "erasure"])
+def test_whoever_removes_files_needs_the_lease(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Each way to VACUUM, before its first commit."""
+    monkeypatch.setattr(Settings, "current", lambda: settings)
+    monkeypatch.setattr(erasing, "_may_hold_unseen_requests", lambda settings, graph: True)
+    remove: Callable[[], object] = {
+        "stage": lambda: run_recorded_stage(settings, JobRequest("gym", "vacuum")),
+        "command": lambda: vacuum("gym"),
+        "erasure": lambda: erasing.run_erase_stage(settings, JobRequest("gym", "erase")),
+    }[who]
+    with (
+        lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "r1", "Later."),
+        pytest.raises(LeaseHeld, match="run r1 "),
+    ):
+        remove()

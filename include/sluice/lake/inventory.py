@@ -58,11 +58,12 @@ class RemovedFile:
 class FileInventory:
     """What the log says about files that are no longer part of the table and are not vacuumed yet, oldest first.
 
-    expired: those that outlived the retention. waiting: the others. table_bytes: the size of the latest version. walked_at: when the folder was
-    last walked, or the table was created; None if the log does not say. changed_since_walk: whether anything was committed since. unknown: why
-    the log does not know all files; None if it does.
+    version: up to which the log was read; a later version may need such a file again. expired: those that outlived the retention. waiting: the
+    others. table_bytes: the size of that version. walked_at: when the folder was last walked, or the table was created; None if the log does not
+    say. changed_since_walk: whether anything was committed since. unknown: why the log does not know all files; None if it does.
     """
 
+    version: int
     expired: Sequence[RemovedFile]
     waiting: Sequence[RemovedFile]
     table_bytes: int
@@ -161,6 +162,7 @@ def read_file_inventory(path: str, now: datetime) -> FileInventory:
     reading.read_commits(locate(path) / LOG, table)
     gone = sorted(reading.removed.values(), key=lambda file: file.at)
     return FileInventory(
+        version=table.version(),
         expired=[file for file in gone if file.at + keep <= now],
         waiting=[file for file in gone if file.at + keep > now],
         table_bytes=sum(list_file_values(table, "size_bytes")),

@@ -7,12 +7,15 @@ import json
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from sluice import vacuum as vacuuming
+from sluice.errors import SluiceError
 from sluice.lake import inventory
 from sluice.lake.inventory import VacuumDecision, decide_vacuum, read_file_inventory
 from sluice.table_properties import LOG_RETENTION, REMOVED_UNTIL, RETENTION, WALKED_AT
@@ -114,6 +117,43 @@ def test_what_came_back_stays(path: str) -> None:
     needed = set(DeltaTable(path).get_add_actions()["path"].to_pylist())
     assert vacuum(path, WEEK + timedelta(minutes=1)) == 1
     assert data_files(path) == needed and len(needed) == 2
+
+
+def test_a_version_that_somebody_else_restores_meanwhile_keeps_its_files(path: str) -> None:
+    """Whoever commits without the lease: what was found before their commit is not removed after it."""
+    found = read_file_inventory(path, now() + WEEK + timedelta(minutes=1))
+    DeltaTable(path).restore(1)
+    files, version = data_files(path), DeltaTable(path).version()
+    with pytest.raises(SluiceError, match=r"Somebody else wrote to the table .* Nothing was removed"):
+        remove_inventory_files(path, found, None)
+    assert data_files(path) == files and DeltaTable(path).version() == version
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 200
+
+
+def test_a_commit_whose_answer_a_store_has_lost_is_its_own(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = vacuuming.write_file_durably
+
+    def write_without_answer(*what: Any, **how: Any) -> None:
+        write(*what, **how)
+        raise FileExistsError
+
+    monkeypatch.setattr(vacuuming, "write_file_durably", write_without_answer)
+    assert vacuum(path, WEEK + timedelta(minutes=1)) == 2
+    assert [one["operation"] for one in DeltaTable(path).history(3)] == ["VACUUM END", "VACUUM START", "OPTIMIZE"]
+
+
+def test_the_last_commit_follows_what_somebody_else_commits_while_files_go(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    unlink = Path.unlink
+
+    def unlink_while_somebody_writes(file: Path, missing_ok: bool = False) -> None:
+        if file.suffix == ".parquet" and DeltaTable(path).version() == 3:
+            write_deltalake(path, rows(200), mode="append")
+        unlink(file, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink_while_somebody_writes)
+    assert vacuum(path, WEEK + timedelta(minutes=1)) == 2
+    assert [one["operation"] for one in DeltaTable(path).history(3)] == ["VACUUM END", "WRITE", "VACUUM START"]
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 300
 
 
 def test_files_of_the_change_feed_go_too(path: str) -> None:
