@@ -7,7 +7,8 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
@@ -17,7 +18,7 @@ from sluice import delta_log, record_tables
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql.schema import quote_identifier
-from sluice.lake import clustering, commit_marks, file_rewrites, file_statistics, log, small_writes, table_frames
+from sluice.lake import clustering, commit_marks, deletion_vectors, file_rewrites, log, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import PartitionFiles
@@ -62,6 +63,8 @@ def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], 
     if decision.groups:
         return _rewrite_file_groups(session, path, zorder, decision.groups)
     where = _partitions_clause(decision.partitions) if len(decision.partitions) < decision.of else ""
+    if decision.marked:
+        return _drop_marked_rows(session, path, where, zorder)
     if decision.clustered:
         into = choose_file_size(path, ordered=bool(clustering.read_cluster_columns(path)))
         how = " FULL" if decision.in_full else ""
@@ -73,9 +76,18 @@ def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], 
     return _lay_out_through_spark(session, path, where, zorder, join)
 
 
+def _drop_marked_rows(session: SparkSession, path: str, where: str, zorder: Sequence[str]) -> tuple[int, int]:
+    """Writes all files anew that have rows only marked as deleted.
+
+    A file whose rows lie in an order becomes a file by itself: joined with others it would lie over all that lie between them.
+    """
+    with _setting(session, {_MADE_OF: "1" if zorder else str(choose_file_size(path, False))}):
+        return _execute_optimize(session, f"REORG TABLE delta.`{path}`{where} APPLY (PURGE)")
+
+
 def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> None:
     """Writes files anew in which rows are only marked as deleted, whether or not the table may have such rows from now on."""
-    files = file_statistics.count_files_with_deleted_rows(path)
+    files = deletion_vectors.count_files_with_deleted_rows(path)
     if files:
         workspace.note(OPTIMIZE.name)
         workspace.session.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").collect()
@@ -122,6 +134,8 @@ def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
 
 _JOINED_BELOW = "spark.databricks.delta.optimize.minFileSize"
 _MADE_OF = "spark.databricks.delta.optimize.maxFileSize"
+_MOST_MARKED = "spark.databricks.delta.optimize.maxDeletedRowsRatio"
+"""Without it Delta writes every file anew of which 5% of the rows are marked."""
 
 
 def _lay_out_through_spark(
@@ -129,18 +143,30 @@ def _lay_out_through_spark(
 ) -> tuple[int, int]:
     """join: only through Spark: delta-rs knows one size, and would join what is good to what is small."""
     by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
-    conf = {} if join is None else {_JOINED_BELOW: str(join.below), _MADE_OF: str(join.into)}
+    conf = {_MOST_MARKED: str(deletion_vectors.WORTH_ABOVE)}
+    conf |= {} if join is None else {_JOINED_BELOW: str(join.below), _MADE_OF: str(join.into)}
+    with _setting(session, conf):
+        return _execute_optimize(session, f"OPTIMIZE delta.`{path}`{where}{by}")
+
+
+@contextmanager
+def _setting(session: SparkSession, conf: Mapping[str, str]) -> Iterator[None]:
+    """Sets what is in conf for as long as the block lasts."""
     before = {name: session.conf.get(name, None) for name in conf}
     for name, value in conf.items():
         session.conf.set(name, value)
     try:
-        statement = f"OPTIMIZE delta.`{path}`{where}{by}"
-        metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
+        yield
     finally:
         for name, given in before.items():
             session.conf.unset(name)
             if given is not None:
                 session.conf.set(name, given)
+
+
+def _execute_optimize(session: SparkSession, statement: str) -> tuple[int, int]:
+    """Returns how many files a statement removed and added."""
+    metrics = session.sql(statement).select("metrics.numFilesRemoved", "metrics.numFilesAdded").first()
     return (metrics[0], metrics[1]) if metrics else (0, 0)
 
 

@@ -15,7 +15,9 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Layout, Pipeline, Source, Watermark, auto_cdc, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import clustering, commit_history, file_statistics, log, small_writes
+from sluice.lake import clustering, commit_history, deletion_vectors, file_statistics, log, small_writes
+from sluice.lake.file_statistics import PartitionFiles
+from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout
 from sluice.lake.written_alike import is_written_alike
 from sluice.locations import locate, remove_folder
 from sluice.runs.copies import cloning
@@ -30,6 +32,7 @@ from sluice.table_properties import (
     TARGET_FILE_SIZE,
     parse_statistics_columns,
 )
+from sluice.upkeep import lay_out_as_decided
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,7 +182,7 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     land(said, 100, cities="a")
     said.run()
     view = said.workspace().path("by_city")
-    assert file_statistics.count_files_with_deleted_rows(view) > 0
+    assert deletion_vectors.count_files_with_deleted_rows(view) > 0
     state = log.read_table_state(view)
     assert state is not None and state.rows is None, "by the log alone there would be more"
     assert said.rows("by_city") == [tuple(row) for row in expected_by_city(said)]
@@ -194,11 +197,11 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     assert any("files of 'by_city' hold rows that are only marked as deleted" in note for note in notes), notes
     versions = back.versions()
     back.run()
-    assert back.versions() == versions and file_statistics.count_files_with_deleted_rows(view) > 0, "only when asked"
+    assert back.versions() == versions and deletion_vectors.count_files_with_deleted_rows(view) > 0, "only when asked"
     shown = back.rows("by_city")
     (asked,) = upkeep.optimize_demanded_tables(back.workspace(), ["by_city"])
     assert "1 files with rows that were only marked as deleted written anew" in asked.notes
-    assert file_statistics.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
+    assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
     assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
 
 
@@ -308,3 +311,47 @@ def test_columns_with_any_name_have_statistics_and_can_lay_out_files(lake: Lakeh
     versions = said.versions()
     said.run()
     assert said.versions() == versions and len(said.rows("strange_names")) == 40
+
+
+@pytest.mark.parametrize("zorder", [(), ("id",)], ids=["any order", "order"])
+def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
+    settings: Settings, spark: SparkSession, zorder: tuple[str, ...]
+) -> None:
+    path = f"{settings.lake}/marked"
+    columns, marks = "id BIGINT, part INT", f"PARTITIONED BY (part) TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')"
+    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta {marks}")
+    for first, end, part in ((0, 100_000, 1), (0, 1_000, 2), (1_000, 1_300, 2), (2_000, 2_030, 1)):
+        rows = spark.range(first, end).selectExpr("id", f"{part} AS part")
+        rows.coalesce(1).write.format("delta").mode("append").save(path)
+
+    def files() -> dict[str, int | None]:
+        return {one.path: one.rows for one in file_statistics.list_data_files(path)}
+
+    def delete(share: float) -> None:
+        spark.sql(f"DELETE FROM delta.`{path}` WHERE part = 2 AND id % 1000 < {share} * if(id < 1000, 1000, 300)").collect()
+
+    assert not decide_layout(path, zorder).needed, decide_layout(path, zorder).why
+    delete(0.5)
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE part = 1 AND id < 12000 AND id % 10 < 9").collect()
+    decision = decide_layout(path, zorder)
+    assert not decision.needed and decision.why.endswith(
+        "with rows only marked as deleted, 50.0% of their rows; worth it above 50%"
+    ), decision.why
+    delete(0.6)
+    there, decision, before = spark.read.format("delta").load(path).count(), decide_layout(path, zorder), files()
+    assert decision.needed and decision.marked and len(decision.partitions) == 1, decision.why
+    counts = lay_out_as_decided(spark, path, zorder, decision)
+    left = [one.file.path for one in deletion_vectors.list_files_with_deleted_rows(path)]
+    assert counts == (2, 2 if zorder else 1) and {before[one] for one in left} == {100_000, 30}
+    assert sorted(number or 0 for number in files().values()) == [30, *([120, 400] if zorder else [520]), 100_000]
+    assert spark.read.format("delta").load(path).count() == there
+    assert not decide_layout(path, zorder).needed, "a second run has nothing to do"
+    # Small files are joined beside a large one that has more such rows than Delta lets be by itself.
+    spark.range(3_000, 3_030).selectExpr("id", "1 AS part").coalesce(1).write.format("delta").mode("append").save(path)
+    joined = LayoutDecision(list_first_partition(path), 2, "", JoinedSizes(10_000, 1_000_000_000))
+    lay_out_as_decided(spark, path, (), joined)
+    assert 100_000 in files().values()
+
+
+def list_first_partition(path: str) -> list[PartitionFiles]:
+    return [one for one in file_statistics.list_partition_file_sizes(path) if one.values["part"] == 1]

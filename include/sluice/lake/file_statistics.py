@@ -138,12 +138,3 @@ def list_file_values(table: DeltaTable, column: str) -> list[Any]:
     """Returns what the log says about each of a table's files, for one column of its actions."""
     found = table.get_add_actions()
     return pa.chunked_array(found[column]).to_pylist() if len(found) and column in found.schema.names else []
-
-
-def count_files_with_deleted_rows(path: str) -> int:
-    """Returns how many files of the latest version have a deletion vector. Raises DamagedLog, and TableNotFoundError if there is no table."""
-    table = open_checked_table(path)
-    if not may_have_deletion_vectors(table):
-        return 0
-    found = pa.RecordBatchReader.from_stream(table.deletion_vectors())
-    return sum(batch.num_rows for batch in found)

@@ -11,16 +11,17 @@ A table that only Spark may write is laid out by whole partitions, by bytes: all
 without a declared order 50 small files as well. A clustered table (`cluster_by`) belongs here: Delta itself knows what to rewrite, which is
 all of it up to some 100 GiB (Delta 4.4, tried), and the decision says how much that is.
 
+Where nothing else asks for it, files are rewritten of whose rows many are only marked as deleted (`deletion_vectors`).
+
 A declared size of files takes the place of the usual sizes: from half of it on a file may stay.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.lake import clustering, commit_history, file_statistics, log
+from sluice.lake import clustering, deletion_vectors, file_statistics, log
 from sluice.lake.file_overlap import (
     WORTH_OPENING,
     FileExtent,
@@ -34,16 +35,11 @@ from sluice.lake.file_overlap import (
 )
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import DataFile, PartitionFiles
+from sluice.lake.rewrite_history import has_new_data
 from sluice.printable import format_size
-from sluice.table_properties import GROUPS_LEFT
 
 LARGE_FILE = 512 * 1024 * 1024
 """Half of OPTIMIZE's target file size: a file of this size is left as it is."""
-
-_FIRST_LOOK = 50
-"""How many commits are looked at first: the wanted one is nearly always among them."""
-
-_CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
 
 
 @dataclass(frozen=True)
@@ -60,6 +56,7 @@ class LayoutDecision:
 
     groups: only these files, each group by itself; if empty, all files of the partitions. join: only small files of them are joined.
     clustered: the table is or was clustered, so that Delta allows no other order. in_full: also what is clustered already.
+    marked: only files with rows that are only marked as deleted.
     """
 
     partitions: Sequence[PartitionFiles]
@@ -69,6 +66,7 @@ class LayoutDecision:
     groups: Sequence[FileGroup] = ()
     clustered: bool = False
     in_full: bool = False
+    marked: bool = False
 
     @property
     def needed(self) -> bool:
@@ -86,14 +84,29 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
         return LayoutDecision(several, len(partitions), "demanded" if several else "demanded, but there is nothing to join")
     if not partitions:
         return LayoutDecision((), 0, "it has no file")
-    if not _has_new_data(path):
+    if not has_new_data(path):
         return LayoutDecision((), len(partitions), "no data came since the last rewrite")
     from sluice.lake import file_rewrites  # it loads Spark's types, which a plan without news does not need
 
     size = read_declared_file_size(path)
     if file_rewrites.is_rewritten_by_files(path, zorder):
         return decide_by_files(file_statistics.list_data_files(path, zorder), zorder, size)
-    return decide_by_partitions(partitions, bool(zorder), size)
+    return _decide_by_marked_rows(path, decide_by_partitions(partitions, bool(zorder), size))
+
+
+def _decide_by_marked_rows(path: str, decided: LayoutDecision) -> LayoutDecision:
+    """Decides by the rows that are only marked as deleted, if nothing else asks for a rewrite. decided: by all else."""
+    if decided.needed:
+        return decided
+    chosen, said = deletion_vectors.choose_marked_files(deletion_vectors.list_files_with_deleted_rows(path))
+    why = f"{decided.why}; {said}" if said else decided.why
+    if not chosen:
+        return replace(decided, why=why)
+    of_partition: dict[tuple[object, ...], list[DataFile]] = {}
+    for one in chosen:
+        of_partition.setdefault(tuple(one.file.partition.values()), []).append(one.file)
+    partitions = [PartitionFiles(some[0].partition, [one.size for one in some]) for some in of_partition.values()]
+    return replace(decided, partitions=partitions, why=said, marked=True)
 
 
 def _decide_clustered(path: str, partitions: Sequence[PartitionFiles], demanded: bool) -> LayoutDecision:
@@ -101,7 +114,7 @@ def _decide_clustered(path: str, partitions: Sequence[PartitionFiles], demanded:
     columns = clustering.read_cluster_columns(path)
     if demanded and columns:
         decided = LayoutDecision(partitions, len(partitions), "demanded" if partitions else "it has no file")
-    elif demanded or not partitions or not _has_new_data(path):
+    elif demanded or not partitions or not has_new_data(path):
         several = [one for one in partitions if demanded and len(one.file_sizes) > 1]
         why = "demanded" if several else "no data came since the last rewrite" if partitions else "it has no file"
         decided = LayoutDecision(several, len(partitions), why)
@@ -233,17 +246,3 @@ def _most_grown(partitions: Sequence[PartitionFiles], good: int) -> PartitionFil
 def _describe_growth(one: PartitionFiles, good: int) -> str:
     left, came = _split_by_rewrite(one.file_sizes, good)
     return f"{len(one.file_sizes)} files; {format_size(came)} came since the last rewrite left {format_size(left)}"
-
-
-def _has_new_data(path: str) -> bool:
-    """Whether data came since the last OPTIMIZE, or since the table was created, or that OPTIMIZE was killed between two groups of files."""
-    if log.latest_table_version(path) is None:
-        return False
-    for most in (_FIRST_LOOK, None):
-        commits = commit_history.read_commit_history(path, most)
-        since = list(itertools.takewhile(lambda commit: commit["operation"] != "OPTIMIZE", commits))
-        if any(str(commit["operation"]).startswith(_CHANGES_DATA) for commit in since):
-            return True
-        if len(since) < len(commits):
-            return int(commits[len(since)]["metrics"].get(GROUPS_LEFT) or 0) > 0
-    return False
