@@ -40,22 +40,39 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demand
 
     demanded: whatever has come since the last time.
     """
-    path = workspace.path(declared.name)
+    path, asked = workspace.path(declared.name), workspace.graph.find_asked_columns(declared.name)
     with report_table_change(declared.name, workspace.graph.layer(declared), path) as report:
         if demanded:
             _purge_deleted_rows(workspace, path, report)
-        zorder = declared.zorder_by
-        decision = decide_layout(path, zorder, demanded)
-        report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
-        if decision.needed:
-            workspace.note(OPTIMIZE.name)
-            asked = workspace.graph.find_asked_columns(declared.name)
-            questions = measure_asked_questions(path, asked)
-            before, after = lay_out_as_decided(workspace.session, path, zorder, decision)
-            order = clustering.read_cluster_columns(path) if decision.clustered else zorder
-            report.notes.append(f"{before} files > {after}" + (f" by {', '.join(order)}" if order else ""))
-            _note_what_it_bought(report, questions, measure_asked_questions(path, asked))
+        _lay_out_where_needed(workspace, path, report, declared.zorder_by, asked, demanded)
     return report
+
+
+def optimize_table_beside(workspace: Workspace, name: str, path: str) -> FlowReport:
+    """The same of a table that a flow keeps beside a declared one, a quarantine or a late table: without an order."""
+    with report_table_change(name, OPTIMIZE.name, path) as report:
+        _lay_out_where_needed(workspace, path, report)
+    return report
+
+
+def _lay_out_where_needed(
+    workspace: Workspace,
+    path: str,
+    report: FlowReport,
+    zorder: Sequence[str] = (),
+    asked: Sequence[str] = (),
+    demanded: bool = False,
+) -> None:
+    """asked: the columns of the questions that it may make cheaper."""
+    decision = decide_layout(path, zorder, demanded)
+    report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
+    if decision.needed:
+        workspace.note(OPTIMIZE.name)
+        questions = measure_asked_questions(path, asked)
+        before, after = lay_out_as_decided(workspace.session, path, zorder, decision)
+        order = clustering.read_cluster_columns(path) if decision.clustered else zorder
+        report.notes.append(f"{before} files > {after}" + (f" by {', '.join(order)}" if order else ""))
+        _note_what_it_bought(report, questions, measure_asked_questions(path, asked))
 
 
 def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], decision: LayoutDecision) -> tuple[int, int]:
@@ -226,18 +243,3 @@ def _has_int96(file: Location) -> bool:
     with open_to_read(file) as content:
         schema = pq.read_metadata(content).schema
     return any(schema.column(place).physical_type == "INT96" for place in range(len(schema)))
-
-
-def join_files_set_aside(workspace: Workspace, name: str, path: str) -> FlowReport:
-    """Join the files of a quarantine or a late table where they need it, as those of a declared table without an order."""
-    with report_table_change(name, OPTIMIZE.name, path) as report:
-        decision = decide_layout(path, ())
-        report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
-        if decision.needed:
-            workspace.note(OPTIMIZE.name)
-            if decision.join is None and small_writes.is_laid_out_by_delta_rs(path, ()):
-                before, after = small_writes.lay_out_small_table(path, (), commit_marks.read_session_mark(workspace.session))
-            else:
-                before, after = _lay_out_through_spark(workspace.session, path, "", (), decision.join)
-            report.notes.append(f"{before} files > {after}")
-    return report

@@ -7,11 +7,14 @@ import re
 from collections.abc import Sequence
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from sluice import upkeep
 from sluice.errors import SluiceError
 from sluice.lake import file_statistics, small_writes
 from sluice.lake.file_overlap import FileExtent, find_small_files_of_one_size
@@ -195,6 +198,23 @@ def test_files_of_few_rows_are_laid_out_without_spark(tmp_path: Path) -> None:
 
     rewrite_file_groups(path, decision.groups, ("id",), None, lay_out)
     assert asked == [True]
+
+
+def test_of_a_table_beside_another_only_the_small_files_are_written_anew(tmp_path: Path) -> None:
+    """A quarantine or a late table, as any other: with its reason, and no Spark for a few rows."""
+    path = str(tmp_path / "t")
+    append_rows(path, range(60_000))
+    for day in range(50):
+        append_rows(path, [day], day)
+    good, rows = max(file_statistics.list_data_files(path), key=lambda one: one.size).path, read_rows(path)
+    conf = SimpleNamespace(get=lambda name, other: None)
+    workspace: Any = SimpleNamespace(session=SimpleNamespace(conf=conf), note=lambda *said: None)
+    report = upkeep.optimize_table_beside(workspace, "t_quarantine", path)
+    assert report.decision and "50 of 51 files, " in report.decision, report.decision
+    assert report.committed and report.notes == ["50 files > 1"] and read_rows(path) == rows
+    assert good in {one.path for one in file_statistics.list_data_files(path)}
+    again = upkeep.optimize_table_beside(workspace, "t_quarantine", path)
+    assert not again.committed and again.decision == "no: no data came since the last rewrite"
 
 
 def test_somebody_elses_commit_ends_a_rewrite_and_the_table_is_theirs(tmp_path: Path) -> None:

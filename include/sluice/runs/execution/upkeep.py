@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sluice import delta_log, record_tables, upkeep, vacuum
-from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import behind, streams
@@ -49,14 +47,21 @@ def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
 
 def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
     """Vacuums those of the tables that exist and returns a report for each. paths: by name."""
-    with_people, reports = removals.locate_tables_with_people(workspace.settings, workspace.graph), []
+    with_people = removals.locate_tables_with_people(workspace.settings, workspace.graph)
+    return [
+        vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), path in with_people)
+        for name, path in _visit_tables(workspace, paths)
+    ]
+
+
+def _visit_tables(workspace: Workspace, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yields those of the tables that exist, by name and path, and counts them as work. Raises StopRequested before one of them."""
     with count_work("tables looked at", len(paths)) as work:
         for name, path in paths.items():
             if delta_log.is_delta_table(path):
                 streams.stop_if_requested(workspace)
-                reports.append(vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), path in with_people))
+                yield name, path
             work.advance()
-    return reports
 
 
 def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
@@ -88,43 +93,27 @@ def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) 
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Rewrites the files of every table that needs it or was requested, including late tables and quarantines. Tables with INT96 files come first.
+    """Rewrites the files of every table that needs it or was requested, including late tables and quarantines. Files with INT96 are rewritten first.
 
     Raises StopRequested between two tables.
     """
-    rewritten: dict[str, FlowReport] = {}
-    for name, path in workspace.tables().items():
-        if delta_log.is_delta_table(path) and (report := upkeep.rewrite_int96_files(workspace, name, path)) is not None:
-            streams.stop_if_requested(workspace)
-            rewritten[name] = report
-    reports, laid_out = [], _list_laid_out_tables(workspace)
-    with count_work("tables looked at", len(laid_out)) as work:
-        for declared in laid_out:
-            streams.stop_if_requested(workspace)
-            report = upkeep.optimize_table(workspace, declared, demanded=declared.name in options.optimized)
-            if declared.name in rewritten:
-                before = rewritten.pop(declared.name)
-                report.notes, report.version_before = [*before.notes, *report.notes], before.version_before
-                report.note_new_versions(workspace.path(declared.name))
+    declared = {one.name: one for one in workspace.graph if workspace.graph.table_of(one.name) == one.name}
+    reports, aside = list[FlowReport](), list[FlowReport]()
+    for name, path in _visit_tables(workspace, workspace.tables()):
+        rewritten = upkeep.rewrite_int96_files(workspace, name, path)
+        if name in declared:
+            report = upkeep.optimize_table(workspace, declared[name], demanded=name in options.optimized)
+        else:
+            report = upkeep.optimize_table_beside(workspace, name, path)
+        if rewritten is not None:
+            report.notes, report.version_before = [*rewritten.notes, *report.notes], rewritten.version_before
+            report.note_new_versions(path)
+        if name in declared:
             reports.append(report)
-            work.advance()
-    declared_tables = {workspace.graph.table_of(declared.name) for declared in workspace.graph}
-    for name, path in workspace.tables().items():
-        if name not in declared_tables and delta_log.is_delta_table(path):
-            streams.stop_if_requested(workspace)
-            aside = upkeep.join_files_set_aside(workspace, name, path)
-            reports += [aside] if aside.committed else []
-    records = [report for name in RECORD_TABLES if (report := upkeep.join_record_files(workspace, name)) is not None]
-    return [*reports, *rewritten.values(), *records]
-
-
-def _list_laid_out_tables(workspace: Workspace) -> list[Source | Dataset[Any]]:
-    """Lists declarations whose own table exists."""
-    return [
-        one
-        for one in workspace.graph
-        if workspace.graph.table_of(one.name) == one.name and delta_log.is_delta_table(workspace.path(one.name))
-    ]
+        elif report.committed:
+            aside.append(report)
+    records = [joined for name in RECORD_TABLES if (joined := upkeep.join_record_files(workspace, name)) is not None]
+    return [*reports, *aside, *records]
 
 
 def optimize_demanded_tables(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:
