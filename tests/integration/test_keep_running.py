@@ -23,6 +23,7 @@ from sluice.declare import F, Pipeline, Source, expect_or_fail, materialized_vie
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import receiving
 from sluice.errors import LeaseHeld, SluiceError
+from sluice.lake import commit_history
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS
 from sluice.runs import job, ledger
@@ -204,11 +205,17 @@ def test_upkeep_is_nothing_new_to_any_flow(wards: Lakehouse) -> None:
     for number in (1, 2, 3):
         wards.land(f"stays/{number}.csv", f"patient,ward,beds\np{number},a,1\n")
         wards.run()
-    keeper = keeper_of(wards, upkeep=0.0)
+    keeper, rows = keeper_of(wards, upkeep=0.0), wards.rows("stay")
     stages_ = {report["stage"] for report in (keeper.look() or pytest.fail("nothing was done")).reports}
     assert {"optimize", "verify"} <= stages_
     keeper._next_upkeep = time.monotonic() + 3600
     assert keeper.look() is None
+    path = wards.workspace().path("stay")
+    assert commit_history.read_commit_history(path, 1)[0]["operation"] == "OPTIMIZE" and len(DeltaTable(path).file_uris()) == 1
+    assert wards.rows("stay") == rows and wards.rows("ward") == [("a", 3)]
+    wards.land("stays/4.csv", "patient,ward,beds\np1,a,5\np4,b,2\n")
+    assert {"stays", "stay", "ward"} <= set(flows(keeper.look()))
+    assert wards.rows("ward") == [("a", 7), ("b", 2)] and len(wards.rows("stay")) == 4
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 from collections.abc import Sequence
@@ -126,11 +127,15 @@ def rewrite_as_decided(path: str, zorder: Sequence[str]) -> int:
 
 
 @pytest.mark.parametrize("days", [60, pytest.param(365, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("zorder", [("id",), ("day",), ()], ids=["over one another", "in order", "in no order"])
+@pytest.mark.parametrize(
+    ("zorder", "merges"),
+    [(("id",), True), (("day",), True), ((), True), (("id",), False)],
+    ids=["over one another", "in order", "in no order", "nothing but appends"],
+)
 def test_daily_increments_are_well_laid_out_and_upkeep_writes_no_more_than_came(
-    tmp_path: Path, zorder: tuple[str, ...], days: int
+    tmp_path: Path, zorder: tuple[str, ...], merges: bool, days: int
 ) -> None:
-    """Commits of delta-rs: an append a day; each seventh day corrects rows of the day before, which copies files.
+    """Commits of delta-rs: an append a day; with merges, each seventh day corrects rows of the day before, which copies files.
 
     By the decisions alone, a year is in `lake/test_file_overlap.py`.
     """
@@ -140,20 +145,28 @@ def test_daily_increments_are_well_laid_out_and_upkeep_writes_no_more_than_came(
         known = {one.path for one in file_statistics.list_data_files(path)} if day else set[str]()
         append_rows(path, chance.sample(range(10**6), 50), day)
         came += next(one.size for one in file_statistics.list_data_files(path) if one.path not in known)
-        if day % 7 == 6:
+        if merges and day % 7 == 6:
             before = {one.path for one in file_statistics.list_data_files(path)}
             small_merge(path, date(2026, 1, 1) + timedelta(days=day - 1))
             merged += sum(one.size for one in file_statistics.list_data_files(path) if one.path not in before)
+        content = hash_content(path) if decide_layout(path, zorder).needed else ""
         if written := rewrite_as_decided(path, zorder):
             rewritten, rewrites = rewritten + written, rewrites + 1
+            assert hash_content(path) == content
             assert decide_layout(path, zorder).why == "no data came since the last rewrite", "a second run has nothing to do"
     files = file_statistics.list_data_files(path, zorder)
     assert 0 < rewritten <= came + merged and rewritten + merged <= 3 * came
+    assert bool(merged) == merges, "without merges it is what came, and no more"
     assert len(files) < min(days, 70) and rewrites < 60
     assert len(read_rows(path)) == days * 50
     if zorder == ("day",):
         question = measure_asked_questions(path, zorder)["day"]
         assert question and question.files < 2
+
+
+def hash_content(path: str) -> str:
+    """Of all rows, whatever their files are."""
+    return hashlib.sha256(repr(read_rows(path)).encode()).hexdigest()
 
 
 def small_merge(path: str, day: date) -> None:

@@ -104,7 +104,10 @@ def workspace(filled: Path, tmp_path: Path) -> Workspace:
 
 
 def read_version(path: str, version: int) -> list[dict[str, object]]:
-    table = DeltaTable(path, version=version)
+    return read_table(DeltaTable(path, version=version))
+
+
+def read_table(table: DeltaTable) -> list[dict[str, object]]:
     found = QueryBuilder().register("t", table).execute("SELECT * FROM t ORDER BY id, day, text").read_all()
     rows: list[dict[str, object]] = pa.table(found).to_pylist()
     return rows
@@ -165,6 +168,29 @@ def test_a_killed_rewrite_loses_nothing_and_the_next_one_ends_it(
     stray = require_whole_table_and_tidy_up(workspace, rows, last)
     assert len(stray) == (function == "_take_written_file" or (function, after) == ("write_file_durably", False))
     assert all(Path(one).name.startswith("rewritten-1.00-") for one in stray)
+
+
+def test_whoever_reads_at_any_step_reads_the_same_rows(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether they open the table then, or had opened it before."""
+    path = workspace.path("readings")
+    rows, opened, steps = read_rows(path), DeltaTable(path), list[str]()
+
+    def let_read(function: str) -> None:
+        real = getattr(file_rewrites, function)
+
+        def reading(*arguments: Any, **options: Any) -> Any:
+            result = real(*arguments, **options)
+            steps.append(function)
+            assert read_rows(path) == rows and read_table(opened) == rows, function
+            return result
+
+        monkeypatch.setattr(file_rewrites, function, reading)
+
+    for function in {function for function, _, _ in KILLED_AT} - {"_link_file"}:
+        let_read(function)
+    rewrite_as_decided(path, ZORDER)
+    assert steps.count("write_file_durably") == 2 and DeltaTable(path).version() == opened.version() + 2
+    assert read_table(opened) == rows
 
 
 def test_a_process_that_is_killed_in_truth_leaves_no_more_than_that(workspace: Workspace, tmp_path: Path) -> None:
