@@ -29,7 +29,7 @@ class Checkout:
 
 @pytest.fixture(scope="session")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
-    """The environment of this process is the local Airflow's from here on; Airflow is imported after that only."""
+    """Gives this process the local Airflow's environment. Airflow may be imported only after that."""
     if "airflow.configuration" in sys.modules:
         pytest.fail("A test module imports Airflow at its top, and Airflow reads its settings then: import it in the test.")
     root = tmp_path_factory.mktemp("checkout")

@@ -1,4 +1,4 @@
-"""What Compose files come to together, without Compose: a later file adds to an earlier one, and `!override` replaces what is there."""
+"""Merges Compose files without Compose: a later file adds to an earlier one, and `!override` replaces what is there."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def commit_number(root: Path) -> int:
-    """How many commits led to the one that is checked out. Where git does not know, hours: the turns come round, though not in order."""
+    """How many commits led to the one checked out. If git does not know, the hours since 1970: every turn comes, though not in order."""
 
     def answer(*words: str) -> str:
         return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False).stdout.strip()
@@ -66,7 +66,7 @@ def together(nodeid: str, keywords: Collection[str]) -> str:
 
 
 class RecordedDurations:
-    """Adds up what each slow test took, with what was made ready for it, and writes it beside what is known of the others.
+    """Adds up the time of each slow test, including its preparation, and writes it beside the times of the others.
 
     Of a test that does not wait for Airflow it is the CPU time of its processes where that is less than the clock's: the machine may
     have had other work. It is written after each test, so that a measuring that is stopped keeps what it has.
@@ -187,7 +187,7 @@ class TurnOfSlowTests:
         return name in self.begun or self._expected(name) <= self.ends - time.monotonic()
 
     def is_of_turn(self, item: pytest.Item) -> bool:
-        """Whether the turn was planned with it; another's goes on where time is left."""
+        """Whether the test was planned for this turn; those of other turns run if time is left."""
         return together(item.nodeid, item.keywords) in self.turn
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -226,7 +226,7 @@ class TurnOfSlowTests:
 
 
 class TimeLeft:
-    """Goes on with the tests of the next turns as long as time is left, and leaves out all from the first that finds none."""
+    """Continues with the tests of the next turns while time is left, and leaves out all from the first for which there is none."""
 
     def __init__(self, turn: TurnOfSlowTests) -> None:
         self.turn = turn

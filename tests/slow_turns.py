@@ -86,5 +86,5 @@ def time_limit(expected: float) -> float:
 
 
 def next_prime(number: int) -> int:
-    """The smallest prime that is no less."""
+    """The smallest prime that is not less."""
     return next(one for one in count(max(2, number)) if all(one % factor for factor in range(2, one)))

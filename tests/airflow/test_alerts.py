@@ -1,4 +1,4 @@
-"""Alerts, against a receiver that is a real server: what is sent, and that nothing of it can make a task fail or give the address away."""
+"""Alerts to a real server: what is sent, and that no alert can make a task fail or reveal the address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Told = list[dict[str, Any]]
 
 @pytest.fixture
 def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], Told]]:
-    """Starts a server that answers with a status; SLUICE_ALERTS leads there. Gives what it was told."""
+    """Starts a server that answers with a status, and points SLUICE_ALERTS to it. Gives the requests that it received."""
     servers = []
 
     def start(status: int) -> Told:

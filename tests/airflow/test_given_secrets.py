@@ -1,4 +1,4 @@
-"""Airflow's secret back end in the place of secret files: the job gets them in files of its own, and nothing of them stays."""
+"""Airflow's secrets backend instead of secret files: the job gets the secrets in files of its own, and none of these remain."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def lake(settings: Settings) -> Iterator[None]:
 
 
 def sent(path: str, *parts: bytes, method: str = "POST", ends: bool = True, query: bytes = b"") -> tuple[bytes | None, int]:
-    """What comes to Airflow of a request in these parts, None where it is refused; and the status of the answer."""
+    """What Airflow receives of a request in these parts (None if it is refused), and the status of the answer."""
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     last: dict[str, Any] = {"type": "http.request", "body": b"", "more_body": False} if ends else {"type": "http.disconnect"}
     waiting = iter([*messages, last])

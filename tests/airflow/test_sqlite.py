@@ -76,7 +76,7 @@ def test_without_it_sqlite_refuses_at_once(file: Path) -> None:
 
 
 class Server:
-    """Writes as Airflow's API server does: its audit log within the loop, the rest in a thread, whose commit comes by the loop."""
+    """Writes as Airflow's API server does: its audit log within the loop, the rest in a thread, whose commit goes through the loop."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

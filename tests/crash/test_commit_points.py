@@ -94,7 +94,7 @@ def cases() -> list[Any]:
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool) -> list[bool]:
-    """Let the first call of a function crash, before or after its work. What is returned holds something once it did."""
+    """Makes the first call of a function crash, before or after its work. The returned list has an entry once it did."""
     place: Any = importlib.import_module(module)
     *inner, name = function.split(".")
     for part in inner:
@@ -223,7 +223,7 @@ def test_a_crash_while_files_are_written_anew_changes_nothing(lake: Lakehouse, m
 
 
 def _lasting(lake: Lakehouse, name: str) -> list[str]:
-    """The columns of a table that do not tell when it was made."""
+    """The columns of a table that do not depend on the time at which it was made."""
     frame = lake.spark.read.format("delta").load(lake.workspace().tables()[name])
     return [column for column in frame.columns if not column.endswith("_at")]
 

@@ -1,5 +1,4 @@
-"""Files that a kill or a loss of power leaves cut, empty or not there, from the first run on: of tables that were being made, of
-checkpoints and of logs."""
+"""Files that a kill or a power failure leaves cut, empty or missing, from the first run on: of tables being made, checkpoints and logs."""
 
 from __future__ import annotations
 

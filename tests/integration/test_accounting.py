@@ -78,7 +78,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def _ingested(lake: Lakehouse, files: dict[str, bytes], at_once: int) -> dict[str, list[tuple[Any, ...]]]:
-    """All files landed, so many between two runs. Returns what bronze and quarantine hold, but for numbers and times."""
+    """Lands all files, this many between two runs. Returns what bronze and quarantine hold, without numbers and times."""
     names = list(files)
     for start in range(0, len(names), at_once):
         for name in names[start : start + at_once]:

@@ -350,6 +350,6 @@ def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
 
 
 def _bare() -> dict[str, str]:
-    """An environment without anything that Sluice or Spark would be told by; the code is this checkout's."""
+    """An environment without any settings of Sluice or Spark; the code is this checkout's."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "JAVA_HOME", "LANG")}
     return kept | {"PYTHONPATH": str(ROOT / "include"), "SPARK_LOCAL_IP": "127.0.0.1"}

@@ -42,7 +42,7 @@ BY_DEVICE = (
 
 
 def _of(lake: Lakehouse, subject: int) -> dict[str, int]:
-    """How many rows each table has of a subject, quarantines included, and by text search where nothing says whose they are."""
+    """How many rows of a subject each table has, quarantines included; found by text search where no column names the subject."""
     found = {}
     for name, path in lake.workspace().tables().items():
         frame = lake.spark.read.format("delta").load(path)

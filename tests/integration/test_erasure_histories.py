@@ -1,4 +1,4 @@
-"""Histories of a lake, each followed by an erasure: nothing of the person is left, everybody else's rows are as they would be without."""
+"""Histories of a lake, each followed by an erasure: nothing of the person is left, and everybody else's rows are as if nothing was erased."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ SMALL = (notes, note, by_person)
 
 
 def lake_at(settings: Settings, spark: SparkSession, items: Sequence[Any] = ITEMS, retain: str = "0 seconds") -> Lakehouse:
-    """With a retention of nothing, unless it is said, so that the bytes can go at once."""
+    """With no retention by default, so that the bytes can go at once."""
     layers = ("pipelines.house.bronze", __name__)
     pipeline = Pipeline(name="house", description="h", owner="t", layers=layers, retain=retain)
     return Lakehouse(settings, spark, build_declaration_graph(pipeline, items, links=[LINK] if badge_of in items else []))

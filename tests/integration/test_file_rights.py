@@ -14,7 +14,7 @@ from sluice.private_files import make_private_folder
 
 
 def open_to_others(root: Path) -> Iterator[Path]:
-    """The files below a folder that another user of the machine gets to: each folder on the way lets him in, and the file, too."""
+    """The files below a folder that another user of the machine can read: the file and each folder on the way allow it."""
     for path in sorted(root.iterdir()) if root.stat().st_mode & 0o005 == 0o005 else ():
         if path.is_dir():
             yield from open_to_others(path)

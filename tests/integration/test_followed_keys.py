@@ -85,7 +85,7 @@ def land(lake: Lakehouse, file: str, *changes: Change) -> None:
 
 
 def rows_of_few(lake: Lakehouse) -> tuple[list[Any], list[Any]]:
-    """What both targets say of the keys that are changed here."""
+    """What both targets hold for the keys that are changed here."""
     shown = lake.rows("members", "id", "city"), lake.rows("history", "id", "city", "__START_AT", "__END_AT")
     return tuple([row for row in rows if row[0] in (1, 2, 100)] for rows in shown)  # type: ignore[return-value]
 
@@ -164,7 +164,7 @@ def test_a_crash_between_log_and_target_is_healed_by_the_targets_stream(
 def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     lake: Lakehouse, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Change files of what was followed without the stream may be gone; a lake of before, without such keys, goes on as it did."""
+    """Change files of what was followed without the stream may be gone. An older lake, without such keys, works as before."""
     land(lake, "2", (1, "Oslo", 3, "update"))
     lake.run()
     folder, _ = flow_folder(lake, "members")

@@ -199,7 +199,7 @@ def test_a_topic_that_is_not_there_is_an_error_with_the_nearest_name(kafka: Brok
 
 
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(kafka: Broker, topic: str) -> None:
-    """Its offsets alone do not tell: the new one has more of them than were read of the old one."""
+    """Its offsets alone do not reveal it: the new topic has more of them than were read from the old one."""
     kafka.create(topic)
     kafka.put(topic, numbers(0, 3))
     some = source(kafka, topics=topic)

@@ -1,4 +1,4 @@
-"""A landing folder with all that lies in one, through runs: what is read, what is not, and what the ledger says of it."""
+"""A landing folder with everything that can lie in one, through several runs: what is read, what is not, and what the ledger says."""
 
 from __future__ import annotations
 

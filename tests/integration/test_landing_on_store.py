@@ -1,4 +1,4 @@
-"""A landing folder on a store: what is read, what is known of it, and what an erasure takes out of it. The lake is on a disk."""
+"""A landing folder on a store: what is read, what is known about it, and what an erasure removes from it. The lake is on a disk."""
 
 from __future__ import annotations
 

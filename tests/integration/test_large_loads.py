@@ -1,4 +1,4 @@
-"""What a large first load does otherwise than a small one: it is appended, and no copy of it is kept; and comes to the same rows."""
+"""How a large first load differs from a small one: it is appended, and no copy of it is kept; the rows are the same."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def read(lake: Lakehouse, *readings: tuple[int, int, int]) -> None:
 
 
 def hand_out(lake: Lakehouse, device: int, hour: int, member: int | None) -> None:
-    """Deliver who has a device from an hour on; None: that nobody was given it then."""
+    """Deliver who has a device from an hour on; None: nobody has it from then on."""
     rows = [] if member is None else [{"device": device, "since": _at(hour), "member": member}]
     _land(lake, "handed_out", rows, f"{device}_{hour}")
 

@@ -34,7 +34,7 @@ STAGES = ("bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum
 
 @pytest.fixture(scope="module")
 def gym(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, gym_of_two_days: Path) -> Lakehouse:
-    """Three days of the gym, the last one by itself, taken through the seven stages as a job takes them."""
+    """Three days of the gym, the last one separately, taken through the seven stages as by a job."""
     settings = gym_at(tmp_path_factory.mktemp("gym"), gym_of_two_days)
     lake = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)

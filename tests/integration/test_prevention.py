@@ -1,4 +1,4 @@
-"""A whole run's lake, from version 0 of every table on: nothing of anybody is where no erasure reaches it."""
+"""The lake of a whole run, from version 0 of every table: no personal data is where an erasure cannot reach it."""
 
 from __future__ import annotations
 

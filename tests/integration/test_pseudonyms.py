@@ -1,4 +1,4 @@
-"""Personal columns through the layers: stored as treated, joined by pseudonym, restricted, erased; nothing goes on with another key."""
+"""Personal columns through the layers: stored as treated, joined by pseudonym, restricted, erased. With another key nothing continues."""
 
 from __future__ import annotations
 

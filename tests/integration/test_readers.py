@@ -103,7 +103,7 @@ shapes = Source(
 
 @table(reads="shapes", keys="id", partition_by=("place", "day"))
 def shape(shapes: DataFrame) -> DataFrame:
-    """A record, in a partition whose value is no plain name."""
+    """A record, in a partition whose value needs escaping in a path."""
     return shapes.selectExpr(
         "cast(id as bigint) as id",
         "place",

@@ -50,7 +50,7 @@ def person(visits: DataFrame) -> DataFrame:
 
 @materialized_view(reads="visit", keys="who")
 def total(visit: DataFrame) -> DataFrame:
-    """What each person's visits come to."""
+    """The sum of each person's visits."""
     return visit.groupBy("who").agg(F.sum("minutes").alias("minutes"), F.count(F.lit(1)).alias("visits"))
 
 

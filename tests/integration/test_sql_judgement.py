@@ -176,7 +176,7 @@ def test_the_page_lists_what_is_refused(session: SparkSession) -> None:
 
 @pytest.mark.slow
 def test_the_examples_of_every_function_that_is_listed_pass(session: SparkSession) -> None:
-    """Those of Spark's own documentation; but for the ones that call a function which is not listed as well."""
+    """The examples of Spark's own documentation, except those that also call a function that is not listed."""
     jvm: Any = session._jvm
     registry = jvm.org.apache.spark.sql.catalyst.analysis.FunctionRegistry.builtin()
     refused, asked = [], 0

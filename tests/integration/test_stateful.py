@@ -405,7 +405,7 @@ def by_struct(pulse: DataFrame) -> DataFrame:
 
 @windowed(reads="pulse", keys="start", watermark=TEN)
 def filtered(pulse: DataFrame) -> DataFrame:
-    """Some rows only, in windows that are made of some columns."""
+    """Only some rows, in windows over some columns."""
     fast = pulse.where("pulse > 100").select("at", "pulse").where("pulse <> 160")
     return fast.groupBy(F.window("at", "10 minutes", "5 minutes")).count().select(F.col("window.start").alias("start"), "count")
 
@@ -418,13 +418,13 @@ def firsts(pulse: DataFrame) -> DataFrame:
 
 @windowed(reads="pulse", keys="start", watermark=TEN, output="complete")
 def every(pulse: DataFrame) -> DataFrame:
-    """Windows of everything, but for what has no instant."""
+    """Windows over all rows except those without an instant."""
     return pulse.groupBy(F.window("at", "10 minutes")).count().select(F.col("window.start").alias("start"), "count")
 
 
 @windowed(reads="pulse", keys="start", watermark=TEN)
 def uneven(pulse: DataFrame) -> DataFrame:
-    """Windows whose length is no multiple of their distance."""
+    """Windows whose length is not a multiple of their distance."""
     return of_window(pulse.where("pulse <> 160"), "10 minutes", "4 minutes")
 
 

@@ -1,4 +1,4 @@
-"""A driver with Spark that is stopped in the middle of its commit, and goes on when another has taken its lease over: one writer's rows."""
+"""A Spark driver is stopped in the middle of a commit and continues after another took over its lease: only one writer's rows are there."""
 
 from __future__ import annotations
 

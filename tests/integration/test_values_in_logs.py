@@ -90,7 +90,7 @@ def streamed(spark: SparkSession, table: str, checkpoint: Path) -> None:
 
 @contextmanager
 def printed_by_spark(spark: SparkSession, folder: Path) -> Iterator[Callable[[], str]]:
-    """What Spark's loggers print, meanwhile also to a file: by the layouts of spark_jobs/conf/log4j2.properties, as they are set."""
+    """What Spark's loggers print, which also goes to a file here, with the layouts that spark_jobs/conf/log4j2.properties sets."""
     log4j: Any = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     context = log4j.LogManager.getContext(False)
     configured = context.getConfiguration()

@@ -1,4 +1,4 @@
-"""`sluice verify`: equal after any runs; and whatever is wrong with a table is found, told apart from what is known, without a value."""
+"""`sluice verify`: tables are equal after any runs. It finds what is wrong, separates it from known differences, and shows no value."""
 
 from __future__ import annotations
 
@@ -403,7 +403,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
 
 
 def test_the_parts_of_every_table_are_equal_and_find_together_what_the_whole_finds(copied: Lakehouse) -> None:
-    """Logs of changes and what is folded of them are parted by the keys of the target; a part is made of inputs as they are stored."""
+    """Change logs and what is folded from them are divided by the target's keys; a part is computed from inputs as they are stored."""
 
     def verify_parts(name: str) -> list[VerificationFinding]:
         of = [parts.TablePart(number, 2) for number in (1, 2)]

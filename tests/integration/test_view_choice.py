@@ -1,4 +1,4 @@
-"""How much of a view is made again, and why; which versions of its inputs it is made of; which files are read (issue 7, 1 and 2)."""
+"""How much of a view is recomputed, and why; which versions of its inputs it is made from; which files are read (issue 7, 1 and 2)."""
 
 from __future__ import annotations
 

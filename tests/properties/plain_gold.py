@@ -54,7 +54,7 @@ class Ward:
 
     @property
     def reading(self) -> list[tuple[object, ...]]:
-        """The rows of `reading`, made of everything that bronze has."""
+        """The rows of `reading`, made from everything in bronze."""
 
         def rows() -> Iterator[tuple[tuple[object, ...], Reading, str]]:
             for delivery in self.folder.live(replaces=True):

@@ -181,7 +181,7 @@ class History:
         self.followed = False
 
     def lose(self, table: str) -> None:
-        """Let a table's folder be gone: its next run makes all of it again. Without an input, views would stay as they are."""
+        """Removes a table's folder, so that the next run makes all of it again. Without an input, views would stay as they are."""
         self.told.append(f"lose {table}")
         shutil.rmtree(self.lake.workspace().path(table), ignore_errors=True)
         self.restored -= {table}
@@ -287,7 +287,7 @@ def _told(row: dict[str, Any]) -> Row:
 
 @contextmanager
 def dying(point: str, number: int, after: bool) -> Iterator[None]:
-    """Let the n-th call of a function crash, before or after its work."""
+    """Makes the n-th call of a function crash, before or after its work."""
     module, _, path = point.partition(":")
     place: Any = importlib.import_module(module)
     *inner, name = path.split(".")

@@ -96,7 +96,7 @@ def rule_sets(draw: st.DrawFn) -> list[tuple[Expectation, Condition]]:
 
 
 def expected(row: Row, rules: list[tuple[Expectation, Condition]]) -> tuple[list[str], list[str], str]:
-    """Failed rules, those of them that were NULL, and what becomes of the row."""
+    """The failed rules, which of them were NULL, and what happens to the row."""
     truths = [(rule, condition.of(row)) for rule, condition in rules]
     failed = [rule for rule, truth in truths if truth is False or (truth is None and not rule.null_ok)]
     unknown = [rule.name for rule, truth in truths if truth is None and not rule.null_ok]

@@ -218,7 +218,7 @@ def against_the_week_before(days, steps):
 
 @materialized_view(reads=("steps", "days"), keys=("device", "t"), reach={"days": TimeReach("t", after="1 day", input="d")})
 def step_of_a_day(steps, days):
-    """A day that is looked up on the day and the day after, and a column that the other input carries by itself."""
+    """A day that is looked up on the same day and the day after, and a column that comes from the other input alone."""
     of_all = days.groupBy("d").agg(F.sum("n").alias("of_all"))
     today, yesterday = of_all.alias("today"), of_all.alias("yesterday")
     day = F.to_date("t")
@@ -239,7 +239,7 @@ def parts_and_total(regions):
 
 @materialized_view(reads="regions", keys=("part", "d"))
 def behind_a_filter(regions):
-    """A key that cannot be worked out of rows that the filter leaves out."""
+    """A key that cannot be computed from rows that the filter leaves out."""
     return regions.where("region > 0").groupBy(F.expr("100 DIV region").alias("part"), "d").agg(F.sum("n").alias("n"))
 
 
@@ -250,7 +250,7 @@ def chain_over_windows(tumbling, members):
 
 @materialized_view(reads="members", keys="id")
 def under_a_hash(members):
-    """No change tells which hash it touches: the age bounds, and a row is found by what it was made of."""
+    """No change says which hash it affects: the age is the bound, and a row is found by the values that it was made from."""
     return members.select(F.sha2(F.col("who").cast("string"), 256).alias("id"), "age")
 
 

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class Place:
-    """A checkout. records: what the stand-in was told, a JSON line a call. orders: what it is to do."""
+    """A checkout. records: how the stand-in was called, one JSON line per call. orders: what it must do."""
 
     settings: Settings
     records: Path
@@ -78,7 +78,7 @@ def _stand_in(root: Path, patch: pytest.MonkeyPatch, made: Place) -> None:
 
 
 def unpause(client: Client, *dags: str) -> None:
-    """Let the runs of DAGs go, once they are parsed."""
+    """Unpauses the DAGs once they are parsed."""
     for dag in dags:
         until(lambda dag=dag: client.has_dag(dag), what=f"the DAG {dag}")  # type: ignore[misc]
         client.pause(dag, False)

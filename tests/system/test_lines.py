@@ -1,4 +1,4 @@
-"""Who is let in to the local Airflow, on either line: nobody without the password, and nobody with an earlier one."""
+"""Who can log in to the local Airflow, on either line: nobody without the password, and nobody with an earlier one."""
 
 from __future__ import annotations
 

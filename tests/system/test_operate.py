@@ -57,7 +57,7 @@ def commands() -> list[str]:
 
 
 class Shell:
-    """A bash that stays, so that one command finds the variables that another set."""
+    """A bash that keeps running, so that a command finds the variables that an earlier one set."""
 
     def __init__(self, folder: Path) -> None:
         self._output, self._code = folder / ".output", folder / ".code"
@@ -81,7 +81,7 @@ class Shell:
 
 @dataclass
 class Operated:
-    """What came of the page. told: each command with what it printed. runs, tasks: as Airflow had them before it was stopped."""
+    """The result of the page's commands. told: each command with its output. runs, tasks: what Airflow had before it was stopped."""
 
     settings: Settings
     told: list[tuple[str, str]] = field(default_factory=list)
@@ -134,7 +134,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
 
 
 def look(made: Operated) -> None:
-    """Note what Airflow has once nothing goes on, and take the pictures."""
+    """Note what Airflow has once nothing is running, and take the pictures."""
     running = find_running_airflow(made.settings)
     assert running
     airflow = local_airflow_client(made.settings, running[1])

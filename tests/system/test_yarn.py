@@ -1,4 +1,4 @@
-"""Cluster mode on a real YARN: a driver in a container, which shares a store with its task and no code; one is killed, and the next goes on."""
+"""Cluster mode on a real YARN: the driver's container shares a store with its task, but no code; one is killed, and the next continues."""
 
 from __future__ import annotations
 

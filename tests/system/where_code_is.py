@@ -1,4 +1,4 @@
-"""A job that tells from where its driver and its executors import Sluice: one JSON line, and a file if an argument names one."""
+"""A job that reports from where its driver and its executors import Sluice: one JSON line, and a file if an argument names one."""
 
 import json
 import os

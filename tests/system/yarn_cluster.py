@@ -79,7 +79,7 @@ class YarnCluster:
         self.stop()
 
     def list_applications(self) -> list[dict[str, Any]]:
-        """What the ResourceManager says of each application, the first one first."""
+        """What the ResourceManager says about each application, oldest first."""
         found = (self._ask("apps").get("apps") or {}).get("app") or []
         return sorted(found, key=lambda one: int(one["startedTime"]))
 

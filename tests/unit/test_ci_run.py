@@ -1,4 +1,4 @@
-"""The check of CI, with stand-ins for `make` and Python: what goes on aside is waited for and may fail it, slow tests end in time."""
+"""The check of CI, with stand-ins for `make` and Python: it waits for what runs in parallel and fails with it; slow tests end in time."""
 
 from __future__ import annotations
 

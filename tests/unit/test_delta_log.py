@@ -1,4 +1,4 @@
-"""A log whose last commit was lost is found before anything is read; what was written whole never is."""
+"""A log that lost its last commit is detected before anything is read; a complete log never raises this alarm."""
 
 from __future__ import annotations
 

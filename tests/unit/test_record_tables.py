@@ -1,4 +1,4 @@
-"""The tables of Sluice's own records: what an append costs does not grow with their history, and nothing of them is lost by their upkeep."""
+"""The tables of Sluice's own records: the cost of an append does not grow with their history, and upkeep loses nothing."""
 
 from __future__ import annotations
 

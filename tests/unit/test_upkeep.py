@@ -1,4 +1,4 @@
-"""When files are rewritten: once as many bytes came as the last rewrite left, so that little by little costs little."""
+"""When files are rewritten: once as many bytes came as the last rewrite left, so that many small additions cost little."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_without_an_order_of_rows_a_file_of_a_good_size_stays() -> None:
 
 @pytest.mark.parametrize("most", [MIB // 50, MIB, 12 * MIB], ids=["tiny", "small", "not so small"])
 def test_in_a_year_of_daily_files_each_byte_is_joined_about_once_and_files_stay_few(most: int) -> None:
-    """Only by the second rule: what it costs by itself, and that it alone keeps files few."""
+    """With the second rule alone: what it costs, and that it is enough to keep the number of files small."""
     chance = random.Random(11)
     files: list[int] = []
     came = rewritten = 0

@@ -1,4 +1,4 @@
-"""How far long work is: nothing of short work, at a calm pace, of each flow its own, and no thread is left."""
+"""Progress of long work: none for short work, not too often, separately for each flow, and no thread is left behind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def boards(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """`show_progress`, whose thread never looks: the test says when."""
+    """`show_progress` with a thread that never looks by itself: the test says when."""
     monkeypatch.setattr(work_progress, "_LOOK_EVERY", 3600.0)
     return show_progress
 

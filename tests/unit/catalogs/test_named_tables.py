@@ -148,7 +148,7 @@ def test_a_table_whose_commits_a_catalog_owns_is_refused(settings: Settings, fea
 
 
 def give_commits_to_catalog(table: Path, feature: str) -> None:
-    """Let a table's log say what a catalog that owns its commits writes there."""
+    """Writes into a table's log what a catalog that owns its commits writes there."""
     commit = table / "_delta_log" / f"{0:020}.json"
     features = [feature, "vacuumProtocolCheck"]
     protocol = {

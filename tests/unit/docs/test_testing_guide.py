@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md, and what docs/quality.md says of schemas and SQL texts, are run as they stand there."""
+"""The examples of docs/testing.md, and those of docs/quality.md with schemas and SQL texts, run as they stand there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a declared layout comes to a table that is there: which properties differ, who sets them, and what clustering means. Without a JVM."""
+"""How an existing table gets its declared layout: which properties differ, who sets them, and what clustering means. Without a JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which deliveries a table's versions come from, by the notes of its commits and of those of what it is made of."""
+"""Which deliveries a table's versions come from, by the notes on its commits and on those of its inputs."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_init_makes_all_keys_and_never_another_one(call: Call, settings: Setting
 
 
 def test_a_value_is_asked_for_without_being_shown_where_a_person_types(settings: Settings) -> None:
-    """A real terminal: nothing of what is typed comes back."""
+    """A real terminal: what is typed is not echoed."""
     import pty
 
     ours, theirs = pty.openpty()

@@ -1,4 +1,4 @@
-"""`residue`: a search by hand, whose exit code never says clean where something was not looked at."""
+"""`residue`: a search by hand, whose exit code never says clean if something was not searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPTIMIZE of tables that a run is asked for: the names, the arguments, and when nothing new is no reason to leave it."""
+"""OPTIMIZE of the tables named for a run: the names, the arguments, and when it is done although nothing is new."""
 
 from __future__ import annotations
 

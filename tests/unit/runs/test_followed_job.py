@@ -1,4 +1,4 @@
-"""A job whose driver is elsewhere says through the lake that it lives and how it ended; its follower judges by its own clock alone."""
+"""A job whose driver is elsewhere reports through the lake that it is alive and how it ended; its follower uses only its own clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's report says of a flow: "nothing new" only where nothing was there and nothing failed."""
+"""What a run's report says about a flow: "nothing new" only if nothing was there and nothing failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `sluice doctor --lake URL` says of a store: of a good one, and of one that does what no store of commits may do."""
+"""What `sluice doctor --lake URL` says about a store: a good one, and one that does what a store for commits must not do."""
 
 from __future__ import annotations
 

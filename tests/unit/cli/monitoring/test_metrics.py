@@ -113,7 +113,7 @@ def test_every_metric_has_its_numbers() -> None:
 
 
 def test_a_table_that_is_there_twice_is_one_series() -> None:
-    """One that moved to the restricted root, and whose old files are still in the lake."""
+    """A table that moved to the restricted root, and whose old files are still in the lake."""
     twice = [*NUMBERS.state["tables"], {**NUMBERS.state["tables"][0], "rows": 30}]
     found = parse(format_metrics([replace(NUMBERS, state={**NUMBERS.state, "tables": twice})]))
     assert list(found["table_rows"].values()) == [30]

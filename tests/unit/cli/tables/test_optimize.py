@@ -16,7 +16,7 @@ from sluice.settings import Settings
 
 @pytest.fixture(autouse=True)
 def two_tables(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One whose second file is as large as the first one, and one of a single file."""
+    """Two tables: one whose second file is as large as its first, and one with a single file."""
     set_places(monkeypatch, settings)
     graph = load_declaration_graph(settings, "gym")
     for name, files in (("heart_rate", 2), ("device_day", 1)):

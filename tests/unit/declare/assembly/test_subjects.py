@@ -1,4 +1,4 @@
-"""Whose rows are in a table: what the declarations tell, and what they leave open."""
+"""Whose rows are in a table: what the declarations say, and what they leave open."""
 
 from __future__ import annotations
 

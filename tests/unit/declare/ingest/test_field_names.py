@@ -1,4 +1,4 @@
-"""Fields that begin with an underscore: rescued whatever they are called, unless somebody names them, and told."""
+"""Fields that begin with an underscore are rescued, whatever their names, unless the source names them; and the user is told."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_no_row_that_is_taken_out_goes_uncounted() -> None:
 
 
 def test_what_takes_a_row_out_goes_before_what_lets_it_stay() -> None:
-    """A row is accepted only where it fails nothing that takes it out; so no action that lets it stay may decide on it then."""
+    """A row is accepted only if it fails no rule that removes it; so an action that keeps it must not decide then."""
     staying, taking = ([one for one in Action if one.takes_row_out is out] for out in (False, True))
     assert all(one.goes_before(other) for one in taking for other in staying)
     assert Action.QUARANTINE.goes_before(Action.DROP)

@@ -1,4 +1,4 @@
-"""What a certificate says of what was found, and how it is checked. Without Spark: the tables are written, and erased, by delta-rs."""
+"""What a certificate says about the findings, and how it is checked. Without Spark: delta-rs writes the tables and erases from them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def request_of_her(settings: Settings, house: Graph) -> str:
 
 
 def _erase(settings: Settings, request: str, *kept: str) -> None:
-    """Remove the canary, as the steps do, but for these folders."""
+    """Remove the canary, as the steps do, except from these folders."""
     for folder in _canary(settings, request).iterdir():
         if folder.is_dir() and folder.name not in kept:
             shutil.rmtree(folder)

@@ -645,7 +645,7 @@ def test_what_is_asked_for_by_its_id_is_carried_out_alone(workspace: Workspace, 
     monkeypatch.setattr(erasing, "scan_and_certify_requests", lambda *_: ([], {}))
 
     class Standing(datetime):
-        """A clock that stands, so that nothing is due for removal however long the test takes."""
+        """A clock that stands still, so that nothing becomes due for removal however long the test takes."""
 
         @classmethod
         def now(cls, tz: Any = None) -> datetime:

@@ -1,4 +1,4 @@
-"""What a batch of a stream was made of, as its checkpoint tells it."""
+"""What a stream's batch was made from, by its checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark says of a flow's batches, as numbers: sums, the longest, and what is so after the last one."""
+"""Spark's numbers about a flow's batches: sums, the longest, and the state after the last one."""
 
 from __future__ import annotations
 

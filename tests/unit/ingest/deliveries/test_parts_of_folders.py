@@ -1,4 +1,4 @@
-"""Sources on a store that are not listed in full by each run: what is found then, what only a full listing finds, and what events tell."""
+"""Sources on a store that a run does not list in full: what it finds, what only a full listing finds, and what events announce."""
 
 from __future__ import annotations
 

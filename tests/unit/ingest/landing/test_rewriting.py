@@ -1,4 +1,4 @@
-"""Records are taken out of landed files, whatever their format: the others are read as before, and the file is no new delivery."""
+"""Records are removed from landed files of any format: the others are read as before, and the file is not a new delivery."""
 
 from __future__ import annotations
 

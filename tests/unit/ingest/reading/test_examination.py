@@ -1,4 +1,4 @@
-"""Looking at a delivered file: is it the one that was discovered, and can it be read. One bad file says so itself and stops nothing."""
+"""Inspecting a delivered file: is it the one that was discovered, and can it be read? One bad file is reported and stops nothing else."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_the_next_range_begins_where_the_last_one_ended() -> None:
 
 
 def test_a_partition_that_is_seen_first_is_in_the_ledger_even_when_it_is_empty() -> None:
-    """Else a run from "latest" on would forget where it began, and skip what came before the next one."""
+    """Otherwise a run that starts at "latest" would forget where it began, and skip what came before the next one."""
     started = BrokerOffsets({"a": "one"}, {A0: 0, A1: 0}, {A0: 50, A1: 0}, {A0: 50, A1: 0})
     assert files(compute_new_offset_ranges(source(), started, {}, NOW)) == [["a/0/50-50", "a/1/0-0"]]
     assert files(compute_new_offset_ranges(source(), standing({A0: 60, A1: 0}), known("a/0/50-50", "a/1/0-0"), NOW)) == [

@@ -1,4 +1,4 @@
-"""What is new for which flow, told by logs and folders alone: everything at first, then only what concerns it."""
+"""What is new for which flow, by logs and folders alone: everything at first, then only what concerns it."""
 
 from __future__ import annotations
 

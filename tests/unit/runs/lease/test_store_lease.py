@@ -415,7 +415,7 @@ def test_a_process_of_the_same_number_is_not_the_holder_and_one_that_lives_is_wa
 
 
 class JvmThatIsGone:
-    """Answers until it is gone, as py4j tells of it."""
+    """Answers until it is gone, and then fails as py4j does."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

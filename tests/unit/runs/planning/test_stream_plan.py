@@ -1,4 +1,4 @@
-"""What plan and status say of a stream with state, without a JVM: goes on, nothing to do, starts over, refused."""
+"""What plan and status say about a stream with state, without a JVM: continues, nothing to do, starts over, refused."""
 
 from __future__ import annotations
 

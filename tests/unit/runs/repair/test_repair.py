@@ -93,7 +93,7 @@ def lake(settings: Settings) -> Settings:
 
 
 def spoil(path: str, content: bytes = b"") -> Path:
-    """Let a table's last commit be lost."""
+    """Removes a table's last commit."""
     last = max(Path(path, LOG).glob("*.json"))
     last.write_bytes(content)
     return last
