@@ -1,6 +1,6 @@
 """Every action in a table's log, in whichever file: commits, compacted commits, checksums with their list of files, checkpoints, leftovers.
 
-Reads without a JVM and without an engine that replays the log: actions that no reader needs any more are still on the disk.
+Reads without a JVM and without an engine that replays the log, because actions that no reader needs any more are still on the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ENDS = ("minValues", "maxValues")
 
 @dataclass(frozen=True)
 class LogAction:
-    """An action in a file of the log. kind: its name in the log (add, remove, metaData, commitInfo, ...). said: its content.
+    """An action in a log file. kind: its name in the log (add, remove, metaData, commitInfo, ...). said: its content.
 
     ends: for an add, the names of the columns whose lowest or highest value it holds.
     """

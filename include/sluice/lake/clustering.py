@@ -1,6 +1,6 @@
-"""By which columns a table is clustered (liquid clustering): by its log, without a JVM.
+"""Reads from a table's log by which columns it is clustered (liquid clustering). Without a JVM.
 
-A table that was clustered once keeps that in its protocol. Neither delta-rs writes it any more, nor does Delta order its rows by ZORDER.
+A table that was clustered once keeps that in its protocol. From then on delta-rs does not write it, and Delta refuses ZORDER.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def has_clustering_feature(path: str) -> bool:
 def read_cluster_columns(path: str) -> tuple[str, ...]:
     """Returns the columns by which a table's rows are clustered from now on; none if it is not clustered. Errors: as above.
 
-    The newest word of the log counts. Delta's protocol lets a checkpoint and the commits behind it repeat all that holds.
+    The newest entry of the log counts. Delta's protocol lets a checkpoint and the commits after it repeat everything that is valid.
     """
     if not has_clustering_feature(path):
         return ()
@@ -47,9 +47,9 @@ def read_cluster_columns(path: str) -> tuple[str, ...]:
 
 
 def was_clustered_otherwise(path: str) -> bool:
-    """Whether files may still lie as earlier cluster columns had it: whether these were changed, and not all files were written anew since.
+    """Whether files may still be ordered by earlier cluster columns: these were changed, and not all files were rewritten since.
 
-    As far as the log goes back.
+    Looks as far back as the log goes.
     """
     for commit in commit_history.read_commit_history(path):
         said = commit["parameters"] or {}

@@ -1,4 +1,4 @@
-"""Reads from a table's log which commits it has: who made each, what it did, and what Sluice noted of it. Without a JVM."""
+"""Reads from a table's log which commits it has: who made each, what it did, and what Sluice noted about it. Without a JVM."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _origin_of_commit_note(note: Mapping[str, Any]) -> DeliveryOrigin:
 def _origin_of_view_inputs(
     spans: Mapping[str, tuple[int, int]], path_of: Callable[[str], str | None], known: dict[str, dict[int, DeliveryOrigin]]
 ) -> DeliveryOrigin:
-    """Returns what brought the inputs from one version to a later one. spans: by input, the version before (-1 for none) and the one now."""
+    """Returns the deliveries behind a change of the inputs. spans: by input, the version before (-1 for none) and the one now."""
     parts: list[DeliveryOrigin] = []
     for name, (before, now) in spans.items():
         path = path_of(name)
@@ -128,7 +128,7 @@ class CommitMark(TypedDict, total=False):
 
 
 MARK_FIELDS = frozenset({"sluice", *CommitMark.__annotations__})
-"""Everything that the mark of a commit may say."""
+"""Everything that a commit's mark may contain."""
 
 
 def format_commit_mark(**said: Unpack[CommitMark]) -> str:

@@ -70,7 +70,7 @@ def overwrite_rows(frame: DataFrame, path: str) -> None:
 def replace_rows_of_deliveries(frame: DataFrame, path: str, deliveries: Sequence[int], size: RowsSize | None = None) -> None:
     """Replaces the table's rows of these deliveries by the frame's rows: the same for a retry, a replay and a rebase.
 
-    size: as in `append_rows`. If no file can hold a row of these deliveries, the rows are appended.
+    size: as in `append_rows`. If no file can contain a row of these deliveries, the rows are appended.
     """
     if size is not None and not file_statistics.find_values_in_file_ranges(path, "_delivery", deliveries):
         append_rows(frame, path, None, size)

@@ -1,4 +1,4 @@
-"""Flushes files to the disk: Spark, delta-rs and Python leave it to the operating system when their files get there."""
+"""Flushes files to the disk. Spark, delta-rs and Python leave it to the operating system when their files get there."""
 
 from __future__ import annotations
 

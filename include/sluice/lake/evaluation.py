@@ -40,7 +40,7 @@ def choose_evaluation_settings(
 
 
 def _read_configured_value(session: SparkSession, name: str) -> str:
-    """Returns a setting as it was before anything was chosen for the session. Sessions made from it know it, too."""
+    """Returns a setting as it was before anything was chosen for the session. Sessions made from it return the same."""
     kept = f"sluice.configured.{name}"
     value = session.conf.get(kept, None)
     if value is None:

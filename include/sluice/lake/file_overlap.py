@@ -1,6 +1,6 @@
 """How the files of a table overlap along columns, by the least and greatest values in its log, and which are worth rewriting together.
 
-This module knows lists of files and nothing else. Three measures decide:
+This module works on lists of files alone. Three measures decide:
 
 * **depth**: how many files can hold a value. Files are rewritten if that brings the depth below half, and only these files;
 * **small files**: 50 of about the same size, even if they do not overlap. Source: Delta's auto compaction, Fabric's fast optimise;

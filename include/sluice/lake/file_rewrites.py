@@ -1,7 +1,7 @@
 """Rewrites some files of a table and no others, which neither Delta on Spark's OPTIMIZE nor that of delta-rs can do.
 
 The files are linked into a staged table, which OPTIMIZE lays out as a whole. What it wrote is then committed to the table itself as an
-OPTIMIZE (Delta's PROTOCOL.md, Add File and Remove File: `dataChange` is false). So no row is written by code of ours, readers see no change,
+OPTIMIZE (Delta's PROTOCOL.md, Add File and Remove File: `dataChange` is false). So our own code writes no row, readers see no change,
 and a commit that somebody else makes meanwhile stops this one. A killed rewrite leaves a folder that each VACUUM stage sweeps.
 Call it under the pipeline's lease.
 """
@@ -45,7 +45,7 @@ LayOut = Callable[[str], None]
 
 def is_rewritten_by_files(path: str, zorder: Sequence[str]) -> bool:
     """Whether some files of a table can be rewritten without the others: only if everything that its log says is known. Raises DamagedLog."""
-    if not is_on_disk(locate(path)):  # files are linked, and what a store has is copied by whoever reads it
+    if not is_on_disk(locate(path)):  # files are linked here, and files on a store would have to be copied
         return False
     table = open_checked_table(path)
     return is_written_alike(table, zorder) and all(map(_PLAIN_PATH.fullmatch, list_file_values(table, "path")))
@@ -56,7 +56,7 @@ def rewrite_file_groups(
 ) -> tuple[int, int]:
     """Rewrites the files of each group in a commit. Returns how many files there were and how many there are now.
 
-    `is_rewritten_by_files` must have said yes. note: the mark of the commits, each of which also says how many groups are left, so that a run
+    `is_rewritten_by_files` must have returned True. note: the mark of the commits, each of which also says how many groups are left, so that a run
     that is killed between two of them is known as one that has not ended. lay_out: the OPTIMIZE of either engine.
     Raises SluiceError if somebody else writes meanwhile, or if a row would be missing; what is not committed is then as it was.
     """

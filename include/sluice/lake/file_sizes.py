@@ -18,5 +18,5 @@ def read_declared_file_size(path: str) -> int | None:
 
 
 def choose_file_size(path: str, ordered: bool) -> int:
-    """Returns how many bytes a file should have that OPTIMIZE makes of the table's rows. ordered: whether they lie in an order."""
+    """Returns how many bytes OPTIMIZE should give each of the table's files. ordered: whether an order of rows is declared."""
     return read_declared_file_size(path) or (ORDERED_FILE if ordered else ONE_FILE)

@@ -28,7 +28,7 @@ from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
 START, END = "VACUUM START", "VACUUM END"
 
 WALKED_EVERY = timedelta(days=28)
-"""Shorter than the time that a log is kept (30 days): while a commit tells of the last walk, no other is due too early."""
+"""Shorter than the time for which a log is kept (30 days), so that the log still records the last walk when the next is due."""
 WALKED_INSTEAD = timedelta(days=7)
 """How often the folder is walked if the log does not know all files; `WALKED_AT_ONCE` applies if they may not stay."""
 WALKED_AT_ONCE = timedelta(days=1)
@@ -200,7 +200,7 @@ class _LogReading:
         if min(commits, default=0) > 0:
             self.unknown = self.unknown or "its log does not go back far enough"
         elif self.walked_at is None:
-            self.walked_at = at  # when the table was created, nothing had been left behind
+            self.walked_at = at  # a table that was just created has nothing left behind
 
     def _note_vacuum(self, info: Mapping[str, Any], at: datetime) -> None:
         operation, said = str(info.get("operation")), info.get("operationParameters") or {}

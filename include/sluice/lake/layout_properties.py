@@ -98,7 +98,7 @@ def choose_layout_properties(shape: TableShape) -> dict[str, str]:
 
 
 def find_property_changes(present: Mapping[str, str], shape: TableShape) -> PropertyChanges:
-    """Returns what a table that is there lacks. A table without statistics columns is somebody else's, who decides how it is kept."""
+    """Returns what an existing table lacks. A table without statistics columns belongs to somebody else, who decides how it is kept."""
     if STATISTICS not in present:
         return PropertyChanges({})
     wanted = choose_layout_properties(shape)
@@ -108,5 +108,5 @@ def find_property_changes(present: Mapping[str, str], shape: TableShape) -> Prop
 
 
 def list_names_unknown_to_spark(names: Iterable[str]) -> list[str]:
-    """Returns those of the properties that Delta on Spark takes for a slip of the pen."""
+    """Returns those of the properties that Delta on Spark takes for a typing error."""
     return [name for name in names if name in _BY_NAME and not _BY_NAME[name].known_to_spark]

@@ -36,7 +36,7 @@ class MergedKeysByTable:
         """Keeps what was merged, together with what the commits right before it merged."""
         before = self._found.pop(table, None)
         if before is not None and before.after == keys.before:
-            import pyarrow as pa  # whoever only asks where tables lie does not wait for it
+            import pyarrow as pa  # loaded here, so that code that only asks where tables lie does not wait for it
 
             keys = MergedKeys(before.before, keys.after, pa.concat_tables([before.rows, keys.rows]))
         if keys.rows.num_rows <= MOST_KEYS:

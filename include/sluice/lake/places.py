@@ -1,4 +1,4 @@
-"""Where everything lies that a pipeline or a call of autoload_to_table reads and writes, and whether the logs of a stage's tables are whole."""
+"""Where everything lies that a pipeline or an autoload_to_table call reads and writes, and whether the logs of a stage's tables are whole."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """De-identified copies with numbers, for people who may not read the lake: where they lie, and what each says about itself. Needs no JVM.
 
-<SLUICE_RELEASED>/<pipeline>/<number>/ holds a folder for each Delta table, and `release.json`. Only erasures change it. On a disk its
-files are for everybody to read and for nobody to change; on a store the bucket's policy says who may.
+<SLUICE_RELEASED>/<pipeline>/<number>/ holds a folder for each Delta table, and `release.json`. Only erasures change it. On a disk,
+everybody may read its files and nobody may change them; on a store the bucket's policy decides.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sluice.stores.trial import require_able_store
 
 MANIFEST = "release.json"
 LAST = "last"
-"""The file beside the releases that holds the greatest number that any had."""
+"""The file beside the releases that holds the greatest number ever given to one."""
 _OLD, _NEW = ".old", ".new"
 _SWAPPING = ".swapping"
-"""Ends the name of the object which says that a table on a store is being replaced by what was written, which is whole."""
+"""Ends the name of the object that marks a table on a store as being replaced. What was written to replace it is whole."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def find_release(records: PipelineRecords, number: int) -> Release:
 
 
 def begin_release(records: PipelineRecords, said: dict[str, Any]) -> Release:
-    """Creates the folder of the next release, with a number that no other ever had. The manifest is there before any table.
+    """Creates the folder of the next release, with a number that was never used. The manifest is there before any table.
 
     Raises UsageError for a store on which commits are not safe.
     """
@@ -182,7 +182,7 @@ def _finish_swap_on_store(mark: StoreLocation) -> None:
 def _recover_swap_on_store(folder: StoreLocation) -> None:
     for mark in folder.glob(f"*{_SWAPPING}"):
         _finish_swap_on_store(mark)
-    for left in folder.glob(f"*{_NEW}"):  # it may not be whole, and what it was to replace is there
+    for left in folder.glob(f"*{_NEW}"):  # it may be incomplete, and the table that it should replace is there
         remove_folder(left)
 
 

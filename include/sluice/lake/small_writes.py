@@ -66,7 +66,7 @@ _BREAKS_CHECK = "Invalid data found"
 _STATISTICS_LENGTH = 32
 """How many letters of a text Delta on Spark puts into a table's log."""
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""`complete_commit` decides when a checkpoint is due. Expired commits go when Spark writes one: it also removes what belongs to them."""
+"""`complete_commit` decides when a checkpoint is due. Expired commits are removed when Spark writes one, together with what belongs to them."""
 
 
 def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int) -> bool:
@@ -202,13 +202,13 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
 
 
 def _read_last_metrics(table: DeltaTable) -> Mapping[str, Any]:
-    """What the last commit says that it did: for a commit that was made although delta-rs was told that it was not."""
+    """What the last commit says it did: for a commit that was made although delta-rs got the answer that it was not."""
     said: Mapping[str, Any] = table.history(1)[0].get("operationMetrics") or {}
     return said
 
 
 def _finish_commit(path: str, table: DeltaTable) -> None:
-    """Does what follows a commit, and keeps the open table for whoever reads it next."""
+    """Does what follows a commit, and keeps the table open for the next reader."""
     complete_commit(path, table)
     keep_written_table(path, table)
 

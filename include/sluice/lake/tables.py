@@ -83,9 +83,9 @@ def remove_unfinished_table(path: str) -> None:
 
 
 def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> None:
-    """Brings to the table what the declaration says now of how it is kept, as far as that writes no file anew.
+    """Applies to the table what the declaration now says about its layout, as far as no file must be rewritten.
 
-    What names a column that the table has yet to get waits until it is there.
+    Settings that name a column which the table does not have yet wait until it is there.
     """
     schema = table_frames.read_spark_schema(open_checked_table(path))
     clustered = clustering.read_cluster_columns(path)
@@ -128,7 +128,7 @@ def _build_table(session: SparkSession, builder: DeltaTableBuilder, shape: Table
 def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
     """Makes the table hold these rows, with this shape, in one commit: a reader sees the old table or the new one.
 
-    In a second commit, if it is clustered, by which columns: the rows become so with the next OPTIMIZE.
+    For a clustered table, a second commit sets the cluster columns; the next OPTIMIZE then orders the rows.
     """
     columns = [F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in shape.schema]
     writer = frame.select(*columns).writeTo(f"delta.`{path}`").using("delta")

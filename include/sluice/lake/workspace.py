@@ -74,11 +74,11 @@ class Workspace:
 
     @property
     def staging(self) -> Location:
-        """The folder in which records wait that are read and not written yet, where executors have no other place in common."""
+        """The folder for records that are read and not written yet, if executors share no other place."""
         return locate(self.places.bookkeeping("staging"))
 
     def path(self, name: str) -> str:
-        """Returns where a declared table lies. For a source whose records go into another's table, that table's place."""
+        """Returns where a declared table lies. For a source whose records go into another source's table, that table's place."""
         return self.places.table(name)
 
     def quarantine(self, name: str) -> str:

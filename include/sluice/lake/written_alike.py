@@ -1,4 +1,4 @@
-"""Which tables delta-rs writes as Spark would, for every reader: only what is known to come out the same is allowed.
+"""Which tables delta-rs writes as Spark would, as every reader sees them: only what is known to come out the same is allowed.
 
 The protocol, the properties and the schema decide before a write, never the error of a failed write.
 """
@@ -97,7 +97,7 @@ def is_written_alike(table: DeltaTable, keys: Sequence[str] = ()) -> bool:
 
 
 def has_protocol_written_alike(table: DeltaTable) -> bool:
-    """Whether delta-rs knows everything that a table's protocol asks of its writers: not so of a clustered one, or with deletion vectors."""
+    """Whether delta-rs knows everything that a table's protocol asks of its writers. It does not for clustering and deletion vectors."""
     protocol = table.protocol()
     return (
         has_plain_reader_protocol(table)
