@@ -27,6 +27,15 @@ CONSTRAINT = "delta.constraints."
 CHECKS = "sluice.checks"
 """The constraints of a table that come from its declaration, separated by commas."""
 
+FINGERPRINT = "sluice.fingerprint"
+"""The fingerprint of the declaration that made all of a table's rows."""
+
+PSEUDONYM_KEYS = "sluice.pseudonymKeys"
+"""Which keys the pseudonyms of a table were made with, by their fingerprints."""
+
+RESTORED, RESTORED_AT = "sluice.restored", "sluice.restoredAt"
+"""To which version a restored table was restored, and when."""
+
 INSTANTS = "sluice.instants"
 """The format of instants in a table's files, once it is known for all of them: MICROSECONDS. See sluice.upkeep."""
 

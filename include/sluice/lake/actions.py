@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from sluice.delta_log import LOG
 from sluice.locations import Location, locate, open_to_read, walk_folders
 
-LOG = "_delta_log"
 _ENDS = ("minValues", "maxValues")
 
 

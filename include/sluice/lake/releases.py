@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.delta_log import LOG
 from sluice.durable_files import write_json_durably, write_text_durably
 from sluice.errors import UsageError
 from sluice.locations import Location, is_on_disk, remove_folder
@@ -173,7 +174,7 @@ def _finish_swap_on_store(mark: StoreLocation) -> None:
     written = there.with_name(f"{there.name}{_NEW}")
     there.remove_below()
     files = [folder / name for folder, _, names in written.walk_below() for name in names]
-    for file in sorted(files, key=lambda one: "_delta_log" in one.parts):  # the log last: a table that is there is whole
+    for file in sorted(files, key=lambda one: LOG in one.parts):  # the log last: a table that is there is whole
         file.copy_to(there.joinpath(*file.relative_to(written).parts))
     mark.unlink(missing_ok=True)
     written.remove_below()

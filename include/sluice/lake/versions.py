@@ -17,15 +17,13 @@ from sluice.errors import SluiceError, UsageError
 from sluice.lake import commit_history, log
 from sluice.locations import locate
 from sluice.open_tables import open_checked_table
+from sluice.table_properties import FINGERPRINT, RESTORED, RESTORED_AT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LISTED = 50
 """How many of the latest versions are checked for whether they can still be read."""
-PROPERTY = "sluice.restored"
-"""The table property that says to which version a table was restored."""
-_AT = "sluice.restoredAt"
 
 
 def resolve_version(name: str, path: str, text: str) -> int:
@@ -130,17 +128,17 @@ class RestorationMark:
 def read_restoration_mark(path: str) -> RestorationMark | None:
     """Returns a table's mark. None if it has none, or if there is no table. Needs no JVM."""
     properties = log.read_table_properties(path) if delta_log.is_delta_table(path) else {}
-    if PROPERTY not in properties:
+    if RESTORED not in properties:
         return None
-    at = properties.get(_AT)
-    return RestorationMark(int(properties[PROPERTY]), datetime.fromisoformat(at) if at else None)
+    at = properties.get(RESTORED_AT)
+    return RestorationMark(int(properties[RESTORED]), datetime.fromisoformat(at) if at else None)
 
 
 def mark_restored_table(session: SparkSession, path: str, version: int, at: datetime) -> None:
     """Marks a table as restored to a version, with the fingerprint of the code that made that version's rows."""
-    wanted = {PROPERTY: str(version), _AT: at.isoformat(timespec="seconds")}
-    code = read_version_properties(path, version).get("sluice.fingerprint")
-    wanted |= {"sluice.fingerprint": code} if code else {}
+    wanted = {RESTORED: str(version), RESTORED_AT: at.isoformat(timespec="seconds")}
+    code = read_version_properties(path, version).get(FINGERPRINT)
+    wanted |= {FINGERPRINT: code} if code else {}
     properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
     session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
 
@@ -148,4 +146,4 @@ def mark_restored_table(session: SparkSession, path: str, version: int, at: date
 def remove_restoration_mark(session: SparkSession, path: str) -> None:
     """Removes the mark, because all rows of the table were made anew."""
     if read_restoration_mark(path) is not None:
-        session.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{PROPERTY}', '{_AT}')")
+        session.sql(f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES IF EXISTS ('{RESTORED}', '{RESTORED_AT}')")

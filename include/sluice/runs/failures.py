@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
+from sluice.delta_log import LOG
 from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_stages import VACUUM
@@ -208,7 +209,7 @@ def _describe_free_space(place: Location) -> str:
 
 def _find_enclosing_table(path: Location) -> Location | None:
     """Returns the folder of the table that a file lies in."""
-    return next((folder for folder in path.parents if (folder / "_delta_log").is_dir()), None)
+    return next((folder for folder in path.parents if (folder / LOG).is_dir()), None)
 
 
 def _cut_partition_folders(path: Location) -> Location:

@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 from typing import Any
 
+from sluice.delta_log import LOG
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.locations import Location, identify_file, is_on_disk, list_object_tags, locate
 from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, PipelineRecords
@@ -27,7 +28,6 @@ from sluice.runs.lease import holder
 from sluice.settings import Settings
 
 _MARK = "quiet.json"
-_LOG = "_delta_log"
 _REQUESTS = "erasure_requests"
 _WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS, FOLLOWED_JOBS})
 """Files in a pipeline's `_sluice` that may change without a reason to run: the lease's holder, and records and events of runs."""
@@ -168,7 +168,7 @@ def _is_object_left_out(root: Location, place: Location, left_out: Callable[[Loc
     folders = [one for one in place.parents if one == root or one.is_relative_to(root)]
     if any(left_out(one.parent, one.name) for one in (place, *folders[:-1])):
         return True
-    return logs_alone and _LOG not in place.parts and place.suffix == ".parquet"
+    return logs_alone and LOG not in place.parts and place.suffix == ".parquet"
 
 
 def _describe_landing(folder: Location, listed_after: Mapping[Location, str | None]) -> Iterator[str]:
@@ -207,7 +207,7 @@ def _describe_folder(
     with os.scandir(folder) as entries:
         listed = sorted((entry for entry in entries if not left_out(folder, entry.name)), key=lambda entry: entry.name)
     if logs_alone:
-        listed = [entry for entry in listed if entry.name == _LOG and entry.is_dir(follow_symlinks=False)] or listed
+        listed = [entry for entry in listed if entry.name == LOG and entry.is_dir(follow_symlinks=False)] or listed
     for entry in listed:
         found = entry.stat(follow_symlinks=False)
         target = locate(entry.path)

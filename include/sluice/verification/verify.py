@@ -32,6 +32,7 @@ from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import VERIFY
 from sluice.settings import Settings
 from sluice.step_times import current_step_times
+from sluice.table_properties import FINGERPRINT, RESTORED
 from sluice.verification.comparison import RowDifferences, align_columns, count_row_differences, find_type_differences
 from sluice.verification.parts import TablePart, are_keys_divisible
 from sluice.verification.recomputation import Recomputation, find_shared_inputs
@@ -39,11 +40,6 @@ from sluice.verification.rows import recompute_silver_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-RESTORED = "sluice.restored"
-"""The table property of a restored table: the version it was restored to."""
-
-_FINGERPRINT = "sluice.fingerprint"
 
 
 @dataclass(frozen=True)
@@ -227,7 +223,7 @@ def check_verifiable_table(graph: Graph, name: str) -> str:
 
 def _find_stale_by_property(workspace: Workspace) -> Stale:
     def stale(table: Table[Any]) -> list[Interval]:
-        whole = log.read_table_properties(workspace.path(table.name)).get(_FINGERPRINT)
+        whole = log.read_table_properties(workspace.path(table.name)).get(FINGERPRINT)
         return [EVER] if whole is not None and whole != compute_declaration_fingerprint(table) else []
 
     return stale

@@ -20,14 +20,14 @@ from sluice.lake import commit_history, log
 from sluice.open_tables import open_checked_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
+from sluice.table_properties import CHANGE_FEED
 
 CHANGE, VERSION, AT = "_change_type", "_commit_version", "_commit_timestamp"
 _KINDS = pa.array(["delete", "update_preimage", "update_postimage", "insert"])
 """The kinds of changes of one key in one version, in the order in which they are shown."""
 
 _ORDER = "_order_of_changes"
-_FEED = "delta.enableChangeDataFeed"
-_NO_FEED = ("change data enabled", "Change Data not enabled", _FEED)
+_NO_FEED = ("change data enabled", "Change Data not enabled", CHANGE_FEED)
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
@@ -81,8 +81,8 @@ def _resolve_last_version(name: str, path: str, first: int, last: int | None) ->
 
 def _read_changes(name: str, path: str, versions: range, keys: Sequence[str], most: int) -> list[dict[str, Any]]:
     """The first changes of these versions, at most this many."""
-    if log.read_table_properties(path).get(_FEED) != "true":
-        raise _unreadable_version_error(name, versions[0], _FEED)
+    if log.read_table_properties(path).get(CHANGE_FEED) != "true":
+        raise _unreadable_version_error(name, versions[0], CHANGE_FEED)
     delta = open_checked_table(path)
     found: list[dict[str, Any]] = []
     for version in versions:

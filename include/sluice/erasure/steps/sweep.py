@@ -12,6 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
 from sluice import session
+from sluice.delta_log import LOG
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_places
@@ -107,7 +108,7 @@ def _is_temporary_file(folder: Location, name: str) -> bool:
     stem = name.removesuffix(".crc")
     if stem.endswith(".tmp") or _STAGED.search(name):
         return True
-    return folder.name == "_delta_log" and name.startswith("_commit_") and name.endswith(".json.tmp")
+    return folder.name == LOG and name.startswith("_commit_") and name.endswith(".json.tmp")
 
 
 def _find_ended_session_folders(settings: Settings, before: float) -> Iterator[Location]:
@@ -153,9 +154,6 @@ def _find_abandoned_checkpoints(root: Location) -> Iterator[Location]:
         yield from (path for path in sorted(flow.iterdir()) if path.is_dir() and path.name != identity)
 
 
-_LOG = "_delta_log"
-
-
 def remove_orphan_files(path: str, now: datetime) -> int:
     """Removes what `find_orphan_files` finds. Returns how many files were removed."""
     files = find_orphan_files(path, now)
@@ -177,7 +175,7 @@ def find_orphan_files(path: str, now: datetime) -> list[Location]:
     if not all(forms & there for forms in needed):
         return []
     stays = set().union(
-        *needed, *(set(list_possible_places(root, name)) for name in _list_recently_removed_files(root / _LOG, since))
+        *needed, *(set(list_possible_places(root, name)) for name in _list_recently_removed_files(root / LOG, since))
     )
     return [file for file in listed if _find_checksummed_file(file) not in stays and file.lstat().st_mtime <= since]
 
@@ -210,8 +208,8 @@ def _walk_counted(root: Location) -> Iterator[tuple[Location, list[str], list[st
 
 def _walk_table_files(root: Location) -> Iterator[Location]:
     for folder, folders, files in _walk_counted(root):
-        if _LOG in folders:
-            folders.remove(_LOG)
+        if LOG in folders:
+            folders.remove(LOG)
         yield from (folder / name for name in files)
 
 

@@ -24,6 +24,7 @@ from sluice.privacy import pseudonyms
 from sluice.table_properties import (
     CHECKS,
     CONSTRAINT,
+    PSEUDONYM_KEYS,
     STATISTICS,
     format_statistics_columns,
     parse_statistics_columns,
@@ -31,8 +32,6 @@ from sluice.table_properties import (
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_PSEUDONYM_KEYS = "sluice.pseudonymKeys"
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: Struc
     if log.read_partition_columns(asked.source):
         builder = builder.partitionedBy(*log.read_partition_columns(asked.source))
     for name, value in properties.items():
-        if name not in checks and name != _PSEUDONYM_KEYS:
+        if name not in checks and name != PSEUDONYM_KEYS:
             builder = builder.property(name, changed.get(name, value))
     with property_commits.allow_layout_properties(workspace.session, properties):
         builder.execute()

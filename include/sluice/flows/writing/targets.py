@@ -32,6 +32,7 @@ from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import restricted, treatments
 from sluice.quality import quarantine
 from sluice.step_times import PREPARING, WRITING, measure_step
+from sluice.table_properties import FINGERPRINT, PSEUDONYM_KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 REFRESH = "refresh"
 """The reason to make a table anew on request. It may change the schema."""
 
-_FINGERPRINT = "sluice.fingerprint"
 _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
 
 
@@ -125,12 +125,12 @@ def replace_target_table(rows: DataFrame, path: str, shape: TableShape) -> int:
 
 def has_transform_changed(workspace: Workspace, dataset: Dataset[Any]) -> bool:
     """Whether the transform differs from the one that made all rows of the table."""
-    return tables.read_table_property(workspace.path(dataset.name), _FINGERPRINT) != compute_declaration_fingerprint(dataset)
+    return tables.read_table_property(workspace.path(dataset.name), FINGERPRINT) != compute_declaration_fingerprint(dataset)
 
 
 def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) -> None:
     """Records on the table that today's transform made all of its rows."""
-    wanted = {_FINGERPRINT: compute_declaration_fingerprint(dataset), **pseudonym_key_properties(workspace, dataset)}
+    wanted = {FINGERPRINT: compute_declaration_fingerprint(dataset), **pseudonym_key_properties(workspace, dataset)}
     path = workspace.path(dataset.name)
     if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
@@ -225,9 +225,6 @@ def _find_incomparable_type(kind: DataType) -> str | None:
     return None
 
 
-_KEYS = "sluice.pseudonymKeys"
-
-
 def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], anew: bool) -> None:
     """Raises UsageError or SluiceError if rows must not be written. anew: whether all rows are made again, so that the key may differ."""
     path = workspace.path(dataset.name)
@@ -235,7 +232,7 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
         restricted.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
     if dataset.restricted:
         restricted.prepare_restricted_root(workspace.settings)
-    before = tables.read_table_property(path, _KEYS) if dataset.treatments and delta_log.is_delta_table(path) else None
+    before = tables.read_table_property(path, PSEUDONYM_KEYS) if dataset.treatments and delta_log.is_delta_table(path) else None
     if before and not anew and before != treatments.treatment_key_marks(workspace.settings, dataset):
         names = ", ".join(f"'{mark.split('=')[0]}'" for mark in before.split(","))
         raise SluiceError(
@@ -247,4 +244,4 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
 def pseudonym_key_properties(workspace: Workspace, dataset: Dataset[Any]) -> Mapping[str, str]:
     """Returns table properties that identify the keys of its pseudonyms, without telling anything else about the keys."""
     keys = treatments.treatment_key_marks(workspace.settings, dataset)
-    return {_KEYS: keys} if keys else {}
+    return {PSEUDONYM_KEYS: keys} if keys else {}

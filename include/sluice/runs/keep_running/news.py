@@ -13,6 +13,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.windowed import HEARTBEATS
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import parse_duration
+from sluice.delta_log import LOG
 from sluice.erasure import asking, requests
 from sluice.errors import SluiceError
 from sluice.flows.progress import positions
@@ -138,7 +139,7 @@ class FlowNews:
         return self._known[1]
 
     def _mark(self, path: str) -> str | None:
-        state = _read_folder_state(locate(path) / "_delta_log")
+        state = _read_folder_state(locate(path) / LOG)
         known = self._logs.get(path)
         if known is None or state is None or known[0] != state:
             known = self._logs[path] = (None if _is_recent_state(state) else state, log.table_change_mark(path))

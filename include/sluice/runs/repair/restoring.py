@@ -17,6 +17,7 @@ from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
 from sluice.settings import Settings
+from sluice.table_properties import PSEUDONYM_KEYS
 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
@@ -107,8 +108,7 @@ def _check_restorable_version(workspace: Workspace, dataset: Dataset[Any], versi
             f"Version {version} of '{called}' has other columns than it has now ({', '.join(differing)}). "
             f"Versions with the columns of now: {versions.describe_versions_with_columns(path, now)}."
         )
-    keys = "sluice.pseudonymKeys"
-    if versions.read_version_properties(path, version).get(keys) != log.read_table_properties(path).get(keys):
+    if versions.read_version_properties(path, version).get(PSEUDONYM_KEYS) != log.read_table_properties(path).get(PSEUDONYM_KEYS):
         raise SluiceError(
             f"Version {version} of '{called}' has pseudonyms that were made with another key. Choose a later version."
         )

@@ -25,8 +25,8 @@ from sluice.runs.ledger import Row
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
+from sluice.table_properties import FINGERPRINT
 
-FINGERPRINT = "sluice.fingerprint"
 """The table property with the fingerprint of the code that had made all of its rows when the property was set."""
 
 ALL_DATES = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
