@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from sluice import delta_log
+from sluice.declare.assembly.graph import PSEUDONYM
 from sluice.erasure import asking, canary, ledger, receiving, request_events, requests, vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
@@ -23,7 +24,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, landing
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
-from sluice.erasure.vault import PSEUDONYM, Identifier
+from sluice.erasure.vault import Identifier
 from sluice.lake import shallow
 from sluice.lake.log import read_table_retention
 from sluice.lake.report import FlowReport

@@ -18,12 +18,12 @@ from deltalake import CommitProperties
 from deltalake.exceptions import CommitFailedError
 
 from sluice import delta_log
-from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.erasure import request_events, requests, vault
 from sluice.erasure.requests import ErasureRequest
-from sluice.erasure.vault import PSEUDONYM, Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.lake.commit_marks import format_commit_mark

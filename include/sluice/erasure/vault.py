@@ -18,9 +18,6 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import read_secret_file
 from sluice.settings import Settings
 
-PSEUDONYM = "pseudonym"
-"""The domain of what `treat.hmac` stores instead of an identifier."""
-
 
 @dataclass(frozen=True, order=True)
 class Identifier:

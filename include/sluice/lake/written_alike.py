@@ -12,6 +12,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
+from sluice.declare.type_names import WHOLE_NUMBER_TYPES
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.log import has_plain_reader_protocol
 from sluice.lake.statistics_columns import has_misread_statistics
@@ -45,8 +46,7 @@ _PARTITIONED_BY = frozenset({"date", "integer", "long"})
 _WHOLE = ("boolean", "byte", "short", "integer", "long", "string", "binary", "date", "timestamp", "timestamp_ntz")
 _FRACTIONS = ("float", "double", "decimal")
 _NAME = re.compile(r"\w+")
-_COUNTED = ("byte", "short", "integer", "long")
-_COMPARED = (*_COUNTED, "string", "date", "timestamp")
+_COMPARED = (*WHOLE_NUMBER_TYPES, "string", "date", "timestamp")
 """The types that a CHECK may compare. Not fractions: the two engines treat NaN and -0.0 differently."""
 _AND = re.compile(r"\s+AND\s+", re.IGNORECASE)
 _COMPARISON = re.compile(r"(?P<left>[a-z][a-z0-9_]*)\s*(?:<=|>=|<>|!=|<|>|=)\s*(?P<right>[a-z][a-z0-9_]*|-?\d{1,9})")
@@ -119,7 +119,7 @@ def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> b
         if found is None:
             return False
         left, right = (types.get(name) for name in found.group("left", "right"))
-        if left not in _COMPARED or (right != left and not (left in _COUNTED and _NUMBER.fullmatch(found["right"]))):
+        if left not in _COMPARED or (right != left and not (left in WHOLE_NUMBER_TYPES and _NUMBER.fullmatch(found["right"]))):
             return False
         compared |= {name for name in found.group("left", "right") if name in types}
     # A column may have the name of an SQL word: delta-rs does not understand `interval`, and reads `current_date` as today.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.lazy import F
 from sluice.declare.privacy.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
+from sluice.declare.type_names import TEXT_TYPES, WHOLE_NUMBER_TYPES
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns, key_check_values
@@ -18,13 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-_WHOLE = ("byte", "short", "integer", "long")
-_NUMBERS = (*_WHOLE, "float", "double", "decimal")
-_TEXTS = ("string", "char", "varchar")
+_NUMBERS = (*WHOLE_NUMBER_TYPES, "float", "double", "decimal")
 _FIT: Mapping[type[Treatment], tuple[tuple[str, ...], str]] = {
     # A float has more than one text, and a timestamp's depends on the time zone: equal identifiers would get different pseudonyms.
-    Hmac: ((*_TEXTS, *_WHOLE, "decimal", "date"), "texts, whole numbers, decimals and dates; cast it in the transform"),
-    Truncate: (_TEXTS, "texts; cast it in the transform"),
+    Hmac: (
+        (*TEXT_TYPES, *WHOLE_NUMBER_TYPES, "decimal", "date"),
+        "texts, whole numbers, decimals and dates; cast it in the transform",
+    ),
+    Truncate: (TEXT_TYPES, "texts; cast it in the transform"),
     Bin: (_NUMBERS, "numbers; for a birth date, compute the age in the transform"),
     Round: (_NUMBERS, "numbers"),
     DateToYear: (("date", "timestamp", "timestamp_ntz"), "dates and timestamps; cast it in the transform"),
@@ -105,7 +107,7 @@ def _rounded_column(column: Column, kind: DataType, digits: int) -> Column:
     """The rounded column in its own type; NULL if the rounded number is too large for it."""
     if _type_name(kind) in ("float", "double"):
         return F.round(column, digits) + F.lit(0.0).cast(kind)  # no -0.0, as in `flows.silver.made.replace_negative_zeros`
-    exact = column.cast("decimal(20,0)") if _type_name(kind) in _WHOLE else column
+    exact = column.cast("decimal(20,0)") if _type_name(kind) in WHOLE_NUMBER_TYPES else column
     return F.round(exact, digits).try_cast(kind)
 
 

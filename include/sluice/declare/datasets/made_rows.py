@@ -13,18 +13,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.declare.lazy import F
+from sluice.declare.type_names import TEXT_TYPES, WHOLE_NUMBER_TYPES
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_TEXTS = ("string", "char", "varchar")
-_WHOLE = ("byte", "short", "integer", "long")
-
 
 def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
     """Returns the rows with NULL for empty texts in partition columns."""
-    texts = [name for name in partition_by if name in rows.columns and rows.schema[name].dataType.typeName() in _TEXTS]
+    texts = [name for name in partition_by if name in rows.columns and rows.schema[name].dataType.typeName() in TEXT_TYPES]
     for name in texts:
         rows = rows.withColumn(name, F.nullif(F.col(f"`{name}`"), F.lit("")))
     return rows
@@ -42,7 +40,7 @@ def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str 
             f"{owner}: subjects names '{subjects}', no column of it.{nearest_name_hint(subjects, rows.columns)}"
         )
     kind = rows.schema[subjects].dataType.typeName()
-    if kind not in _WHOLE:
+    if kind not in WHOLE_NUMBER_TYPES:
         raise DeclarationError(
             f"{owner}: subjects names '{subjects}', which is {kind.upper()}; it must count the people that a row is about, as in "
             f"F.count_distinct('user_id').alias('{subjects}')."

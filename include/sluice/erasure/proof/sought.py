@@ -16,7 +16,7 @@ import pyarrow as pa
 
 import residue
 from residue import Needle, ScannedSoFar, ScanResult, TableClock, Unread, needles
-from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
@@ -24,7 +24,7 @@ from sluice.erasure.personal_places.place import LANDING
 from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
-from sluice.erasure.vault import PSEUDONYM, Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
 from sluice.lake import releases
 from sluice.lake.releases import Release

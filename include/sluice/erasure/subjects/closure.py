@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.erasure.identifiers import Link
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.link_rows import LinkRows
-from sluice.erasure.vault import PSEUDONYM, Identifier
+from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression_list

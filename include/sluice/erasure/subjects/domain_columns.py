@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.ingest.source import Source
-from sluice.erasure.vault import PSEUDONYM
 from sluice.lake import log
 from sluice.lake.places import PipelinePlaces
 from sluice.settings import Settings

@@ -18,6 +18,7 @@ from sluice.locations import locate
 from sluice.pipeline_stages import RESTORE
 
 REFRESH = "refresh"
+"""The reason to make a table anew on request. It may change the schema."""
 ERASED = "people were erased from its inputs"
 """Why a stream starts over although it could resume: its state holds rows of erased people and is forgotten with it."""
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from sluice.declare.sql.schema import sql_literal
+from sluice.declare.type_names import WHOLE_NUMBER_TYPES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,7 +38,6 @@ _MOST_TEXTS = 1_000
 _EPOCH = date(1970, 1, 1)
 _FIRST, _LAST = (date.min - _EPOCH).days, (date.max - _EPOCH).days
 _DAILY = ("date", "timestamp")
-_INTEGERS = ("byte", "short", "integer", "long")
 _DAY = 86_400
 _SECONDS = {
     "second": 1,
@@ -112,7 +112,9 @@ class BoundingColumns:
         return {
             name: (int(found[f"_low_{position}"]), int(found[f"_high_{position}"]))
             for position, name in enumerate(self.columns)
-            if self._kind(name) in _INTEGERS and not found[f"_nulls_{position}"] and found[f"_low_{position}"] is not None
+            if self._kind(name) in WHOLE_NUMBER_TYPES
+            and not found[f"_nulls_{position}"]
+            and found[f"_low_{position}"] is not None
         }
 
     def ranges_of_rows(self, rows: pa.Table) -> Limits:
@@ -121,7 +123,11 @@ class BoundingColumns:
 
     def integer_ends_of_rows(self, rows: pa.Table) -> dict[str, tuple[int, int]]:
         """Returns the least and the greatest value of each column of whole numbers, for rows that are in memory."""
-        plain = [name for name in self.columns if self._kind(name) in _INTEGERS and rows.num_rows and not rows[name].null_count]
+        plain = [
+            name
+            for name in self.columns
+            if self._kind(name) in WHOLE_NUMBER_TYPES and rows.num_rows and not rows[name].null_count
+        ]
         ends = {name: pc.min_max(rows[name]).as_py() for name in plain}
         return {name: (found["min"], found["max"]) for name, found in ends.items()}
 

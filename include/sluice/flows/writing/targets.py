@@ -23,6 +23,7 @@ from sluice.declare.layout import Layout
 from sluice.declare.sql.schema import sql_literal
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
+from sluice.flows.progress.continuity import REFRESH
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import clustering, log, table_frames, tables, versions
@@ -37,8 +38,6 @@ from sluice.table_properties import FINGERPRINT, PSEUDONYM_KEYS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-REFRESH = "refresh"
-"""The reason to make a table anew on request. It may change the schema."""
 
 _BOUNDING = ("date", "timestamp", "integer", "long", "short", "byte")
 
