@@ -28,7 +28,7 @@ CHECKS = "sluice.checks"
 """The constraints of a table that come from its declaration, separated by commas."""
 
 FINGERPRINT = "sluice.fingerprint"
-"""The fingerprint of the declaration that made all of a table's rows."""
+"""The fingerprint of the code that had made all of a table's rows when the property was set."""
 
 PSEUDONYM_KEYS = "sluice.pseudonymKeys"
 """Which keys the pseudonyms of a table were made with, by their fingerprints."""

@@ -27,8 +27,6 @@ from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 from sluice.table_properties import FINGERPRINT
 
-"""The table property with the fingerprint of the code that had made all of its rows when the property was set."""
-
 ALL_DATES = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 """The dates of records with their own dates (`dated_by`), which only Spark can read."""
 
