@@ -13,7 +13,9 @@ from tests.conftest import Lakehouse
 from sluice import work_progress
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.errors import SluiceError
 from sluice.lake import spark_counters
+from sluice.lake.report import FlowReport
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
@@ -23,6 +25,7 @@ from sluice.work_progress import Pace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sluice.lake.workspace import Workspace
     from sluice.settings import Settings
 
 sales = Source(name="sales", format="csv", path="sales", comment="Sales.", schema="id INT, city STRING, amount DOUBLE")
@@ -66,6 +69,7 @@ def test_each_flow_and_stage_says_where_its_seconds_went(lake: Lakehouse) -> Non
         assert row["stage_steps"]["tables"] >= row["seconds"] - 0.1
         assert row["spark"]["jobs"] >= 1 and row["spark"]["tasks"] >= 1, (run, flow)
         assert row["spark"]["cores"] >= 1 and row["spark"]["tables_bytes"] > 0
+        assert row["stage_cpu_seconds"] > 0 and row["failure"] is None
         numbers = row["stream"]
         assert numbers["batches"] == 1 and "told_batches" not in numbers
         assert 0 < numbers["computing_seconds"] <= numbers["seconds"] == numbers["longest_batch_seconds"] <= row["seconds"] + 1
@@ -74,6 +78,22 @@ def test_each_flow_and_stage_says_where_its_seconds_went(lake: Lakehouse) -> Non
     assert "looking for deliveries" in rows["one", "sales"]["stage_steps"]
     run = select_run_rows(list(rows.values()))
     assert run and [stage["stage"] for stage in run.stages] == ["bronze", "silver", "gold"]
+
+
+def test_cpu_seconds_are_those_of_the_stage_alone_and_a_failure_has_its_kind(lake: Lakehouse) -> None:
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
+    run_recorded(lake, "one")
+    used = spark_counters.measure_cpu_seconds(lake.spark) or 0.0
+    measured = {row["stage"]: row["stage_cpu_seconds"] for row in ledger.read_run_ledger(lake.records)}
+    assert sum(measured.values()) < used, "what the process took before is no stage's"
+
+    def fail(found: Workspace) -> list[FlowReport]:
+        raise stages.FlowsFailed([FlowReport("sale", "silver")], {"sale": ValueError("[DIVIDE_BY_ZERO] in the row of 'ada'")})
+
+    with pytest.raises(SluiceError):
+        job.run_under_lease(lake.settings, lake.graph, JobRequest("shop", "silver", run="two"), fail)
+    row = ledger.read_run_ledger(lake.records)[-1]
+    assert (row["state"], row["failure"]) == ("failed", "DIVIDE_BY_ZERO")
 
 
 def test_counts_that_cannot_be_read_are_left_out_and_the_run_is_recorded(

@@ -10,9 +10,12 @@ caught here, and the counts are left out.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from sluice.work_progress import TaskCount
 
@@ -43,14 +46,25 @@ def session_job_tag(session: SparkSession) -> str:
         return ""
 
 
+def measure_cpu_seconds(session: SparkSession) -> float | None:
+    """Returns the CPU seconds that this process and its JVM have taken since they began; None if the JVM is gone or on another machine."""
+    try:
+        jvm: Any = session._jvm
+        used = [psutil.Process(pid).cpu_times() for pid in (os.getpid(), int(jvm.java.lang.ProcessHandle.current().pid()))]
+        return sum(float(one.user + one.system) for one in used)
+    except Exception:
+        return None
+
+
 def count_jobs_by_flow(session: SparkSession, tags: Mapping[str, Sequence[str]], since: int) -> dict[str, dict[str, float]]:
     """Returns the counts of each flow's jobs. tags: by flow, the tags of its sessions and of its streams' runs.
 
     since: how many of the process's first jobs are skipped, as `count_started_jobs` said. Empty if Spark is gone: a run is recorded all the
     same.
 
-    Counts: jobs, tasks, failed_tasks; task_seconds, which include gc_seconds and serialisation_seconds; input_bytes, shuffle_bytes,
-    spilled_bytes; skew: the longest task divided by the median one in the stage where that is worst, with longest_task_seconds.
+    Counts: jobs, tasks, failed_tasks; task_seconds, which include gc_seconds and serialisation_seconds; cpu_seconds, of the threads that run
+    the tasks; input_bytes, shuffle_bytes, spilled_bytes; skew: the longest task divided by the median one in the stage where that is worst,
+    with longest_task_seconds.
     """
     try:
         jobs, stages = _read_jobs_and_stages(session, since)
@@ -132,6 +146,7 @@ def _sum_job_counters(
         "tasks": total("numCompleteTasks"),
         "failed_tasks": total("numFailedTasks"),
         "task_seconds": total("executorRunTime") / 1000,
+        "cpu_seconds": total("executorCpuTime") / 1_000_000_000,
         "gc_seconds": total("jvmGcTime") / 1000,
         "serialisation_seconds": total("executorDeserializeTime", "resultSerializationTime") / 1000,
         "input_bytes": total("inputBytes"),

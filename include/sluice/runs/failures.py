@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
+from sluice import error_conditions
 from sluice.delta_log import LOG
 from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, locate
@@ -56,6 +57,15 @@ def explain_failure(error: BaseException) -> str | None:
     """Returns the line of the first entry of REASONS that recognises the failure, or None."""
     failure = Failure(tuple(_walk_error_chain(error)), "\n".join(_read_error_text(one) for one in _walk_error_chain(error)))
     return next((line for reason in REASONS if (line := reason(failure))), None)
+
+
+def name_failure(error: BaseException) -> str:
+    """Returns which kind of failure it is, in a few words that hold no text of the error: a reason of REASONS, Spark's condition, or the class."""
+    chain = tuple(_walk_error_chain(error))
+    failure = Failure(chain, "\n".join(_read_error_text(one) for one in chain))
+    if reason := next((one for one in REASONS if one(failure)), None):
+        return reason.__name__.removeprefix("_explain_").replace("_", " ")
+    return error_conditions.last_error_condition(failure.text) or type(error).__name__
 
 
 def _explain_lost_jvm(failure: Failure) -> str | None:

@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -205,8 +205,9 @@ def record_stage_run(
     at = at or datetime.now(UTC)
     places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
     times, jobs = current_step_times() or StepTimes(), spark_counters.count_started_jobs(workspace.session)
+    cpu = 0.0 if times.seconds.get(STARTING) else spark_counters.measure_cpu_seconds(workspace.session)
 
-    def noted(reports: list[FlowReport], failed: set[str]) -> dict[str, Any]:
+    def noted(reports: list[FlowReport], failed: Mapping[str, BaseException]) -> dict[str, Any]:
         seconds = (datetime.now(UTC) - at).total_seconds()
         tags = {one.flow: one.job_tags for one in reports if one.job_tags}
         counted = spark_counters.count_jobs_by_flow(workspace.session, tags, jobs) if tags else {}
@@ -214,6 +215,8 @@ def record_stage_run(
             one.spark = _add_what_there_is(workspace, one, counted.get(one.flow, {})) if one.job_tags else {}
         report = summary.summarize_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
         report[ledger.STAGE_STEPS] = times.rounded_seconds()
+        used = spark_counters.measure_cpu_seconds(workspace.session)
+        report[ledger.STAGE_CPU] = None if used is None or cpu is None else round(used - cpu, 2)
         _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
         open_lineage.send_stage_end(workspace.settings, workspace.graph, told, report["flows"], bool(failed))
         durability.flush_run_output(workspace.settings)
@@ -231,11 +234,11 @@ def record_stage_run(
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, stages.FlowsFailed):
-            noted(error.reports, set(error.errors))
+            noted(error.reports, error.errors)
         else:
             open_lineage.send_stage_end(workspace.settings, workspace.graph, told, [], failed=True)
         raise
-    report = noted(reports, set())
+    report = noted(reports, {})
     if mark is not None:
         quiet_marking.end_stage(workspace, request.stage, mark, reports)
     return report
@@ -281,10 +284,16 @@ def _report_first_error(errors: dict[str, BaseException]) -> BaseException:
 
 
 def _append_run_record(
-    settings: Settings, graph: Graph, request: JobRequest, report: dict[str, Any], at: datetime, failed: set[str]
+    settings: Settings,
+    graph: Graph,
+    request: JobRequest,
+    report: dict[str, Any],
+    at: datetime,
+    failed: Mapping[str, BaseException],
 ) -> None:
     code = {(item.name, graph.layer(item)): compute_declaration_fingerprint(item) for item in graph.datasets.values()}
-    append_report_rows(settings, request, report, at, failed, code)
+    kinds = {flow: failures.name_failure(error) for flow, error in failed.items()}
+    append_report_rows(settings, request, report, at, kinds, code)
 
 
 def append_report_rows(
@@ -292,13 +301,16 @@ def append_report_rows(
     request: JobRequest,
     report: dict[str, Any],
     at: datetime,
-    failed: Collection[str],
+    failed: Mapping[str, str],
     fingerprints: Mapping[tuple[str, str], str | None],
 ) -> None:
-    """Appends a report to the run ledger, one row per flow. at: when the run began. fingerprints: those of declarations, by flow and layer."""
+    """Appends a report to the run ledger, one row per flow.
+
+    at: when the run began. failed: by flow, which kind of error it ended with. fingerprints: those of declarations, by flow and layer.
+    """
     common = {"run": report["run"], "pipeline": request.pipeline, "stage": request.stage, "mode": request.mode}
     common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
-    common |= {ledger.STAGE_STEPS: json.dumps(report.get(ledger.STAGE_STEPS, {}))}
+    common |= {ledger.STAGE_STEPS: json.dumps(report.get(ledger.STAGE_STEPS, {})), ledger.STAGE_CPU: report.get(ledger.STAGE_CPU)}
     if request.interval:
         common |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
     rows = [
@@ -306,6 +318,7 @@ def append_report_rows(
             **common,
             **flow,
             "state": "failed" if flow["flow"] in failed else "done",
+            "failure": failed.get(flow["flow"]),
             **{name: json.dumps(flow[name]) for name in ledger.FLOW_OBJECTS},
             "fingerprint": fingerprints.get((flow["flow"], flow["layer"])),
         }

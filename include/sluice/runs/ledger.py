@@ -37,8 +37,19 @@ RUNS = pa.schema([
     pa.field(ENTRY, pa.int64()),
     *(
         pa.field(name, pa.string())
-        for name in ("verified_part", "steps", "stage_steps", "table_files", "spark", "decision", "stream", "questions")
+        for name in (
+            "verified_part",
+            "steps",
+            "stage_steps",
+            "table_files",
+            "spark",
+            "decision",
+            "stream",
+            "questions",
+            "failure",
+        )
     ),
+    pa.field("stage_cpu_seconds", pa.float64()),
 ])
 """One row per flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of a rule's rows the rule was
 NULL. table_rules: JSON, the finding of each expectation on the whole table: met (NULL: unknown yet), count, text. rules_version: of the
@@ -47,7 +58,8 @@ the flow ran with. recomputed: for a view, how much of it was recomputed and why
 or both. verified_part: which part of the table was compared, as 3/8.
 steps, stage_steps: JSON, seconds by step of the flow and of the whole stage (`sluice.step_times`). table_files: JSON, the files of its new
 versions; spark, stream: JSON, what Spark counted of its jobs and of its streams; decision: whether its files were rewritten, and why or
-why not; questions: JSON, what that gained (see `sluice.lake.report`).
+why not; questions: JSON, what that gained (see `sluice.lake.report`). failure: of a flow that failed, the kind of error (`name_failure`).
+stage_cpu_seconds: of the stage's process and its JVM, from the start of the process on if the stage was its first.
 The counts are those of `sluice.flow_counts`. entry: see `sluice.entries`."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns that order runs and outcomes without an entry."""
@@ -83,6 +95,8 @@ FLOW_OBJECTS = (
 )
 """The columns of the run ledger that hold a JSON object of a flow."""
 STAGE_STEPS = "stage_steps"
+STAGE_CPU = "stage_cpu_seconds"
+"""The columns of the run ledger that are the same in all rows of a stage: its seconds by step, and the CPU seconds of its processes."""
 _OF_OUTCOME = (
     "state",
     "read",

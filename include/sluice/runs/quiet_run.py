@@ -74,7 +74,7 @@ def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark
     report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)
     report = job.add_request_standings(settings, request, {**report, "quiet_since": mark.run})
     code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
-    job.append_report_rows(settings, request, report, at, (), code)
+    job.append_report_rows(settings, request, report, at, {}, code)
     durability.flush_run_output(settings)
     return report
 

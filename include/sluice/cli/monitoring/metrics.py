@@ -29,7 +29,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.printable import escape_keeping_lines
 from sluice.runs import due, ledger
 from sluice.runs.due import RequestStanding
-from sluice.runs.ledger import Row
+from sluice.runs.ledger import STAGE_CPU, Row
 from sluice.settings import Settings
 
 Sample = tuple[Mapping[str, str], float]
@@ -104,6 +104,12 @@ def _last_rows_by_stage(found: PipelineNumbers) -> dict[str, Row]:
 def _stage_seconds(found: PipelineNumbers) -> Iterator[Sample]:
     for stage, row in _last_rows_by_stage(found).items():
         yield {"stage": stage}, (row["ended_at"] - row["started_at"]).total_seconds()
+
+
+def _stage_cpu_seconds(found: PipelineNumbers) -> Iterator[Sample]:
+    for stage, row in _last_rows_by_stage(found).items():
+        if row[STAGE_CPU] is not None:
+            yield {"stage": stage}, row[STAGE_CPU]
 
 
 def _stage_ends(found: PipelineNumbers) -> Iterator[Sample]:
@@ -182,6 +188,7 @@ METRICS = (
     Metric("table_late", "1 where that is more than its target.", _late_tables),
     Metric("rows_apart_total", "Rows that were quarantined, dropped, suppressed, rescued or late.", _rows_apart, "counter"),
     Metric("stage_seconds", "How long a stage took the last time.", _stage_seconds),
+    Metric("stage_cpu_seconds", "What its process and its JVM took of the CPU then.", _stage_cpu_seconds),
     Metric("stage_end_timestamp_seconds", "When a stage ended the last time.", _stage_ends),
     Metric("stage_failed", "1 where a stage failed the last time.", _failed_stages),
     Metric("stage_runs_total", "Runs of a stage that did something, by how they ended.", _runs_of_stages, "counter"),

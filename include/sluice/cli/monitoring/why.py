@@ -92,7 +92,7 @@ def _print_run(run: RunTimes, limit: int) -> None:
     printed.print(
         f"{head['pipeline']}, run {head['run']} ({head['mode']}), {head['started_at']} UTC: {head['seconds']} s", style="bold"
     )
-    print_rows(run.stages, ("stage", "state", "seconds", *STAGE_STEPS, OTHER), title="Seconds by stage")
+    print_rows(run.stages, ("stage", "state", "seconds", "cpu_seconds", *STAGE_STEPS, OTHER), title="Seconds by stage")
     if run.tables:
         title = "Seconds by table (several are done side by side, so they do not add up to those of the stage)"
         print_rows(run.tables[:limit], ("table", "stage", *_OF_TABLE), title=title)

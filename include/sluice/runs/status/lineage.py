@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sluice.declare.assembly.graph import Graph
 
-WIDTH, HEIGHT = 190, 46
+WIDTH, HEIGHT = 190, 62
 """Of a node, in units of the picture."""
-_ACROSS, _DOWN = 250, 62
+_ACROSS, _DOWN = 250, 76
 """From one node to the next one of the next column, and to the one below."""
 
 
@@ -43,9 +43,13 @@ class LineagePicture:
     def curve(self, edge: tuple[str, str]) -> str:
         """An edge as the path of an SVG."""
         start, end = (self.nodes[name] for name in edge)
-        from_x, from_y, to_x, to_y = start.x + WIDTH, start.y + HEIGHT // 2, end.x, end.y + HEIGHT // 2
-        middle = (from_x + to_x) // 2
-        return f"M{from_x},{from_y} C{middle},{from_y} {middle},{to_y} {to_x},{to_y}"
+        return draw_curve((start.x + WIDTH, start.y + HEIGHT // 2), (end.x, end.y + HEIGHT // 2))
+
+
+def draw_curve(start: tuple[int, int], end: tuple[int, int]) -> str:
+    """A curve that leaves one point and reaches another from the left, as the path of an SVG."""
+    middle = (start[0] + end[0]) // 2
+    return f"M{start[0]},{start[1]} C{middle},{start[1]} {middle},{end[1]} {end[0]},{end[1]}"
 
 
 def draw_lineage(graph: Graph) -> LineagePicture:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.runs.ledger import STAGE_STEPS, Row
+from sluice.runs.ledger import STAGE_CPU, STAGE_STEPS, Row
 from sluice.step_times import FLOW_STEPS
 from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
 
@@ -44,6 +44,12 @@ class RunTimes:
         return round(sum(float(stage["seconds"]) for stage in self.stages), 1)
 
     @property
+    def cpu_seconds(self) -> float | None:
+        """The CPU seconds of its stages' processes. None if no stage was measured."""
+        known = [stage["cpu_seconds"] for stage in self.stages if stage["cpu_seconds"] is not None]
+        return round(sum(known), 1) if known else None
+
+    @property
     def headline(self) -> str:
         """The run in a line: its seconds, its longest stage, and the longest table with its longest step."""
         said = f"run {self.run} took {self.seconds:.0f} s"
@@ -77,6 +83,7 @@ def _summarize_stage(stage: str, rows: Sequence[Row]) -> dict[str, Any]:
         "stage": stage,
         "state": "failed" if any(row["state"] == "failed" for row in rows) else "done",
         "seconds": round(seconds, 1),
+        "cpu_seconds": rows[0].get(STAGE_CPU),
         **_split_seconds(steps, STEPS_OF_STAGE, seconds),
     }
 

@@ -58,14 +58,15 @@ def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = N
     target = parse_duration(graph.pipeline.freshness) if graph.pipeline.freshness else None
     found = []
     for name in graph.pipeline.publishes:
-        at = _find_last_data_change(books.path(name))
+        at = find_last_data_change(books.path(name))
         layer = graph.layer(graph[name])
         runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == "done"]
         found.append(Freshness(name, at, now - at if at else None, target, runs[-1] if runs else None))
     return found
 
 
-def _find_last_data_change(path: str) -> datetime | None:
+def find_last_data_change(path: str) -> datetime | None:
+    """Returns when rows of a table last changed. None if there is no table, or no commit that shows it."""
     if not delta_log.is_delta_table(path):
         return None
     for limit in (_LOOKED_AT, None):

@@ -59,7 +59,7 @@ NUMBERS = PipelineNumbers(
     [
         row("bpm", "silver", quarantined=2, rows_in=30, rows_out=29, seconds=4.5, stream=STREAM | {"state_rows": 90}),
         row("bpm", "silver", quarantined=1, late=4, spark={"task_seconds": 1.5}, stream=STREAM, run="r2", state="failed"),
-        row("hours", "silver", run="r2"),
+        row("hours", "silver", run="r2", stage_cpu_seconds=21.5),
     ],
     [RequestStanding("r1", "certified", certified=(AT,)), RequestStanding("r2", "received")],
     AT + timedelta(hours=1),
@@ -92,6 +92,7 @@ def test_every_metric_has_its_numbers() -> None:
         'pipeline="gym",table="bpm",what="late"': 4,
     }
     assert found["stage_seconds"] == {'pipeline="gym",stage="silver"': 30}
+    assert found["stage_cpu_seconds"] == {'pipeline="gym",stage="silver"': 21.5}
     assert found["stage_failed"] == {'pipeline="gym",stage="silver"': 1}
     assert found["stage_runs_total"] == {
         'pipeline="gym",stage="silver",state="done"': 1,

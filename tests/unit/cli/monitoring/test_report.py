@@ -10,13 +10,17 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from sluice.cli import main
 from sluice.cli.monitoring import report
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.erasure.proof import chain
+from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs import ledger
+from sluice.runs import due, ledger
 from sluice.runs.status import lineage
 from sluice.settings import Settings
 
@@ -31,6 +35,7 @@ class Page(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
         self.text: list[str] = []
+        self.ids: set[str] = set()
         self.refers: list[str] = []
         self.open: list[str] = []
         self.feed(text)
@@ -38,7 +43,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.refers += [value or "" for name, value in attrs if name in {"src", "href", "srcset", "data", "action"}]
-        self.open += [] if tag in {"meta", "br", "path", "rect", "circle"} else [tag]
+        self.ids |= {value or "" for name, value in attrs if name == "id"}
+        self.open += [] if tag in {"meta", "br"} else [tag]
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.refers += [value or "" for name, value in attrs if name in {"src", "href"}]
@@ -87,20 +93,104 @@ def test_runs_rules_upkeep_and_failures_are_shown(settings: Settings) -> None:
             row("second", "silver", "heart_rate", 60, rules={}, late=2, rows_out=4, updated=4),
             row("second", "optimize", "heart_rate", 61, version_before=1, version_after=2, note="9 files > 1"),
             row(
-                "second", "gold", "device_day", 62, state="failed", recomputed="full: a change of 'heart_rate' can touch any row"
+                "second",
+                "gold",
+                "device_day",
+                62,
+                state="failed",
+                recomputed="full: a change of 'heart_rate' can touch any row",
+                failure="DIVIDE_BY_ZERO",
             ),
         ],
     )
     for text in ("known_device", "9 files > 1", "on the whole table", "can touch any row", "last run failed", "device_day"):
         assert text in page.shown, text
-    assert re.search(r"heart_rate 3 2 [▁▂▃▄▅▆▇█]+", page.shown), "rows that went another way, with their trend"
+    assert "heart_rate 3 2" in page.shown, "rows that went another way"
+    assert "device_day (DIVIDE_BY_ZERO)" in page.shown and "has not gone well since" in page.shown
+    for text in (
+        "rows quarantined 3 in all",
+        "rows late 2 in all",
+        "rows that did not meet a rule 3 in all",
+        "rows written 94 in all",
+    ):
+        assert text in page.shown, text
+    assert "second, 2026-11-21 03:00:00: 2 rows late" in page.shown, "a bar says of which run it is"
+    assert "rows dropped" not in page.shown, "what is always zero is not drawn"
+
+
+def test_a_failure_that_a_later_run_got_over_is_said_to_be_over(settings: Settings) -> None:
+    failed = row("first", "gold", "device_day", 0, state="failed", failure="full disk")
+    page = render(settings, [failed, row("second", "silver", "heart_rate", 60)])
+    assert "has not gone well since" in page.shown
+    page = render(settings, [row("third", "gold", "device_day", 120)])
+    assert "device_day (full disk). The stage went well since" in page.shown
+
+
+def test_costs_sizes_and_what_upkeep_bought_are_shown(settings: Settings) -> None:
+    asked = {"files_before": 12.4, "files_after": 1.0, "bytes_before": 1_200_000, "bytes_after": 1_100_000}
+    files = {"files": 9, "bytes": 5_000_000}
+    page = render(
+        settings,
+        [
+            row("first", "silver", "heart_rate", 0, stage_cpu_seconds=20.5, spark={"cpu_seconds": 4.5}, steps={"writing": 1.0}),
+            row("first", "silver", "gym_visits", 0, stage_cpu_seconds=20.5, table_files=files),
+            row("first", "gold", "device_day", 1, stage_cpu_seconds=10.0),
+            row("second", "optimize", "heart_rate", 60, questions={"time": asked}, table_files={"files": 1, "bytes": 4_000_000}),
+        ],
+    )
+    assert "CPU seconds 30 in all" in page.shown, "once for each stage, however many tables it has"
+    assert "files of all tables 10 now" in page.shown and "size of all tables 9.0 MB now" in page.shown
+    assert "heart_rate time 1 12.4 1.0 1.2 MB 1.1 MB" in page.shown
+
+
+def test_requests_and_certificates_are_shown_by_ids(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = {"logical": {"verdict": "PASS"}, "physical": {"verdict": "DUE"}}
+    record = {
+        "number": 7,
+        "request": "0a1b",
+        "issued_at": "2026-11-20T10:00:00+00:00",
+        "stamps": stamps,
+        "verdict": "INCONCLUSIVE",
+    }
+    issued = [chain.Certificate(Path("0a1b-7.json"), record)]
+    monkeypatch.setattr(chain, "read_certificates", lambda records: issued)
+    standing = due.RequestStanding("0a1b", due.LOGICALLY, physical_due_at=AT)
+    monkeypatch.setattr(due, "read_request_standings", lambda records: [standing])
+    page = render(settings, [])
+    assert "0a1b logically erased 2026-11-21 02:00:00" in page.shown
+    assert "7 0a1b 2026-11-20 10:00:00 PASS DUE INCONCLUSIVE" in page.shown
+
+    def fail(records: PipelineRecords) -> list[chain.Certificate]:
+        raise UsageError("0a1b-7.json is no certificate")
+
+    monkeypatch.setattr(chain, "read_certificates", fail)
+    assert "One of them cannot be read" in render(settings, []).shown
+
+
+def test_what_a_table_costs_is_not_said_again_of_its_quarantine(settings: Settings) -> None:
+    records = PipelineRecords(settings, "gym")
+    for layer in ("silver", "quarantine"):
+        write_deltalake(records.table_path(layer, "heart_rate"), pa.table({"device_id": [1]}))
+    page = render(settings, [row("r", "silver", "heart_rate", 0, spark={"cpu_seconds": 4.5}, steps={"writing": 1.0})])
+    assert len(re.findall(r" 4\.0 4\.5 4\.5", page.shown)) == 1
+
+
+def test_a_table_shows_how_old_its_data_is_and_its_last_versions(settings: Settings) -> None:
+    graph = load_declaration_graph(settings, "gym")
+    path = graph.location(settings, "heart_rate")
+    for number in range(7):
+        write_deltalake(path, pa.table({"device_id": [number]}), mode="append")
+    page = Page(report.render_report(settings, graph, datetime.now(UTC) + timedelta(hours=3)))
+    assert re.search(r"7 rows data 3 h( 0 min)? old", page.shown), page.shown
+    assert re.search(r"6 \S+ \S+ WRITE delta-rs 5 ", page.shown) and not re.search(r" 1 \S+ \S+ WRITE delta-rs", page.shown)
 
 
 def test_a_page_refers_to_nothing_and_obeys_nothing(settings: Settings) -> None:
     """What a name or a note says is text, whoever wrote it."""
     evil = "<script>alert(1)</script>"
     page = render(settings, [row("first", "optimize", "heart_rate", 0, version_before=1, version_after=2, note=evil)])
-    assert page.refers == [] and evil in page.shown
+    assert {name[:1] for name in page.refers} == {"#"} and {name[1:] for name in page.refers} <= page.ids
+    assert evil in page.shown
     text = report.render_report(settings, load_declaration_graph(settings, "gym"))
     assert "<script" not in text and "http" not in text and "@import" not in text and "url(" not in text
     assert len(text) < 200_000

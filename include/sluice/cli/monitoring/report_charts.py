@@ -1,0 +1,162 @@
+"""The charts of `sluice report`: bars by run, of the time that its stages took and of what was counted, and small ones for a cell of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sluice.cli.printing import format_instant
+from sluice.declare.assembly.graph import Graph
+from sluice.flow_counts import ALERT_COUNTS
+from sluice.printable import format_size
+from sluice.runs.ledger import Row
+from sluice.runs.status.run_times import RunTimes
+
+_STAGES_HIGH, _STRIP_HIGH, _CELL_HIGH = 130, 34, 16
+_LEFT, _APART, _BAR = 4, 22, 16
+"""Of bars by run: where the first begins, from one to the next, and how wide it is."""
+_CELL_BARS, _CELL_APART = 24, 5
+OTHER_COLOUR = "other"
+"""Of stages that are no layer, as the page's style calls it."""
+COUNTS_APART = (*ALERT_COUNTS, "late")
+"""Rows that did not go into their table, or went there in another way."""
+
+RunValues = Sequence[float | None]
+"""A number for each run; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """x, y: its upper left corner. about: what is read at it."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    about: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A row of bars. total: what they are together, or the last of them."""
+
+    title: str
+    total: str
+    bars: tuple[Bar, ...]
+    width: int
+    height: int
+
+
+def draw_stage_bars(runs: Sequence[RunTimes], colours: Mapping[str, str]) -> dict[str, Any]:
+    """The seconds of each run, one stage upon the other."""
+    most = max((run.seconds for run in runs), default=0.0)
+    bars = []
+    for place, run in enumerate(runs):
+        top, parts = _STAGES_HIGH, []
+        for stage in run.stages:
+            height = int(_STAGES_HIGH * float(stage["seconds"]) / most) if most else 0
+            top -= height
+            parts.append({"colour": colours.get(stage["stage"], OTHER_COLOUR), "y": top, "height": height})
+        stages = ", ".join(f"{stage['stage']} {stage['seconds']} s" for stage in run.stages)
+        bars.append({
+            "x": _LEFT + place * _APART,
+            "parts": parts,
+            "failed": any(stage["state"] == "failed" for stage in run.stages),
+            "about": f"{_name_run(run)}: {run.seconds} s. {stages}",
+        })
+    return {"runs": bars, "most": most, "width": _width_of_bars(runs)}
+
+
+def draw_run_strips(graph: Graph, rows: Sequence[Row], runs: Sequence[RunTimes]) -> list[Strip]:
+    """What was counted of each run, a strip for each count that is not always zero."""
+    files, size = _measure_table_sizes(graph, rows, runs)
+    found = [_draw_strip("CPU seconds", runs, [run.cpu_seconds for run in runs])]
+    found.append(_draw_strip("rows written", runs, [_sum_of_run(run, lambda row: row["rows_out"]) for run in runs]))
+    found.append(_draw_strip("files of all tables", runs, files, summed=False))
+    found.append(_draw_strip("size of all tables", runs, size, summed=False, shown=lambda number: format_size(int(number))))
+    for name in COUNTS_APART:
+        found.append(_draw_strip(f"rows {name}", runs, [_sum_of_run(run, _column_counter(name)) for run in runs]))
+    unmet = [_sum_of_run(run, lambda row: sum(row["rules"].values())) for run in runs]
+    found.append(_draw_strip("rows that did not meet a rule", runs, unmet))
+    return [strip for strip in found if strip.bars]
+
+
+def draw_cell_bars(values: Sequence[float]) -> Strip | None:
+    """The latest of some values as small bars; None if all are zero."""
+    latest = values[-_CELL_BARS:]
+    heights = _scale_to_heights(latest, _CELL_HIGH)
+    if not any(heights):
+        return None
+    bars = (
+        Bar(place * _CELL_APART, _CELL_HIGH - height, _CELL_APART - 1, height, f"{value:,}")
+        for place, (value, height) in enumerate(zip(latest, heights, strict=True))
+    )
+    return Strip("", "", tuple(bars), len(latest) * _CELL_APART, _CELL_HIGH)
+
+
+def _draw_strip(
+    title: str,
+    runs: Sequence[RunTimes],
+    values: RunValues,
+    summed: bool = True,
+    shown: Callable[[float], str] = lambda number: f"{number:,.0f}",
+) -> Strip:
+    """Without bars if all values are zero or unknown."""
+    known = [value for value in values if value is not None]
+    heights = _scale_to_heights([value or 0 for value in values], _STRIP_HIGH)
+    bars = [
+        Bar(_LEFT + place * _APART, _STRIP_HIGH - height, _BAR, height, f"{_name_run(run)}: {shown(value or 0)} {title}")
+        for place, (run, value, height) in enumerate(zip(runs, values, heights, strict=True))
+        if height
+    ]
+    total = (f"{shown(sum(known))} in all" if summed else f"{shown(known[-1])} now") if known else ""
+    return Strip(title, total, tuple(bars), _width_of_bars(runs), _STRIP_HIGH)
+
+
+def _scale_to_heights(values: Sequence[float], high: int) -> list[int]:
+    """What is not zero is seen, however small."""
+    most = max(values, default=0)
+    return [max(1, int(high * value / most)) if value else 0 for value in values]
+
+
+def _column_counter(name: str) -> Callable[[Row], float | None]:
+    return lambda row: row[name]
+
+
+def _sum_of_run(run: RunTimes, count: Callable[[Row], float | None]) -> float:
+    return sum(count(row) or 0 for row in run.rows)
+
+
+def _measure_table_sizes(
+    graph: Graph, rows: Sequence[Row], runs: Sequence[RunTimes]
+) -> tuple[list[float | None], list[float | None]]:
+    """The files and the bytes of all declared tables after each run, as far as runs have noted them."""
+    now: dict[str, Mapping[str, int]] = {}
+    after: dict[str, tuple[int, int]] = {}
+    for row in rows:
+        if row["table_files"] and row["flow"] in graph.stored:
+            now[graph.table_of(row["flow"])] = row["table_files"]
+        after[row["run"]] = (_add_up(now, "files"), _add_up(now, "bytes"))
+    return [after[run.run][0] or None for run in runs], [after[run.run][1] or None for run in runs]
+
+
+def _add_up(tables: Mapping[str, Mapping[str, int]], name: str) -> int:
+    return sum(table.get(name, 0) for table in tables.values())
+
+
+def _width_of_bars(runs: Sequence[RunTimes]) -> int:
+    return _LEFT + _APART * len(runs) + 6
+
+
+def _name_run(run: RunTimes) -> str:
+    return f"{run.run}, {format_instant(run.rows[0]['started_at'])}"
+
+
+def trend_by_run(rows: Sequence[Row], count: Callable[[Row], float | None]) -> Iterator[float]:
+    """A count of one table's rows of the run ledger, a number for each run in which the table was worked on."""
+    by_run: dict[str, float] = {}
+    for row in rows:
+        if row["seconds"]:
+            by_run[row["run"]] = by_run.get(row["run"], 0) + (count(row) or 0)
+    yield from by_run.values()

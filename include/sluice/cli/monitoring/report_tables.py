@@ -1,0 +1,113 @@
+"""The tables of `sluice report`: each as a node of the lineage's picture, and as a panel with its columns and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sluice.cli.monitoring.lineage import describe_column_lineage
+from sluice.cli.monitoring.report_charts import OTHER_COLOUR
+from sluice.cli.printing import format_instant
+from sluice.declare.assembly.graph import Graph
+from sluice.delta_log import is_delta_table
+from sluice.lake import commit_history, log
+from sluice.printable import format_seconds
+from sluice.runs.ledger import Row
+from sluice.runs.status import lineage
+from sluice.runs.status.column_lineage import read_column_lineage
+from sluice.runs.status.column_picture import draw_column_lineage
+from sluice.runs.status.timeliness import find_last_data_change
+from sluice.settings import Settings
+
+_VERSIONS = 5
+_LETTERS = 25
+
+
+def describe_nodes(
+    settings: Settings,
+    graph: Graph,
+    picture: lineage.LineagePicture,
+    state: Mapping[str, Any],
+    rows: Sequence[Row],
+    colours: Mapping[str, str],
+    at: datetime,
+) -> list[dict[str, Any]]:
+    """The nodes with what is known of their tables: how many rows, how old the latest data is, what the last run did, and whether all is well."""
+    flows = {flow["table"]: flow for flow in state["flows"]}
+    late = {table["table"] for table in state["freshness"] if table["late"]}
+    last = {(row["flow"], row["stage"]): row for row in rows}
+    found = []
+    for node in picture.nodes.values():
+        flow, row = flows.get(node.name), last.get((node.name, node.layer))
+        waits = flow is not None and bool(flow["deliveries"] or flow["versions"])
+        failed = row is not None and row["state"] == "failed"
+        count = _describe_table_size(settings, graph, node)
+        work = "failed" if failed else "waits" if waits else _describe_last_work(row)
+        found.append({
+            "name": node.name,
+            "x": node.x,
+            "y": node.y,
+            "colour": colours.get(node.layer, OTHER_COLOUR),
+            "shown": node.name if len(node.name) <= _LETTERS else f"{node.name[: _LETTERS - 1]}…",
+            "below": [f"{count}{', ' if work else ''}{work}", _describe_age(settings, graph, node.name, at, node.name in late)],
+            "mood": "bad" if failed else "late" if waits or node.name in late else "",
+            "about": f"{node.name} ({node.kind}{', ' if node.layer else ''}{node.layer}): {count}. {(row or {}).get('recomputed') or ''}",
+        })
+    return found
+
+
+def describe_panels(settings: Settings, graph: Graph, picture: lineage.LineagePicture) -> list[dict[str, Any]]:
+    """What a click on each table shows: what it reads and what reads it, its columns with where these come from, its last versions."""
+    known = read_column_lineage(graph.records(settings))
+    found = []
+    for node in picture.nodes.values():
+        traced = known.get(node.name)
+        columns = describe_column_lineage(known, traced, traced.columns) if traced else {"columns": [], "rows_by": []}
+        found.append({
+            **columns,
+            "table": node.name,
+            "kind": f"{node.kind}{', ' if node.layer else ''}{node.layer}",
+            "reads": [start for start, end in picture.edges if end == node.name],
+            "read_by": [end for start, end in picture.edges if start == node.name],
+            "picture": draw_column_lineage(known, traced) if traced else None,
+            "versions": _list_last_versions(settings, graph, node.name),
+        })
+    return found
+
+
+def _list_last_versions(settings: Settings, graph: Graph, name: str) -> list[dict[str, Any]]:
+    if name not in graph.stored or not is_delta_table(path := graph.location(settings, name)):
+        return []
+    names = ("version", "operation", "writer")
+    return [
+        {**{name: commit[name] for name in names}, "at": format_instant(commit["at"])}
+        for commit in commit_history.read_commit_history(path, _VERSIONS)
+    ]
+
+
+def _describe_table_size(settings: Settings, graph: Graph, node: lineage.LineageNode) -> str:
+    if node.name not in graph.stored:
+        return "computed when read"
+    if (table := graph.table_of(node.name)) != node.name:
+        return f"into {table}"
+    state = log.read_table_state(graph.location(settings, node.name))
+    return "no table yet" if state is None else "rows not known" if state.rows is None else f"{state.rows:,} rows"
+
+
+def _describe_age(settings: Settings, graph: Graph, name: str, at: datetime, late: bool) -> str:
+    """How old a table's latest data is, and whether it may be so old."""
+    if name not in graph.stored or graph.table_of(name) != name:
+        return ""
+    changed = find_last_data_change(graph.location(settings, name))
+    if changed is None:
+        return ""
+    return f"data {format_seconds((at - changed).total_seconds())} old{', late' if late else ''}"
+
+
+def _describe_last_work(row: Row | None) -> str:
+    """What the last run did to a table, in a few letters."""
+    if row is None or not row["seconds"]:
+        return ""
+    moved = [f"{sign}{row[name]:,}" for sign, name in (("+", "inserted"), ("~", "updated"), ("-", "deleted")) if row[name]]
+    return " ".join(moved) or (f"+{row['rows_out']:,}" if row["rows_out"] else "nothing new")
