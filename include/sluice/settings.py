@@ -31,6 +31,15 @@ SPARK_DEFAULTS = "spark-defaults"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
+LINEAGE_PARENT = ("spark.openlineage.parentRunId", "spark.openlineage.parentJobNamespace", "spark.openlineage.parentJobName")
+LINEAGE_ROOT = (
+    "spark.openlineage.rootParentRunId",
+    "spark.openlineage.rootParentJobNamespace",
+    "spark.openlineage.rootParentJobName",
+)
+"""The Spark properties that name the run that started a job, and the run at the top, as in OpenLineage's integration for Spark."""
+
+
 def is_valid_name(text: str) -> bool:
     """Whether a pipeline, source or table may have this name: lower-case snake case, safe in paths and in SQL."""
     return _NAME.match(text) is not None

@@ -346,6 +346,30 @@ def test_the_log_is_without_noise(operator: Any, records: Path, capsys: pytest.C
     assert '"flows"' not in log, "the report is in the XCom already"
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_the_job_of_events_is_told_the_runs_above_it(
+    checkout: Checkout, operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    """The ids are those that apache-airflow-providers-openlineage 2.20.3 made of these parts."""
+    monkeypatch.delenv("OPENLINEAGE_NAMESPACE", raising=False)
+    monkeypatch.setenv("SLUICE_OPENLINEAGE", "yes" if asked else "no")
+    at = datetime(2026, 11, 21, 2, tzinfo=UTC)
+    given = context()
+    given["dag_run"] = SimpleNamespace(**vars(given["dag_run"]), logical_date=at, run_after=at, clear_number=1)
+    given["ti"] = SimpleNamespace(dag_id="gym", task_id="gold", try_number=2, map_index=-1)
+    operator.execute(given)
+    words = told(records)[0]["argv"]
+    said = dict(word.split("=", 1) for word in words if word.startswith("spark.openlineage."))
+    assert said == ({
+        "spark.openlineage.parentRunId": "01a1fbd4-f500-7f08-8fb5-ca1375a1358b",
+        "spark.openlineage.parentJobNamespace": "default",
+        "spark.openlineage.parentJobName": "gym.gold",
+        "spark.openlineage.rootParentRunId": "01a1fbd4-f500-73a6-8e47-681b74e837a5",
+        "spark.openlineage.rootParentJobNamespace": "default",
+        "spark.openlineage.rootParentJobName": "gym",
+    } if asked else {})  # fmt: skip
+
+
 def test_an_earlier_stop_request_does_not_stop_a_retry(
     checkout: Checkout, operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
-from sluice.column_origins import Origin
-from sluice.declare import F, Pipeline, Source, expect, materialized_view, table, treat
+from sluice.column_origins import Origin, TableOrigins
+from sluice.declare import F, Pipeline, Source, expect, materialized_view, table, treat, view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.locations import is_on_disk, locate
 from sluice.runs import job
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
-from sluice.runs.status.column_lineage import read_column_lineage
+from sluice.runs.status.column_lineage import list_first_columns, read_column_lineage
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,12 +42,33 @@ def spending(order: DataFrame) -> DataFrame:
     return order.groupBy(F.to_date("at").alias("day")).agg(F.sum("spent").alias("spent"))
 
 
+@view(reads="order")
+def large_order(order: DataFrame) -> DataFrame:
+    return order.where("spent > 4").select("at", (F.col("spent") * 2).alias("twice"))
+
+
+@view(reads=("large_order", "spending"))
+def large_day(large_order: DataFrame, spending: DataFrame) -> DataFrame:
+    return large_order.join(spending, F.to_date("at") == F.col("day")).select("day", "twice")
+
+
+@materialized_view(reads="large_day", keys="day")
+def largest(large_day: DataFrame) -> DataFrame:
+    return large_day.groupBy("day").agg(F.max("twice").alias("twice"))
+
+
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     pipeline = Pipeline(name="shop", description="Tests.", owner="tests", layers=("shop.bronze", __name__))
     return Lakehouse(
-        replace(settings, openlineage_file=True), spark, build_declaration_graph(pipeline, [ORDERS, order, spending])
+        replace(settings, openlineage_file=True),
+        spark,
+        build_declaration_graph(pipeline, [ORDERS, order, spending, large_order, large_day, largest]),
     )
+
+
+def origins_of(found: TableOrigins, column: str) -> list[Origin]:
+    return [origin for one in found.columns if one.name == column for origin in one.origins]
 
 
 def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
@@ -65,7 +86,12 @@ def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
 def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lakehouse) -> None:
     land_and_run(shop, "1.jsonl", "1")
     known = read_column_lineage(shop.records)
-    assert set(known) == {"orders", "order", "spending"}
+    assert set(known) == {"orders", "order", "spending", "large_order", "large_day", "largest"}
+    assert origins_of(known["large_order"], "twice") == [Origin("order", "spent", "transformation")]
+    assert origins_of(known["large_day"], "twice") == [Origin("large_order", "twice", "identity")]
+    assert Origin("order", "spent", "filter") in known["large_order"].rows_by
+    assert list_first_columns(known, "large_day", "twice") == [Origin("orders", "spent", "identity")]
+    assert origins_of(known["largest"], "twice") == [Origin("order", "spent", "aggregation")], "through the views, to the table"
     columns = {one.name: one for one in known["order"].columns}
     assert columns["mark"].treated == "truncate" and Origin("orders", "who", "filter") in known["order"].rows_by
     (spent,) = [one for one in known["spending"].columns if one.name == "spent"]
@@ -74,12 +100,17 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
     folder = locate(shop.records.bookkeeping("openlineage"))
     told = [file.read_text() for file in sorted(folder.glob("events*.jsonl"))]
     events = [json.loads(line) for text in told for line in text.splitlines()]
-    done = {one["job"]["name"]: one for one in events if one["eventType"] == "COMPLETE"}
+    done = {one["job"]["name"]: one for one in events if one.get("eventType") == "COMPLETE"}
     layer = shop.graph.pipeline.layer_names[1]
     assert {f"shop.{layer}", f"shop.{layer}.order", f"shop.{layer}.order.rules", f"shop.{layer}.spending"} <= set(done)
     (read,) = done[f"shop.{layer}.spending"]["inputs"]
     assert read["name"] == "shop.order" and "version" in read["facets"]
     assert {"columnLineage", "schema", "version"} <= set(done[f"shop.{layer}.spending"]["outputs"][0]["facets"])
+
+    views = {one["job"]["name"]: one for one in events if "run" not in one}
+    assert set(views) == {"shop.large_order", "shop.large_day"}
+    named = {one["name"] for event in events for one in (*event["inputs"], *event["outputs"])}
+    assert named <= {f"shop.{name}" for name in (*shop.graph.stored, *shop.graph.computed)}, "nothing points at what is not there"
 
     record = locate(shop.records.bookkeeping("column_lineage.json"))
     for text in (record.read_text(), *told):

@@ -44,6 +44,7 @@ from orchestration.spark_submit.hook import (
     job_environment,
 )
 from orchestration.spark_submit.job_code import job_code_to_ship
+from orchestration.spark_submit.lineage_parent import name_parent_runs
 from orchestration.ui import stage_task_links
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
@@ -119,7 +120,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             # Airflow's secrets are in no file that could be compared.
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
                 return self._alert_and_return(_read_report(report), run)
-            self._hook = hook = self._make_hook(records, run, given=given)
+            self._hook = hook = self._make_hook(records, run, given=given, conf=name_parent_runs(settings, context))
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
             except AirflowException:
@@ -168,6 +169,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         place.unlink(missing_ok=True)  # of this attempt, before a user cleared it
         self.application_args = spark_job_arguments(self.pipeline, asked, context, ("--followed-at", str(place)))
         options = driver_submit_options(records.settings, manager, self.application)
+        options["conf"] = {**options.get("conf", {}), **name_parent_runs(records.settings, context)}
         application = options.pop("application")
         self._hook = hook = self._make_hook(records, run, manager, **options)
         try:

@@ -1,52 +1,61 @@
 """Sends what a stage did as OpenLineage events: a run for the stage, one below it for each table, and one for the rules of a table.
 
 Events hold names of tables and columns, versions, counts and types; no value, condition or path, and no text of a declaration or an error.
-They are made from what the engine knows at the end of a flow, because Spark's listener loses streams and merges. Sending never fails a run.
-`openlineage-python` is loaded only if events are asked for.
+They are made from what the engine knows at the end of a flow, because Spark's listener loses streams and merges. A view that is computed when
+it is read has no runs: it is a job of its own, told anew when a table below it changed. `openlineage-python` is loaded only if events are
+asked for.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from sluice import delta_log
-from sluice.column_origins import Origin, TableOrigins
+from sluice.column_origins import TableOrigins
 from sluice.declare.assembly.graph import Graph
-from sluice.lake import commit_history, log
-from sluice.locations import is_on_disk, locate
-from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
-from sluice.private_files import make_private_folder
+from sluice.declare.datasets.computed import View
+from sluice.declare.expansion.stored import resolve_computed_views
+from sluice.runs.lineage_datasets import (
+    NAMESPACE,
+    PRODUCER,
+    describe_columns,
+    describe_inputs,
+    describe_output,
+    describe_rules,
+    name_dataset,
+)
+from sluice.runs.lineage_sending import send_lineage_events
 from sluice.runs.status.column_lineage import read_column_lineage
-from sluice.settings import Settings
+from sluice.settings import LINEAGE_PARENT, LINEAGE_ROOT, Settings
 
 if TYPE_CHECKING:
-    from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
+    from openlineage.client.event_v2 import InputDataset, Job, JobEvent, OutputDataset, RunEvent
 
-NAMESPACE = "sluice"
-"""The namespace of all jobs and tables. A table is named <pipeline>.<table>, wherever its files lie."""
-PRODUCER = "urn:sluice"
-_SECONDS = 5.0
-_PARENT = ("spark.openlineage.parentRunId", "spark.openlineage.parentJobNamespace", "spark.openlineage.parentJobName")
-"""The properties that Airflow's provider puts into a job's configuration, with [openlineage] spark_inject_parent_job_info."""
+RunName = tuple[str, str, str]
+"""A run's id, and the namespace and name of its job."""
+
+
+@dataclass(frozen=True)
+class ParentRun:
+    """The run that started a stage. root: the run at the top, such as that of the DAG; None if unknown."""
+
+    above: RunName
+    root: RunName | None = None
 
 
 @dataclass(frozen=True)
 class StageIdentity:
-    """The stage's run. parent: run id, namespace and name of the job that started it; None if unknown."""
+    """The stage's run. parent: the run that started it; None if unknown."""
 
     pipeline: str
     stage: str
     run: str
     began: datetime
-    parent: tuple[str, str, str] | None = None
+    parent: ParentRun | None = None
 
     def run_id(self, *parts: str) -> str:
         """Returns the id of the stage's run, or of a run below it; the same at each call."""
@@ -58,20 +67,28 @@ class StageIdentity:
         return ".".join((self.pipeline, self.stage, *parts))
 
 
-def find_parent_run(read_conf: Callable[[str], str | None]) -> tuple[str, str, str] | None:
-    """Finds the run that started this job: by Spark's configuration, otherwise by OPENLINEAGE_PARENT_ID (namespace/name/run id)."""
-    said = [read_conf(name) for name in _PARENT]
-    if said[0] and said[1] and said[2]:
-        return (said[0], said[1], said[2])
-    namespace, _, rest = (os.environ.get("OPENLINEAGE_PARENT_ID") or "").partition("/")
-    name, _, run = rest.rpartition("/")
-    return (run, namespace, name) if run and name else None
+def find_parent_run(read_conf: Callable[[str], str | None]) -> ParentRun | None:
+    """Finds the run that started this job: by Spark's configuration, otherwise by the environment.
+
+    The latter are OPENLINEAGE_PARENT_ID and OPENLINEAGE_ROOT_PARENT_ID, each as namespace/name/run id.
+    """
+    above = _find_run(read_conf, LINEAGE_PARENT, "OPENLINEAGE_PARENT_ID")
+    return ParentRun(above, _find_run(read_conf, LINEAGE_ROOT, "OPENLINEAGE_ROOT_PARENT_ID")) if above else None
+
+
+def _find_run(read_conf: Callable[[str], str | None], names: tuple[str, str, str], variable: str) -> RunName | None:
+    run, namespace, name = (read_conf(one) for one in names)
+    if run and namespace and name:
+        return (run, namespace, name)
+    said_namespace, _, rest = (os.environ.get(variable) or "").partition("/")
+    said_name, _, said_run = rest.rpartition("/")
+    return (said_run, said_namespace, said_name) if said_run and said_name else None
 
 
 def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
     """Sends that a stage began, if events are configured."""
     if settings.sends_lineage:
-        _send_events(settings, identity.pipeline, lambda: [_build_event(identity, "START", identity.began)])
+        send_lineage_events(settings, identity.pipeline, lambda: [_build_event(identity, "START", identity.began)])
 
 
 def send_stage_end(
@@ -79,27 +96,56 @@ def send_stage_end(
 ) -> None:
     """Sends what a stage did, if events are configured. flows: of its report; only those that did something are sent."""
     if settings.sends_lineage:
-        _send_events(settings, identity.pipeline, lambda: _build_end_events(settings, graph, identity, flows, failed))
+        send_lineage_events(settings, identity.pipeline, lambda: _build_end_events(settings, graph, identity, flows, failed))
 
 
 def _build_end_events(
     settings: Settings, graph: Graph, identity: StageIdentity, flows: Collection[Mapping[str, Any]], failed: bool
-) -> list[RunEvent]:
+) -> list[RunEvent | JobEvent]:
     known, now = read_column_lineage(graph.records(settings)), datetime.now(UTC)
-    events: list[RunEvent] = []
+    events: list[RunEvent | JobEvent] = []
+    changed: set[str] = set()
     for flow in flows:
         table = str(flow["flow"])
         wrong = str(flow["note"]).endswith("failed")
         if table not in graph.stored or not (wrong or flow["version_before"] != flow["version_after"]):
             continue
-        inputs = _describe_inputs(settings, graph, table)
-        outputs = [_describe_output(graph, flow, known.get(table))]
+        inputs = describe_inputs(settings, graph, table)
+        outputs = [describe_output(graph, flow, known.get(table))]
+        changed.add(table)
         events.append(_build_event(identity, "START", identity.began, table, inputs=inputs))
         events.append(_build_event(identity, "FAIL" if wrong else "COMPLETE", now, table, inputs=inputs, outputs=outputs))
-        if rules := _describe_rules(graph, flow):
+        if rules := describe_rules(graph, flow):
             events.append(_build_event(identity, "START", now, table, "rules", inputs=[rules]))
             events.append(_build_event(identity, "COMPLETE", now, table, "rules", inputs=[rules]))
+    events += [
+        _build_view_event(graph, view, known[view.name], now) for view in _list_views_of(graph, changed) if view.name in known
+    ]
     return [*events, _build_event(identity, "FAIL" if failed else "COMPLETE", now)]
+
+
+def _list_views_of(graph: Graph, changed: Collection[str]) -> Iterator[View[Any]]:
+    """Yields the computed views that read any of these tables, directly or through other views."""
+    for view in graph.computed.values():
+        below = {name for one in resolve_computed_views(graph.computed, (view.name,)) for name in one.reads}
+        if not below.isdisjoint(changed):
+            yield view
+
+
+def _build_view_event(graph: Graph, view: View[Any], known: TableOrigins, at: datetime) -> JobEvent:
+    """Makes the event that says what a computed view is made of."""
+    from openlineage.client.event_v2 import InputDataset, JobEvent, OutputDataset
+    from openlineage.client.facet_v2 import dataset_type_dataset
+
+    kind = dataset_type_dataset.DatasetTypeDatasetFacet(datasetType="VIEW", producer=PRODUCER)
+    facets = {"datasetType": kind, **describe_columns(graph, known)}
+    return JobEvent(
+        eventTime=at.isoformat(),
+        job=_describe_job(f"{graph.pipeline.name}.{view.name}", "VIEW"),
+        inputs=[InputDataset(NAMESPACE, name_dataset(graph, name)) for name in view.reads],
+        outputs=[OutputDataset(NAMESPACE, name_dataset(graph, view.name), facets=facets)],
+        producer=PRODUCER,
+    )
 
 
 def _build_event(
@@ -111,144 +157,44 @@ def _build_event(
     outputs: list[OutputDataset] | None = None,
 ) -> RunEvent:
     """Makes an event of the stage's run, or of a run below it."""
-    from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
-    from openlineage.client.facet_v2 import job_type_job, parent_run
+    from openlineage.client.event_v2 import Run, RunEvent, RunState
 
-    above = (identity.run_id(), NAMESPACE, identity.job_name()) if parts else identity.parent
     facets: dict[str, Any] = {}
-    if above is not None:
-        run, namespace, name = above
-        facets["parent"] = parent_run.ParentRunFacet(
-            run=parent_run.Run(runId=run), job=parent_run.Job(namespace=namespace, name=name), producer=PRODUCER
-        )
-    kind = job_type_job.JobTypeJobFacet(
-        processingType="BATCH", integration="SLUICE", jobType="TABLE" if parts else "STAGE", producer=PRODUCER
-    )
+    if parent := _find_run_above(identity) if parts else identity.parent:
+        facets["parent"] = _describe_parent(parent)
     return RunEvent(
         eventType=RunState[state],
         eventTime=at.isoformat(),
         run=Run(runId=identity.run_id(*parts), facets=facets),
-        job=Job(namespace=NAMESPACE, name=identity.job_name(*parts), facets={"jobType": kind}),
+        job=_describe_job(identity.job_name(*parts), "TABLE" if parts else "STAGE"),
         inputs=inputs or [],
         outputs=outputs or [],
         producer=PRODUCER,
     )
 
 
-def _describe_inputs(settings: Settings, graph: Graph, table: str) -> list[InputDataset]:
-    """Describes a table's inputs, each in the version that its last commit notes, or in its present version."""
-    from openlineage.client.event_v2 import InputDataset
-
-    path = graph.location(settings, table)
-    commits = commit_history.read_commit_history(path, 1) if delta_log.is_delta_table(path) else []
-    pinned: Mapping[str, int] = ((commits[0]["note"] or {}).get("inputs") or {}) if commits else {}
-    found = []
-    for name in graph[table].reads:
-        version = pinned.get(name, log.latest_table_version(graph.location(settings, name)))
-        found.append(InputDataset(NAMESPACE, _dataset_name(graph, name), facets=_describe_version(version)))
-    return found
+def _find_run_above(identity: StageIdentity) -> ParentRun:
+    """Returns the stage's own run, as the parent of those below it."""
+    above = (identity.run_id(), NAMESPACE, identity.job_name())
+    return ParentRun(above, (identity.parent.root or identity.parent.above) if identity.parent else above)
 
 
-def _describe_output(graph: Graph, flow: Mapping[str, Any], known: TableOrigins | None) -> OutputDataset:
-    from openlineage.client.event_v2 import OutputDataset
-    from openlineage.client.facet_v2 import column_lineage_dataset, output_statistics_output_dataset, schema_dataset
+def _describe_parent(parent: ParentRun) -> Any:
+    from openlineage.client.facet_v2 import parent_run
 
-    facets: dict[str, Any] = _describe_version(flow["version_after"])
-    if known is not None:
-        columns = [schema_dataset.SchemaDatasetFacetFields(name=one.name, type=one.type) for one in known.columns]
-        facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=columns, producer=PRODUCER)
-        facets["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(
-            fields={
-                one.name: column_lineage_dataset.Fields(
-                    inputFields=[_describe_origin(graph, origin, "DIRECT", one.treated is not None) for origin in one.origins]
-                )
-                for one in known.columns
-                if one.origins
-            },
-            dataset=[_describe_origin(graph, origin, "INDIRECT", False) for origin in known.rows_by],
-            producer=PRODUCER,
-        )
-    files = flow["table_files"] or {}
-    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-        rowCount=flow["rows_out"], size=files.get("bytes"), fileCount=files.get("added"), producer=PRODUCER
+    run, namespace, name = parent.above
+    root = None
+    if parent.root is not None:
+        root_run, root_namespace, root_name = parent.root
+        root = parent_run.Root(run=parent_run.RootRun(runId=root_run), job=parent_run.RootJob(root_namespace, root_name))
+    return parent_run.ParentRunFacet(
+        run=parent_run.Run(runId=run), job=parent_run.Job(namespace=namespace, name=name), root=root, producer=PRODUCER
     )
-    name = _dataset_name(graph, str(flow["flow"]))
-    return OutputDataset(NAMESPACE, name, facets=facets, outputFacets={"outputStatistics": statistics})
 
 
-def _describe_origin(graph: Graph, origin: Origin, kind: str, masked: bool) -> Any:
-    from openlineage.client.facet_v2 import column_lineage_dataset
+def _describe_job(name: str, kind: str) -> Job:
+    from openlineage.client.event_v2 import Job
+    from openlineage.client.facet_v2 import job_type_job
 
-    way = column_lineage_dataset.Transformation(type=kind, subtype=origin.way.replace(" ", "_").upper(), masking=masked)
-    name = _dataset_name(graph, origin.table)
-    return column_lineage_dataset.InputField(namespace=NAMESPACE, name=name, field=origin.column, transformations=[way])
-
-
-def _describe_version(version: int | None) -> dict[str, Any]:
-    from openlineage.client.facet_v2 import dataset_version_dataset
-
-    if version is None:
-        return {}
-    return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(version), producer=PRODUCER)}
-
-
-def _describe_rules(graph: Graph, flow: Mapping[str, Any]) -> InputDataset | None:
-    """Describes what a table's rules found: by name, whether all rows met them and how many did not. None if it has no rules."""
-    from openlineage.client.event_v2 import InputDataset
-    from openlineage.client.facet_v2 import data_quality_assertions_dataset
-
-    declared = graph[str(flow["flow"])]
-    counts: dict[str, int] = {rule.name: int(flow["rules"].get(rule.name, 0)) for rule in declared.expectations}
-    counts |= {name: int(told["count"] or 0) if told["met"] is False else 0 for name, told in flow["table_rules"].items()}
-    if not counts:
-        return None
-    assertions = [
-        data_quality_assertions_dataset.Assertion(assertion=name, name=name, success=not count, actual=str(count))
-        for name, count in counts.items()
-    ]
-    facet = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(assertions=assertions, producer=PRODUCER)
-    name = _dataset_name(graph, declared.name)
-    facets = _describe_version(flow["version_after"])
-    return InputDataset(NAMESPACE, name, facets=facets, inputFacets={"dataQualityAssertions": facet})
-
-
-def _dataset_name(graph: Graph, table: str) -> str:
-    return f"{graph.pipeline.name}.{graph.table_of(table)}"
-
-
-def _send_events(settings: Settings, pipeline: str, build: Callable[[], list[RunEvent]]) -> None:
-    """Sends events in order. If one cannot be sent, no other is tried: an absent server must not hold up the run."""
-    count, sent = 1, 0
-    try:
-        events = build()
-        count = len(events)
-        with _open_client(settings, pipeline) as client:
-            for event in events:
-                client.emit(event)
-                sent += 1
-    except Exception as error:  # in any case the run has done its work
-        left = count - sent
-        print(f"OpenLineage: {left} {'event' if left == 1 else 'events'} not sent ({type(error).__name__})", file=sys.stderr)
-
-
-@contextmanager
-def _open_client(settings: Settings, pipeline: str) -> Iterator[Any]:
-    """A client whose events go to the server, to the end of events.jsonl, or on a store, where nothing is appended, to an object of their own."""
-    from openlineage.client import OpenLineageClient
-    from openlineage.client.transport.file import FileConfig, FileTransport
-    from openlineage.client.transport.http import HttpConfig, HttpTransport
-
-    if settings.openlineage_url:
-        config = HttpConfig.from_dict({"url": settings.openlineage_url, "timeout": _SECONDS, "retry": {"total": 0}})
-        yield OpenLineageClient(transport=HttpTransport(config))
-        return
-    folder = locate(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS))
-    make_private_folder(folder)
-    with TemporaryDirectory(prefix="sluice-events-") as local:
-        file = (folder if is_on_disk(folder) else locate(local)) / "events.jsonl"
-        file.touch(mode=0o600)
-        try:
-            yield OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(file), append=True)))
-        finally:
-            if not is_on_disk(folder) and (content := file.read_bytes()):
-                (folder / f"events-{datetime.now(UTC):%Y%m%dT%H%M%S%f}.jsonl").write_bytes(content)
+    facet = job_type_job.JobTypeJobFacet(processingType="BATCH", integration="SLUICE", jobType=kind, producer=PRODUCER)
+    return Job(namespace=NAMESPACE, name=name, facets={"jobType": facet})

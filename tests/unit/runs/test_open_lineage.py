@@ -18,7 +18,7 @@ from sluice.column_origins import Origin, TableOrigins, TracedColumn
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import open_lineage
-from sluice.runs.open_lineage import StageIdentity
+from sluice.runs.open_lineage import ParentRun, StageIdentity
 from sluice.runs.status.column_lineage import write_column_lineage
 from sluice.settings import Settings
 
@@ -26,7 +26,8 @@ if not os.environ.get("CI"):
     pytest.importorskip("openlineage.client", reason="openlineage-python is not installed: pip install -r requirements.txt")
 
 PARENT = ("01981c4a-0000-7000-8000-000000000001", "airflow", "gym.gold")
-IDENTITY = StageIdentity("gym", "gold", "r1", datetime(2026, 11, 21, 2, tzinfo=UTC), PARENT)
+ROOT = ("01981c4a-0000-7000-8000-000000000002", "airflow", "gym")
+IDENTITY = StageIdentity("gym", "gold", "r1", datetime(2026, 11, 21, 2, tzinfo=UTC), ParentRun(PARENT, ROOT))
 
 
 def flow(table: str, **said: Any) -> dict[str, Any]:
@@ -62,7 +63,13 @@ def traced(settings: Settings) -> PipelineRecords:
     Path(records.bookkeeping()).mkdir(parents=True)
     mean = TracedColumn("mean", "double", (Origin("heart_rate", "bpm", "aggregation"),), treated="round")
     write_column_lineage(
-        records, {"device_day": TableOrigins("device_day", "m", (mean,), (Origin("heart_rate", "time", "group by"),))}
+        records,
+        {
+            "device_day": TableOrigins("device_day", "m", (mean,), (Origin("heart_rate", "time", "group by"),)),
+            "members_for_coaches": TableOrigins(
+                "members_for_coaches", "m", (TracedColumn("city", "string", (Origin("members", "city", "identity"),)),)
+            ),
+        },
     )
     return records
 
@@ -90,7 +97,10 @@ def test_a_server_gets_the_stage_and_each_table_that_changed(
     ]
     assert capsys.readouterr().err == ""
     stage, done, ruled = events[0], events[2], events[4]
-    assert stage["run"]["facets"]["parent"]["run"]["runId"] == PARENT[0]
+    for event, above in ((stage, PARENT[0]), (done, stage["run"]["runId"]), (ruled, stage["run"]["runId"])):
+        parent = event["run"]["facets"]["parent"]
+        assert (parent["run"]["runId"], parent["root"]["run"]["runId"]) == (above, ROOT[0])
+        assert (parent["root"]["job"]["namespace"], parent["root"]["job"]["name"]) == ROOT[1:]
     assert done["run"]["facets"]["parent"]["run"]["runId"] == stage["run"]["runId"] == events[-1]["run"]["runId"]
     output = done["outputs"][0]
     assert (output["namespace"], output["name"]) == ("sluice", "gym.device_day")
@@ -105,6 +115,21 @@ def test_a_server_gets_the_stage_and_each_table_that_changed(
     assertions = ruled["inputs"][0]["inputFacets"]["dataQualityAssertions"]["assertions"]
     assert {one["name"]: one["success"] for one in assertions if one["name"] == "enough"} == {"enough": False}
     assert {"gym.heart_rate"} <= {one["name"] for one in done["inputs"]}
+
+
+def test_a_view_without_a_table_is_a_job_of_what_it_reads(settings: Settings, received: tuple[str, list[dict[str, Any]]]) -> None:
+    address, events = received
+    send_all(replace(settings, openlineage_url=address), [flow("device_day"), flow("members", layer="silver")])
+    [told] = [one for one in events if "run" not in one]
+    assert told["job"]["name"] == "gym.members_for_coaches" and told["job"]["facets"]["jobType"]["jobType"] == "VIEW"
+    assert [one["name"] for one in told["inputs"]] == ["gym.members"]
+    [output] = told["outputs"]
+    assert output["name"] == "gym.members_for_coaches" and output["facets"]["datasetType"]["datasetType"] == "VIEW"
+    [source] = output["facets"]["columnLineage"]["fields"]["city"]["inputFields"]
+    assert (source["name"], source["field"]) == ("gym.members", "city")
+    events.clear()
+    send_all(replace(settings, openlineage_url=address), [flow("device_day")])
+    assert all("run" in one for one in events), "nothing below the view has changed"
 
 
 def test_events_fit_the_models_of_the_client(settings: Settings, received: tuple[str, list[dict[str, Any]]]) -> None:
@@ -151,13 +176,19 @@ def test_nothing_is_sent_unless_it_is_asked_for(settings: Settings, traced: Pipe
 
 
 def test_the_parent_is_what_spark_was_told_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENLINEAGE_PARENT_ID", raising=False)
+    for name in ("OPENLINEAGE_PARENT_ID", "OPENLINEAGE_ROOT_PARENT_ID"):
+        monkeypatch.delenv(name, raising=False)
     assert open_lineage.find_parent_run(lambda name: None) is None
     monkeypatch.setenv("OPENLINEAGE_PARENT_ID", f"airflow/gym.gold/{PARENT[0]}")
-    assert open_lineage.find_parent_run(lambda name: None) == PARENT
+    assert open_lineage.find_parent_run(lambda name: None) == ParentRun(PARENT)
+    monkeypatch.setenv("OPENLINEAGE_ROOT_PARENT_ID", f"airflow/gym/{ROOT[0]}")
+    assert open_lineage.find_parent_run(lambda name: None) == ParentRun(PARENT, ROOT)
     conf = {
         "spark.openlineage.parentRunId": "r",
         "spark.openlineage.parentJobNamespace": "n",
         "spark.openlineage.parentJobName": "j",
+        "spark.openlineage.rootParentRunId": "R",
+        "spark.openlineage.rootParentJobNamespace": "N",
+        "spark.openlineage.rootParentJobName": "J",
     }
-    assert open_lineage.find_parent_run(conf.get) == ("r", "n", "j")
+    assert open_lineage.find_parent_run(conf.get) == ParentRun(("r", "n", "j"), ("R", "N", "J"))

@@ -14,7 +14,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.computed import MaskedProjection, View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.ingest.source import Source
@@ -41,6 +41,12 @@ def compute_declaration_fingerprint(dataset: Dataset[Any]) -> str:
     code = "".join(part for made_by in dataset.made_by or (dataset.function,) for part in _collect_maker_code(made_by, seen))
     text = repr(declared) + (repr(later) if any(later) else "") + code
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def compute_view_fingerprint(view: View[Any]) -> str:
+    """Returns 16 hex digits that cover what a computed view reads, and its transform as `compute_declaration_fingerprint` does."""
+    masks = [repr(view.function)] if isinstance(view.function, MaskedProjection) else []
+    return hashlib.sha256("".join([*_collect_maker_code(view, set()), *masks]).encode()).hexdigest()[:16]
 
 
 def digest_declarations(graph: Iterable[Source | Dataset[Any]]) -> str:

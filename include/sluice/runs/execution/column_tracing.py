@@ -1,6 +1,7 @@
 """Keeps the record of where columns come from. A table is traced again when its declaration or its inputs' columns change.
 
-A run in which no table changed traces nothing. A table that cannot be traced is left out with a note, and never fails a run.
+A run in which no table changed traces nothing. A table that cannot be traced is left out with a note, and never fails a run. Computed views
+have no flow: they are traced after the tables, over the recorded columns of their inputs.
 """
 
 from __future__ import annotations
@@ -8,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from pyspark.sql.types import StructType
 
 from sluice import delta_log
 from sluice.column_origins import TableOrigins, TracedColumn
-from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, compute_view_fingerprint
 from sluice.declare.datasets.dataset import Dataset
 from sluice.flows.column_lineage import trace_table_columns
 from sluice.lake.report import FlowReport
+from sluice.lake.tables import parse_ddl_schema
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_checked_table
 from sluice.runs.execution import clones
@@ -48,9 +49,36 @@ def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -
             continue
         if found is not None:
             fresh[report.flow] = found
+    declared = {**workspace.graph.stored, **workspace.graph.computed}
+    kept = {name: one for name, one in known.items() if name in declared}
+    fresh.update(_trace_computed_views(workspace, able[0], kept | fresh))
     if fresh:
-        kept = {name: one for name, one in known.items() if name in workspace.graph.stored}
         write_column_lineage(workspace.records, kept | fresh)
+
+
+def _trace_computed_views(workspace: Workspace, report: FlowReport, known: Mapping[str, TableOrigins]) -> dict[str, TableOrigins]:
+    """Returns the columns of the computed views that must be traced, each after those it reads. report: is told what could not be traced."""
+    found: dict[str, TableOrigins] = {}
+    for view in workspace.graph.computed.values():
+        inputs = {name: found.get(name) or known.get(name) for name in view.reads}
+        recorded = {name: _list_recorded_columns(one) for name, one in inputs.items() if one is not None}
+        mark = f"{compute_view_fingerprint(view)}:{_digest(sorted(recorded.items()))}"
+        before = known.get(view.name)
+        if len(recorded) < len(inputs) or (before is not None and before.mark == mark):
+            continue
+        try:
+            schemas = {name: parse_ddl_schema(columns) for name, columns in recorded.items()}
+            found[view.name] = trace_table_columns(workspace.session.newSession(), view, schemas, mark)
+        except Exception as error:  # tracing must not fail a run
+            report.notes.append(
+                f"where the columns of the view '{view.name}' come from could not be found ({type(error).__name__})"
+            )
+    return found
+
+
+def _list_recorded_columns(found: TableOrigins) -> str:
+    """Returns the columns of a record as DDL."""
+    return ", ".join(f"`{one.name.replace('`', '``')}` {one.type}" for one in found.columns)
 
 
 def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrigins | None) -> TableOrigins | None:
@@ -91,5 +119,8 @@ def read_logged_schema(path: str) -> StructType:
 
 
 def _digest_schemas(schemas: Mapping[str, StructType]) -> str:
-    told: Any = sorted((name, schema.simpleString()) for name, schema in schemas.items())
+    return _digest(sorted((name, schema.simpleString()) for name, schema in schemas.items()))
+
+
+def _digest(told: list[tuple[str, str]]) -> str:
     return hashlib.sha256(repr(told).encode()).hexdigest()[:16]

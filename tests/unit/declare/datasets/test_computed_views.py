@@ -8,9 +8,21 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sluice.declare import Pipeline, Source, TimeReach, expect, materialized_view, table, temporary_view, view
-from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare import (
+    Pipeline,
+    Source,
+    TimeReach,
+    expect,
+    mask,
+    materialized_view,
+    role_view,
+    table,
+    temporary_view,
+    view,
+)
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, compute_view_fingerprint
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.datasets.computed import View
 from sluice.errors import DeclarationError, UsageError
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.runs.planning import transforms
@@ -154,6 +166,17 @@ def test_what_reads_a_view_has_another_fingerprint_when_the_view_has_other_code(
 
     assert of_text("SELECT * FROM stay") == of_text("SELECT *  FROM stay -- all")
     assert of_text("SELECT * FROM stay") != of_text("SELECT ward FROM stay")
+
+
+def test_a_computed_view_has_another_fingerprint_with_other_code_inputs_or_masks() -> None:
+    def masked(**masks: Any) -> View[Any]:
+        return role_view("for_nurses", reads="person", role="nurse", columns=("patient", "name"), masks=masks)
+
+    renamed = view(name="long_stay", reads="named_stay", sql="SELECT * FROM named_stay WHERE beds > 2")
+    every = [named_stay, long_stay, renamed, masked(name=mask.first(1)), masked(name=None), replace(long_stay, reads=("stay",))]
+    assert len({compute_view_fingerprint(one) for one in every}) == len(every)
+    assert compute_view_fingerprint(masked(name=mask.first(1))) == compute_view_fingerprint(masked(name=mask.first(1)))
+    assert compute_view_fingerprint(long_stay) == compute_view_fingerprint(replace(long_stay, comment="Other words."))
 
 
 def test_the_reach_of_a_view_of_one_table_is_that_tables() -> None:
