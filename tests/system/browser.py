@@ -94,15 +94,22 @@ class Browser:
 
     def click(self, xpath: str, seconds: float = 90) -> None:
         """Click the first visible element that an XPath finds, once there is one. Raises AssertionError."""
+        self._do_with_first(xpath, "click", {}, seconds)
+
+    def write(self, xpath: str, text: str, seconds: float = 90) -> None:
+        """Type into the first field that an XPath finds, once there is one. Raises AssertionError."""
+        self._do_with_first(xpath, "value", {"text": text}, seconds)
+
+    def _do_with_first(self, xpath: str, action: str, body: dict[str, Any], seconds: float) -> None:
         deadline = patient_deadline(seconds)
         while True:
             for found in self._send("POST", "/elements", {"using": "xpath", "value": xpath}):
                 try:
-                    self._send("POST", f"/element/{found[ELEMENT]}/click", {})
+                    self._send("POST", f"/element/{found[ELEMENT]}/{action}", body)
                     return
                 except urllib.error.HTTPError:  # hidden, covered, or gone by now
                     continue
-            assert time.monotonic() < deadline, f"nothing to click at {xpath}"
+            assert time.monotonic() < deadline, f"nothing there for {action} at {xpath}"
             time.sleep(0.3)
 
     def run(self, script: str, *arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The pictures of docs/operate.md, taken of a running Airflow. SLUICE_KEEP_IMAGES=1 puts them into docs/images."""
+"""The pictures of docs/operate.md and docs/observe.md, taken of a running Airflow. SLUICE_KEEP_IMAGES=1 puts them into docs/images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Picture:
 
 
 def taken(client: Client, dag: str) -> dict[str, Picture]:
-    """The grid with its groups open beside the list of runs, and the trigger form; by file name."""
+    """The grid with its groups open beside the list of runs, the trigger form, and the report's page; by file name."""
     with Browser() as browser:
         browser.go(f"{client.address}/auth/login")
         browser.cookie("_token", client._authorization().removeprefix("Bearer "))
@@ -44,7 +44,20 @@ def taken(client: Client, dag: str) -> dict[str, Picture]:
         browser.view(1000, 1230)
         browser.click("//button[@data-testid='trigger-dag-button']")
         browser.until("Trigger Dag", "Run Parameters", "Tables")
-        return {"grid.png": grid, "trigger-form.png": _settled(browser)}
+        form = _settled(browser)
+        return {
+            "grid.png": grid,
+            "trigger-form.png": form,
+            "report.png": take_report(browser, f"{client.address}/sluice/{dag}/report"),
+        }
+
+
+def take_report(browser: Browser, url: str) -> Picture:
+    """The beginning of a pipeline's report."""
+    browser.view(1280, 1000)
+    browser.go(url)
+    browser.until("Tables, and what they are made of")
+    return _settled(browser)
 
 
 def _open_groups(browser: Browser) -> None:

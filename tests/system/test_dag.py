@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import os
 import re
 import threading
 import urllib.error
@@ -14,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.system.browser import Browser, missing
 from tests.system.running import Place, alive, ended, place, run_to_end, unpause
 from tests.waiting import until
 
 from orchestration.line import airflow_line
 from orchestration.local import LOGIN, LocalAirflow, local_airflow_password
 from orchestration.rest.client import Client
+from sluice.column_origins import Origin, TableOrigins, TracedColumn
+from sluice.pipeline_records import PipelineRecords
+from sluice.runs.status.column_lineage import write_column_lineage
 
 pytestmark = [pytest.mark.airflow, pytest.mark.system, pytest.mark.filterwarnings("default")]
 
@@ -196,6 +201,37 @@ def test_a_task_links_to_its_tables_and_its_log(here: Place, client: Client) -> 
     assert "<h2>" not in page
     for name in ("history", "report"):
         assert fetched(f"{client.address}/sluice/nothing/{name}", mine)[0] in (403, 404)
+
+
+@pytest.mark.skipif(airflow_line() == 2, reason="the pages that lead to the link are Airflow 3's")
+def test_somebody_logs_in_and_looks_from_a_task_at_the_tables_and_their_columns(here: Place, client: Client) -> None:
+    if lacking := missing():
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"1 test of a page in a browser needs {lacking}, which is missing")
+    here.order(STAND_IN_ROWS="4")
+    run = run_to_end(client, "gym")
+    records = PipelineRecords(here.settings, "gym")
+    Path(records.bookkeeping()).mkdir(parents=True, exist_ok=True)
+    mean = TracedColumn("mean_heart_rate", "double", (Origin("heart_rate", "beats", "aggregation"),))
+    write_column_lineage(records, {"device_day": TableOrigins("device_day", "m", (mean,))})
+    with Browser() as browser:
+        browser.view(1400, 900)
+        browser.go(f"{client.address}/dags/gym/runs/{run}/tasks/gold")
+        browser.write("//input[@name='username']", LOGIN)
+        browser.write("//input[@name='password']", local_airflow_password(here.settings))
+        browser.click("//button[@type='submit' or contains(., 'Sign in')]")
+        browser.click("//a[.='Details']")
+        browser.click("//a[.='Pipeline report']")
+        shown = browser.until("Tables, and what they are made of", "device_day", "4 rows")
+        assert browser.run("return document.querySelectorAll('svg[aria-label=lineage] a').length") > 10
+        assert "mean_heart_rate" not in shown
+        browser.click("//*[local-name()='a'][@*[.='#table-device_day']]")
+        shown = browser.until("mean_heart_rate", "heart_rate.beats", "Last versions")
+        assert "readings.heartrate" not in shown and shown.count("Columns, and where they come from") == 1, "this table alone"
+        browser.click("//a[.='all tables']")
+        browser.until("Its columns are known after its next run")
+        browser.view(390, 900)
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "a phone shows its whole width"
+        assert browser.run("return performance.getEntriesByType('resource').length") == 0, "nothing is fetched"
 
 
 @pytest.mark.crash

@@ -302,6 +302,7 @@ def test_the_pictures_show_the_grid_and_the_form(pictures: dict[str, Picture]) -
     assert {name: picture.size for name, picture in pictures.items()} == {
         "grid.png": (1400, 900),
         "trigger-form.png": (1000, 1230),
+        "report.png": (1280, 1000),
     }
     for picture in pictures.values():
         assert 30_000 < len(picture.png) < 300_000, "an empty page has less"
@@ -311,6 +312,8 @@ def test_the_pictures_show_the_grid_and_the_form(pictures: dict[str, Picture]) -
         assert word in grid
     for word in ("Mode", "From", "To", "Tables", "increment: what is new since the last run", "replay: the first day (UTC)."):
         assert word in form
+    for word in ("last run", "CPU seconds", "device_day", "rows", "old"):
+        assert word in pictures["report.png"].text
 
 
 def test_the_page_has_its_pictures() -> None:
