@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from sluice import delta_log, record_tables
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.declare.sql.schema import quote_identifier
+from sluice.declare.quoting import quote_identifier
 from sluice.lake import clustering, commit_marks, deletion_vectors, file_rewrites, log, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.catalogs.catalog import NamedColumn, NamedTable
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.computed import View
-from sluice.declare.sql.schema import quote_identifier
+from sluice.declare.quoting import quote_identifier
 from sluice.delta_log import is_delta_table
 from sluice.lake.workspace import PROVENANCE
 from sluice.locations import is_on_disk, locate

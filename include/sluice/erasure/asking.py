@@ -19,6 +19,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
+from sluice.declare.quoting import quote_column
 from sluice.erasure import receiving, request_events, requests, vault
 from sluice.erasure.receiving import State
 from sluice.erasure.requests import ErasureRequest
@@ -138,7 +139,7 @@ def _read_requester_deliveries(workspace: Workspace, asking: ErasureRequests, af
         raise DeclarationError(f"{asking.owner}: it has no column '{column}'.{nearest_name_hint(column, rows.columns)}")
     last = F.max("_delivery") if "_delivery" in rows.columns else F.lit(None)
     named = rows.where(asking.where).groupBy(
-        canonical_column(F.col(f"`{column}`"), workspace.graph.canonical(domain)).alias("value")
+        canonical_column(quote_column(column), workspace.graph.canonical(domain)).alias("value")
     )
     return {row["value"]: row["last"] for row in named.agg(last.alias("last")).collect() if row["value"]}
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from sluice.declare.quoting import quote_column
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
@@ -47,7 +49,7 @@ def sum_row_bytes(rows: DataFrame) -> Column:
     """Returns an aggregate of how many bytes of memory the rows take at most."""
     lengths = [F.lit(_FIXED * len(rows.columns)).cast("long")]
     for field in rows.schema:
-        column = F.col(f"`{field.name}`")
+        column = quote_column(field.name)
         if isinstance(field.dataType, StructType | ArrayType | MapType):
             text = F.to_json(F.struct(column), {"ignoreNullFields": "false"})
             lengths.append(F.octet_length(text).cast("long") * _OF_JSON)

@@ -14,7 +14,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from sluice import delta_log
-from sluice.declare.sql.schema import not_null_rule_name, quote_identifier, sql_literal
+from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
+from sluice.declare.sql.schema import not_null_rule_name, sql_literal
 from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import clustering, log, property_commits, table_frames
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
@@ -130,7 +131,7 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
 
     For a clustered table, a second commit sets the cluster columns; the next OPTIMIZE then orders the rows.
     """
-    columns = [F.col(f"`{one.name}`").alias(one.name, metadata=one.metadata) for one in shape.schema]
+    columns = [quote_column(one.name).alias(one.name, metadata=one.metadata) for one in shape.schema]
     writer = frame.select(*columns).writeTo(f"delta.`{path}`").using("delta")
     # If a table is made from rows, its columns are nullable, whatever the rows' schema says.
     strict = {
@@ -141,7 +142,7 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
     for name, value in properties.items():
         writer = writer.tableProperty(name, value)
     if shape.partition_by:
-        writer = writer.partitionedBy(*(F.col(f"`{name}`") for name in shape.partition_by)).option(FILES_BY_SIZE, "true")
+        writer = writer.partitionedBy(*quote_columns(shape.partition_by)).option(FILES_BY_SIZE, "true")
     with property_commits.allow_layout_properties(frame.sparkSession, properties):
         writer.replace()
     if shape.cluster_by:  # Delta's writer takes no cluster columns here. A run that was killed before this does it at the next.

@@ -17,6 +17,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
+from sluice.declare.quoting import quote_column
 from sluice.open_tables import find_table_snapshot
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ _HELD = "_sluice_held_"
 def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
     """The person in a cell, as text: from its column, from rescued data, or from an unreadable text beside its name."""
     name = next((one for one in frame.columns if one.lower() == column.lower()), None)
-    found = [F.col(f"`{name}`").cast("string")] if name else []
+    found = [quote_column(name).cast("string")] if name else []
     found += [F.get_json_object(RESCUED, f"$.{column}")] if RESCUED in frame.columns else []
     if RECORD in frame.columns:
         pattern = f'"{column}"\\s*:\\s*"?([^",}}\\s]+)'
@@ -98,7 +99,7 @@ def empty_flagged_cells(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame
     for field in frame.schema:
         of = [name for name in cells if name.lower() == field.name.lower()]
         if of:
-            made[field.name] = F.when(~F.col(erased_cell_flag(of[0])), F.col(f"`{field.name}`")).cast(field.dataType)
+            made[field.name] = F.when(~F.col(erased_cell_flag(of[0])), quote_column(field.name)).cast(field.dataType)
     if RESCUED in frame.columns:
         inside = is_any_true([
             F.col(erased_cell_flag(name)) & F.get_json_object(RESCUED, f"$.{name}").isNotNull() for name in cells

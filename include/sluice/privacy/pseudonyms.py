@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from sluice.declare.lazy import F
 from sluice.declare.privacy.treat import Canonical
+from sluice.declare.quoting import quote_column
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -125,13 +126,13 @@ def replace_with_stand_ins(frame: DataFrame, key: bytes, columns: Sequence[str])
         frame, {made: PseudonymSpec(key, _DOMAIN, _exact_text(name)) for name, made in temporary.items()}
     )
     kinds = {field.name: field.dataType for field in frame.schema}
-    made = {name: _stand_in_of_type(F.col(made), F.col(f"`{name}`"), kinds[name]) for name, made in temporary.items()}
-    return hashed.select(*(made.get(name, F.col(f"`{name}`")).alias(name) for name in frame.columns))
+    made = {name: _stand_in_of_type(F.col(made), quote_column(name), kinds[name]) for name, made in temporary.items()}
+    return hashed.select(*(made.get(name, quote_column(name)).alias(name) for name in frame.columns))
 
 
 def _exact_text(name: str) -> Column:
     """A text that is different for each value, even for values that differ only in blanks."""
-    return F.concat(F.lit("x"), F.hex(F.encode(F.col(f"`{name}`").cast("string"), "UTF-8")))
+    return F.concat(F.lit("x"), F.hex(F.encode(quote_column(name).cast("string"), "UTF-8")))
 
 
 def _stand_in_of_type(digits: Column, value: Column, kind: DataType) -> Column:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.lazy import F
 from sluice.declare.privacy.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
+from sluice.declare.quoting import quote_column
 from sluice.declare.type_names import TEXT_TYPES, WHOLE_NUMBER_TYPES
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.privacy import secrets
@@ -50,8 +51,7 @@ def apply_treatments(
         return rows
     keys = {how.secret: secrets.read_secret_key(settings, how.secret) if settings else b"" for how in pseudonyms.values()}
     wanted = {
-        name: PseudonymSpec(keys[how.secret], how.domain, F.col(_quote_identifier(name)), how.canonical)
-        for name, how in pseudonyms.items()
+        name: PseudonymSpec(keys[how.secret], how.domain, quote_column(name), how.canonical) for name, how in pseudonyms.items()
     }
     return add_pseudonym_columns(rows, wanted)
 
@@ -82,7 +82,7 @@ def treatment_key_marks(settings: Settings, dataset: Dataset[Any]) -> str:
 
 
 def _treated_column(name: str, how: Treatment, schema: StructType) -> Column:
-    column, kind = F.col(_quote_identifier(name)), schema[name].dataType
+    column, kind = quote_column(name), schema[name].dataType
     if isinstance(how, Truncate):
         return F.substring(column, 1, how.length)
     if isinstance(how, Bin):
@@ -113,7 +113,3 @@ def _rounded_column(column: Column, kind: DataType, digits: int) -> Column:
 
 def _type_name(kind: DataType) -> str:
     return str(kind.typeName()).split("(")[0]
-
-
-def _quote_identifier(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

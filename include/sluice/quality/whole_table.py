@@ -15,11 +15,12 @@ from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.pipeline import parse_duration
 from sluice.declare.quality.whole_table import Fresh, References, RowCount, TableExpectation, Unique
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import nearest_name_hint
 from sluice.lake import file_statistics, log, table_frames
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 Schemas = Mapping[str, StructType]
@@ -94,7 +95,7 @@ def _rounded_excess(low: float, high: float) -> int:
 def _evaluate_freshness(rule: Fresh, whole: WholeTable) -> TableRuleFinding:
     known, latest = file_statistics.read_highest_value(whole.path, rule.column)
     if not known:
-        row = table_frames.read_table(whole.session, whole.path).agg(F.max(F.col(f"`{rule.column}`")).alias("latest")).first()
+        row = table_frames.read_table(whole.session, whole.path).agg(F.max(quote_column(rule.column)).alias("latest")).first()
         latest = row.latest if row else None
     if latest is None:
         return TableRuleFinding(False, 1, f"it has no value in '{rule.column}'")
@@ -112,7 +113,7 @@ def _as_utc_instant(value: date | datetime) -> datetime:
 def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFinding:
     here = _rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns)
     if whole.other is not None and delta_log.is_delta_table(whole.other):
-        there = table_frames.read_table(whole.session, whole.other).select(*_quoted_columns(rule.of_columns)).distinct()
+        there = table_frames.read_table(whole.session, whole.other).select(*quote_columns(rule.of_columns)).distinct()
         pairs = zip(rule.columns, rule.of_columns, strict=True)
         same = [F.col(f"here.`{one}`") == F.col(f"there.`{other}`") for one, other in pairs]
         here = here.alias("here").join(there.alias("there"), same, "left_anti")
@@ -124,11 +125,7 @@ def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFindin
 
 def _rows_without_null(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
     """These columns, for the rows without a NULL in any of them."""
-    return frame.select(*_quoted_columns(columns)).dropna("any")
-
-
-def _quoted_columns(columns: Sequence[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in columns]
+    return frame.select(*quote_columns(columns)).dropna("any")
 
 
 def _find_unknown_column(columns: Sequence[str], table: str, schemas: Schemas) -> str | None:

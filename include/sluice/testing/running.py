@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -38,6 +37,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import ACTION_COUNTS
+from sluice.declare.quoting import quote_columns
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.shape import TECHNICAL
 from sluice.flows.gold import view_batch
@@ -190,7 +190,7 @@ def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFr
     judged = view_batch.judge_view_rows(view, rows)
     running.note_verdicts(view, judged)
     stored = view_batch.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)
-    twice = stored.groupBy(*(F.col(f"`{key}`") for key in view.keys)).count().where("count > 1").count()
+    twice = stored.groupBy(*quote_columns(view.keys)).count().where("count > 1").count()
     if twice:
         raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")
     return stored

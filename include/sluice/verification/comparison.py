@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+
+from sluice.declare.quoting import quote_column, quote_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,9 +48,9 @@ def count_row_differences(
     """
     plain = _countable_columns(expected.schema)
     sides = [frame.select(*plain, F.lit(sign).alias(_BALANCE)) for frame, sign in ((expected, 1), (stored, -1))]
-    rows = sides[0].unionByName(sides[1]).groupBy(*_quoted_columns(expected.columns)).agg(F.sum(_BALANCE).alias(_BALANCE))
+    rows = sides[0].unionByName(sides[1]).groupBy(*quote_columns(expected.columns)).agg(F.sum(_BALANCE).alias(_BALANCE))
     by = list(dict.fromkeys((*keys, *known_by)))
-    of_key = rows.where(F.col(_BALANCE) != 0).groupBy(*_quoted_columns(by))
+    of_key = rows.where(F.col(_BALANCE) != 0).groupBy(*quote_columns(by))
     counted = of_key.agg(
         F.sum(F.greatest(F.col(_BALANCE), F.lit(0))).alias(_LACKING),
         F.sum(F.greatest(-F.col(_BALANCE), F.lit(0))).alias(_SURPLUS),
@@ -59,8 +61,8 @@ def count_row_differences(
 def _mark_known_keys(counted: DataFrame, known: DataFrame | None, known_by: Sequence[str]) -> DataFrame:
     if known is None:
         return counted.withColumn(_KNOWN, F.lit(False))
-    right = known.select(*(F.col(f"`{name}`").alias(f"_of_{name}") for name in known_by), F.lit(True).alias(_KNOWN)).distinct()
-    same = [F.col(f"`{name}`").eqNullSafe(F.col(f"`_of_{name}`")) for name in known_by]
+    right = known.select(*(quote_column(name).alias(f"_of_{name}") for name in known_by), F.lit(True).alias(_KNOWN)).distinct()
+    same = [quote_column(name).eqNullSafe(F.col(f"`_of_{name}`")) for name in known_by]
     return counted.join(right, same, "left").withColumn(_KNOWN, F.coalesce(_KNOWN, F.lit(False)))
 
 
@@ -80,9 +82,9 @@ def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:
     """Gives the frame these columns in this order, NULL for those it lacks, followed by its remaining columns."""
     own = [name for name in frame.columns if name not in schema.names]
     given = [
-        F.col(f"`{one.name}`") if one.name in frame.columns else F.lit(None).cast(one.dataType).alias(one.name) for one in schema
+        quote_column(one.name) if one.name in frame.columns else F.lit(None).cast(one.dataType).alias(one.name) for one in schema
     ]
-    return frame.select(*given, *_quoted_columns(own))
+    return frame.select(*given, *quote_columns(own))
 
 
 def find_type_differences(expected: StructType, stored: StructType) -> list[str]:
@@ -96,10 +98,6 @@ def find_type_differences(expected: StructType, stored: StructType) -> list[str]
 def _countable_columns(schema: StructType) -> list[Column]:
     """The columns in a form in which equal rows can be counted: a VARIANT as its text."""
     return [
-        F.to_json(f"`{field.name}`").alias(field.name) if field.dataType.typeName() == "variant" else F.col(f"`{field.name}`")
+        F.to_json(f"`{field.name}`").alias(field.name) if field.dataType.typeName() == "variant" else quote_column(field.name)
         for field in schema
     ]
-
-
-def _quoted_columns(names: Iterable[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in names]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice.declare.quoting import quote_columns
+
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
@@ -37,7 +39,7 @@ class TablePart:
 
     def condition(self, keys: Sequence[str]) -> Column:
         """The condition for rows of the part. Spark pushes it below groups and windows by these keys."""
-        return F.pmod(F.xxhash64(*(F.col(f"`{key}`") for key in keys)), F.lit(self.of)) == self.number - 1
+        return F.pmod(F.xxhash64(*quote_columns(keys)), F.lit(self.of)) == self.number - 1
 
 
 WHOLE = TablePart(1, 1)

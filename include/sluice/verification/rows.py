@@ -7,7 +7,7 @@ ledger's record of which deliveries count. Which rows stay and which row of a ke
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
@@ -20,6 +20,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Expectation
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.ingest import ledger
 from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -98,9 +99,9 @@ def _filter_by_expectations(rows: DataFrame, expectations: Sequence[Expectation]
 
 def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
     """Picks the row of each key with the highest sequence, then the highest hash of its content."""
-    text = F.to_json(F.struct(*(F.col(f"`{name}`") for name in sorted(rows.columns))), {"ignoreNullFields": "true"})
-    order = [F.col(f"`{table.sequence_by}`").desc_nulls_last()] if table.sequence_by else []
-    of_key = Window.partitionBy(*_quoted_columns(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
+    text = F.to_json(F.struct(*quote_columns(sorted(rows.columns))), {"ignoreNullFields": "true"})
+    order = [quote_column(table.sequence_by).desc_nulls_last()] if table.sequence_by else []
+    of_key = Window.partitionBy(*quote_columns(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
     ranked = rows.withColumn(_HASH, F.sha2(text, 256)).withColumn(_PLACE, F.row_number().over(of_key))
     return ranked.where(F.col(_PLACE) == 1).drop(_PLACE, _HASH)
 
@@ -108,8 +109,4 @@ def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
 def _replace_negative_zero(rows: DataFrame) -> DataFrame:
     """Replaces -0.0 by 0.0, the same number with another text."""
     floating = {field.name: field.dataType for field in rows.schema if isinstance(field.dataType, DoubleType | FloatType)}
-    return rows.withColumns({name: F.col(f"`{name}`") + F.lit(0).cast(kind) for name, kind in floating.items()})
-
-
-def _quoted_columns(names: Iterable[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in names]
+    return rows.withColumns({name: quote_column(name) + F.lit(0).cast(kind) for name, kind in floating.items()})

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructField, StructType
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, END, SEQUENCE, START
 from sluice.declare.datasets import made_rows
+from sluice.declare.quoting import quote_columns
 from sluice.verification.parts import TablePart, are_keys_divisible
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ def recompute_cdc_target(
         ignore_null_updates=cdc.ignore_null_updates,
     )
     schema = _build_target_schema(cdc, accepted.schema, columns)
-    keys = [F.col(f"`{key}`") for key in cdc.keys]
-    needed = [*(F.col(f"`{name}`") for name in columns), *(F.col(name) for name in (SEQUENCE, CHANGE, CONTENT))]
+    keys = quote_columns(cdc.keys)
+    needed = [*quote_columns(columns), *(F.col(name) for name in (SEQUENCE, CHANGE, CONTENT))]
     if part is not None and are_keys_divisible(accepted.schema, cdc.keys):
         # Spark pushes no condition below a Python function. The part refers to keys as the target has them.
         accepted = made_rows.null_empty_partition_texts(accepted, cdc.partition_by).where(part.condition(cdc.keys))

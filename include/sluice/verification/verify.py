@@ -24,6 +24,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
+from sluice.declare.quoting import quote_columns
 from sluice.errors import UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import dates
@@ -244,7 +245,7 @@ def _find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequenc
         if source.dated_by
         else _dated_deliveries_condition(workspace, source, intervals)
     )
-    names = [F.col(f"`{name}`") for name in table.replayed_by]
+    names = quote_columns(table.replayed_by)
     origin = table_frames.read_table(workspace.session, workspace.path(source.name)).where(of_intervals).select(*PROVENANCE)
     stored = table_frames.read_table(workspace.session, workspace.path(table.name))
     by_earlier = stored.join(origin, list(PROVENANCE), "left_semi").select(*names)

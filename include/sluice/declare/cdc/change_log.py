@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, SEQUENCE, UPSERT
 from sluice.declare.lazy import F
 from sluice.declare.quality.expectations import Action, Expectation
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class ChangeMarker:
             )
         rows, kind = frame, F.lit(UPSERT)
         if self.truncates:
-            known = functools.reduce(lambda a, b: a & b, (F.col(f"`{name}`").isNotNull() for name in self.sequence_by))
+            known = functools.reduce(lambda a, b: a & b, (quote_column(name).isNotNull() for name in self.sequence_by))
             truncate = self._is(frame, "apply_as_truncates", self.truncates) & known
             rows = frame.where(truncate if self.only_truncates else ~truncate)
         if self.deletes:
@@ -95,7 +96,7 @@ class ChangeMarker:
         return F.coalesce(said.cast("boolean"), F.lit(False))
 
     def _sequence(self) -> Column:
-        parts = [F.col(f"`{name}`") for name in self.sequence_by]
+        parts = quote_columns(self.sequence_by)
         return (F.struct(*parts) if len(parts) > 1 else parts[0]).alias(SEQUENCE)
 
 
@@ -112,7 +113,7 @@ class ChangeShaper:
         check_columns_exist(self.columns.owner, "subject", (self.subject,) if self.subject else (), names)
         stays = {*self.columns.keys, self.subject}
         upsert = F.col(CHANGE) == UPSERT
-        kept = {name: F.col(f"`{name}`") if name in stays else F.when(upsert, F.col(f"`{name}`")) for name in names}
+        kept = {name: quote_column(name) if name in stays else F.when(upsert, quote_column(name)) for name in names}
         carried = [F.col(name) for name in _CARRIED if name in frame.columns]
         made = [column.alias(name) for name, column in kept.items()]
         return frame.select(*made, SEQUENCE, CHANGE, hash_row_content(kept).alias(CONTENT), *carried)

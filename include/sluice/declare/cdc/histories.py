@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from sluice.declare.lazy import F, Window
+from sluice.declare.quoting import quote_column, quote_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -50,7 +51,7 @@ def fold_changes_scd1(
     if ignore_null_updates:
         return _compute_last_known_values(changes, keys, values).select(*_unpack_target_columns(keys, columns))
     order = F.struct(SEQUENCE, F.col(CHANGE) == DELETE, CONTENT)
-    latest = changes.groupBy(*_quote_columns(keys)).agg(
+    latest = changes.groupBy(*quote_columns(keys)).agg(
         F.max_by(F.col(CHANGE), order).alias(CHANGE), F.max_by(_pack_values(values), order).alias(_VALUES)
     )
     return latest.where(F.col(CHANGE) == UPSERT).select(*_unpack_target_columns(keys, columns))
@@ -70,7 +71,7 @@ def fold_changes_scd2(
     interval.
     """
     values = _non_key_columns(keys, columns)
-    states = changes.groupBy(*_quote_columns([*keys, SEQUENCE])).agg(
+    states = changes.groupBy(*quote_columns([*keys, SEQUENCE])).agg(
         F.bool_or(F.col(CHANGE) == DELETE).alias(_GONE), _last_upsert_values(values, ignore_null_updates)
     )
     following = F.lead(SEQUENCE).over(_key_window(keys))
@@ -99,13 +100,13 @@ def fold_snapshots(
     without a row goes unnoticed. Each snapshot affects every key of the one before it.
     """
     values = _non_key_columns(keys, columns)
-    taken = F.col(f"`{snapshot_by}`")
+    taken = quote_column(snapshot_by)
     if scd_type == 1:
         last = rows.agg(F.max(taken).alias(_SNAPSHOT))
         latest = rows.crossJoin(last).where(taken == F.col(_SNAPSHOT))
-        once = latest.groupBy(*_quote_columns(keys)).agg(F.max_by(_pack_values(values), CONTENT).alias(_VALUES))
+        once = latest.groupBy(*quote_columns(keys)).agg(F.max_by(_pack_values(values), CONTENT).alias(_VALUES))
         return once.select(*_unpack_target_columns(keys, columns))
-    once = rows.groupBy(*_quote_columns(keys), taken.alias(SEQUENCE)).agg(F.max_by(_pack_values(values), CONTENT).alias(_VALUES))
+    once = rows.groupBy(*quote_columns(keys), taken.alias(SEQUENCE)).agg(F.max_by(_pack_values(values), CONTENT).alias(_VALUES))
     snapshots = rows.select(taken.alias(_SNAPSHOT)).distinct()
     following = snapshots.crossJoin(snapshots.agg(F.collect_set(_SNAPSHOT).alias(_UNTIL)))
     following = following.select(_SNAPSHOT, _next_sequence(_UNTIL, _SNAPSHOT).alias(_UNTIL))
@@ -120,7 +121,7 @@ def _merge_adjacent_states(states: DataFrame, keys: Sequence[str], columns: Sequ
     meets = F.lag(_UNTIL).over(_key_window(keys)).eqNullSafe(F.col(SEQUENCE))
     numbered = states.withColumn(_BEGINS, ~functools.reduce(lambda a, b: a & b, same, meets))
     numbered = numbered.withColumn(_INTERVAL, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
-    intervals = numbered.groupBy(*_quote_columns([*keys, _INTERVAL])).agg(
+    intervals = numbered.groupBy(*quote_columns([*keys, _INTERVAL])).agg(
         F.min(SEQUENCE).alias(START),
         F.max_by(_UNTIL, SEQUENCE).alias(END),
         F.max_by(_VALUES, SEQUENCE).alias(_VALUES),
@@ -132,7 +133,7 @@ def _last_upsert_values(values: Sequence[str], ignore_null_updates: bool) -> Col
     """The columns after the upserts of one sequence, of which the one with the highest content comes last."""
     if not ignore_null_updates:
         return F.max_by(_pack_values(values), CONTENT).alias(_VALUES)
-    known = (F.max_by(f"`{name}`", F.when(F.col(f"`{name}`").isNotNull(), F.col(CONTENT))).alias(name) for name in values)
+    known = (F.max_by(f"`{name}`", F.when(quote_column(name).isNotNull(), F.col(CONTENT))).alias(name) for name in values)
     return F.struct(F.lit(True).alias(_VALUES), *known).alias(_VALUES)
 
 
@@ -142,7 +143,7 @@ def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], values: Sequence
     over = F.lag(_GONE).over(_key_window(keys)) | (F.lag(_TRUNCATE).over(_key_window(keys)) <= F.col(SEQUENCE))
     states = states.withColumn(_BEGINS, F.coalesce(over, F.lit(False)))
     states = states.withColumn(_LIFE, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
-    life = _running_window(Window.partitionBy(*_quote_columns(keys), _LIFE).orderBy(SEQUENCE))
+    life = _running_window(Window.partitionBy(*quote_columns(keys), _LIFE).orderBy(SEQUENCE))
     known = (F.last(f"{_VALUES}.`{name}`", ignorenulls=True).over(life).alias(name) for name in values)
     return states.withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *known))
 
@@ -152,12 +153,12 @@ def _compute_last_known_values(changes: DataFrame, keys: Sequence[str], values: 
     upsert = F.col(CHANGE) == UPSERT
     known = []
     for name in values:
-        value = F.col(f"`{name}`")
+        value = quote_column(name)
         last = F.max_by(
             F.struct(F.col(SEQUENCE), value.alias("value")), F.when(upsert & value.isNotNull(), F.struct(SEQUENCE, CONTENT))
         )
         known.append(last.alias(f"_last_{name}"))
-    found = changes.groupBy(*_quote_columns(keys)).agg(
+    found = changes.groupBy(*quote_columns(keys)).agg(
         F.max(F.when(~upsert, F.col(SEQUENCE))).alias(_DELETED), F.max(F.when(upsert, F.col(SEQUENCE))).alias(_WRITTEN), *known
     )
 
@@ -175,13 +176,13 @@ def _next_sequence(all_of: str, after: str) -> Column:
 
 def _pack_values(values: Iterable[str]) -> Column:
     """Packs columns into one, with a constant, since a target may have no columns but its keys."""
-    return F.struct(F.lit(True).alias(_VALUES), *_quote_columns(values))
+    return F.struct(F.lit(True).alias(_VALUES), *quote_columns(values))
 
 
 def _unpack_target_columns(keys: Sequence[str], columns: Sequence[str]) -> list[Column]:
     """The target's columns, in its order, from a frame with the keys and _VALUES; keys that the target does not name come first."""
     names = [*(key for key in keys if key not in columns), *columns]
-    return [F.col(f"`{name}`") if name in keys else F.col(f"{_VALUES}.`{name}`").alias(name) for name in names]
+    return [quote_column(name) if name in keys else F.col(f"{_VALUES}.`{name}`").alias(name) for name in names]
 
 
 def _non_key_columns(keys: Sequence[str], columns: Sequence[str]) -> list[str]:
@@ -189,12 +190,8 @@ def _non_key_columns(keys: Sequence[str], columns: Sequence[str]) -> list[str]:
 
 
 def _key_window(keys: Sequence[str]) -> WindowSpec:
-    return Window.partitionBy(*_quote_columns(keys)).orderBy(SEQUENCE)
+    return Window.partitionBy(*quote_columns(keys)).orderBy(SEQUENCE)
 
 
 def _running_window(window: WindowSpec) -> WindowSpec:
     return window.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-
-
-def _quote_columns(names: Iterable[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in names]

@@ -17,6 +17,7 @@ from sluice.declare.names import add_parent_columns, check_declared_name, check_
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.mask import Mask
 from sluice.declare.quality.expectations import ExpectingTransform, P
+from sluice.declare.quoting import quote_column
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class MaskedProjection:
                 )
         rows = frame if self.rows is None else frame.where(F.expr(self.rows))
         masks = {name: self.masks.get(name) for name in self.columns}
-        return rows.select(*(mask.shown(name).alias(name) if mask else F.col(f"`{name}`") for name, mask in masks.items()))
+        return rows.select(*(mask.shown(name).alias(name) if mask else quote_column(name) for name, mask in masks.items()))
 
 
 def role_view(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sluice.declare.lazy import F
+from sluice.declare.quoting import quote_column
 from sluice.declare.type_names import TEXT_TYPES, WHOLE_NUMBER_TYPES
 from sluice.errors import DeclarationError, nearest_name_hint
 
@@ -24,7 +25,7 @@ def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> 
     """Returns the rows with NULL for empty texts in partition columns."""
     texts = [name for name in partition_by if name in rows.columns and rows.schema[name].dataType.typeName() in TEXT_TYPES]
     for name in texts:
-        rows = rows.withColumn(name, F.nullif(F.col(f"`{name}`"), F.lit("")))
+        rows = rows.withColumn(name, F.nullif(quote_column(name), F.lit("")))
     return rows
 
 
@@ -45,7 +46,7 @@ def leave_out_small_groups(rows: DataFrame, at_least: int | None, subjects: str 
             f"{owner}: subjects names '{subjects}', which is {kind.upper()}; it must count the people that a row is about, as in "
             f"F.count_distinct('user_id').alias('{subjects}')."
         )
-    return rows.where(F.col(f"`{subjects}`") >= F.lit(at_least))
+    return rows.where(quote_column(subjects) >= F.lit(at_least))
 
 
 def find_small_group_mistakes(at_least: int | None, subjects: str | None, private: frozenset[str]) -> list[str]:

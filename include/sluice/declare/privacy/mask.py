@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from sluice.declare.lazy import F
+from sluice.declare.quoting import quote_column
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class Mask:
 
     def shown(self, column: str) -> Column:
         """Returns what is shown of the column. NULL stays NULL, except with "sql"."""
-        value = F.col(f"`{column}`")
+        value = quote_column(column)
         if self.kind == "sql":
             return F.expr(self.text)
         if self.kind == "null":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from sluice.declare.quality.expectations import Action, Expectation
+from sluice.declare.quoting import quote_identifier
 from sluice.declare.sql.texts import (
     Part,
     Token,
@@ -95,11 +96,6 @@ class SchemaText:
             for name in self.not_null
         ]
         return tuple(Expectation(name=rule.name, condition=rule.condition, action=action) for rule in (*nulls, *self.checks))
-
-
-def quote_identifier(name: str) -> str:
-    """A column's name in backquotes."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def sql_literal(text: str) -> str:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_column
 from sluice.erasure import canary, vault
 from sluice.erasure.personal_places.place import TEXT, CanaryPlace, ControlStore
 from sluice.erasure.personal_places.registry import list_control_stores
@@ -95,7 +96,7 @@ def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
     hashed = [(made,) for value in sorted(place.values) if (made := compute_pseudonym(key, TEXT, value))]
     wanted = tables.make_inline_frame(workspace.session, hashed, f"{_PSEUDONYM} STRING")
     present = table_frames.read_table(workspace.session, path).select(
-        F.col(f"`{place.column}`").cast("string").alias("_erased_subject")
+        quote_column(place.column).cast("string").alias("_erased_subject")
     )
     told = add_pseudonym_column(present.distinct(), key, TEXT, F.col("_erased_subject"), _PSEUDONYM)
     gone = told.join(F.broadcast(wanted), _PSEUDONYM, "left_semi").select("_erased_subject").persist()

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from sluice import entries
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_column
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.landed_files import UnfinishedFiles
@@ -277,7 +278,7 @@ def _add_named_text_fields(source: Source, names: naming.ErasedNames, read: Deli
     here = [name for name in source.free_text if name in read.frame.columns]
     if here:
         good = read.frame.where(F.col("_problem").isNull()).select(
-            "_delivery", "_row", *(F.col(f"`{name}`").cast("string") for name in here)
+            "_delivery", "_row", *(quote_column(name).cast("string") for name in here)
         )
         for row in good.toLocalIterator():
             named = {name for name in here if row[name] and names.are_in_record(row[name].encode())}

@@ -19,6 +19,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure.identifiers import Link
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
+from sluice.declare.quoting import quote_column
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import log, table_frames, tables
@@ -150,7 +151,7 @@ def _read_domain_identifiers(workspace: Workspace, rows: LinkRows, domain: str) 
             if of_cell == domain and delta_log.is_delta_table(bronze_path) and column in log.read_column_names(bronze_path):
                 found.append(
                     table_frames.read_table(workspace.session, bronze_path).select(
-                        _identifier_text_column(F.col(f"`{column}`")).alias("value")
+                        _identifier_text_column(quote_column(column)).alias("value")
                     )
                 )
     for link in graph.links:
@@ -192,14 +193,14 @@ def _select_link_columns(workspace: Workspace, link: Link, declared: Dataset[Any
     for name in wanted:
         if name not in frame.columns:
             raise DeclarationError(f"{link.owner}: it has no column '{name}'.{nearest_name_hint(name, frame.columns)}")
-    since = F.col(f"`{link.since}`").try_cast("timestamp") if link.since else F.lit(None).cast("timestamp")
+    since = quote_column(link.since).try_cast("timestamp") if link.since else F.lit(None).cast("timestamp")
     both = {"person": link.person, "identifier": link.identifier}
     return frame.select(
         *(
-            _identifier_text_column(F.col(f"`{column}`"), workspace.graph.canonical(domain)).alias(name)
+            _identifier_text_column(quote_column(column), workspace.graph.canonical(domain)).alias(name)
             for name, (column, domain) in both.items()
         ),
-        *(_identifier_text_column(F.col(f"`{column}`")).alias(f"{name}{_AS_IS}") for name, (column, _) in both.items()),
+        *(_identifier_text_column(quote_column(column)).alias(f"{name}{_AS_IS}") for name, (column, _) in both.items()),
         since.alias("since"),
     )
 

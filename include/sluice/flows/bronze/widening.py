@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_column
 from sluice.flows.bronze.shape import bronze_table_shape
 from sluice.lake import table_frames, tables
 from sluice.lake.workspace import Workspace
@@ -37,7 +38,7 @@ def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
     if not names:
         return rows
     fitting = {name: _cast_without_loss(rows, schema, name) for name in names}
-    unfit = (F.when(value.isNull(), F.col(f"`{name}`")).alias(name) for name, value in fitting.items())
+    unfit = (F.when(value.isNull(), quote_column(name)).alias(name) for name, value in fitting.items())
     text = F.to_json(F.struct(*unfit), {"ignoreNullFields": "true"})
     joined = F.concat(F.expr("left(_rescued_data, length(_rescued_data) - 1)"), F.lit(","), F.substring(text, 2, 2**31 - 1))
     rescued = F.when(text == "{}", F.col("_rescued_data")).when(F.col("_rescued_data").isNull(), text).otherwise(joined)
@@ -47,8 +48,8 @@ def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
 def _cast_without_loss(rows: DataFrame, schema: StructType, name: str) -> Column:
     """Returns the column in its new type: NULL if casting it back gives another value."""
     old, new = rows.schema[name].dataType, schema[name].dataType
-    value = F.col(f"`{name}`").try_cast(new)
-    return F.when(value.try_cast(old) == F.col(f"`{name}`"), value)
+    value = quote_column(name).try_cast(new)
+    return F.when(value.try_cast(old) == quote_column(name), value)
 
 
 def _has_other_type(there: StructType, wanted: StructType, name: str) -> bool:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from sluice import delta_log
 from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.declare.sql.schema import sql_literal
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
@@ -73,7 +74,7 @@ def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes,
         )
     made = _plan_cloned_columns(rows.schema, asked)
     stays = [name for name in rows.columns if name not in made.left_out]
-    frame = pseudonyms.replace_with_stand_ins(rows.select(*(F.col(f"`{name}`") for name in stays)), key, made.stand_ins)
+    frame = pseudonyms.replace_with_stand_ins(rows.select(*quote_columns(stays)), key, made.stand_ins)
     _create_clone_table(workspace, asked, StructType([rows.schema[name] for name in stays]), made)
     with persist_frame(frame) as final:
         _check_distinct_stand_ins(rows, final, made.stand_ins)
@@ -150,7 +151,7 @@ def _check_distinct_stand_ins(rows: DataFrame, final: DataFrame, names: Sequence
 
 
 def _count_distinct_values(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:
-    row = frame.agg(*(F.count_distinct(F.col(f"`{name}`")).alias(name) for name in names)).first()
+    row = frame.agg(*(F.count_distinct(quote_column(name)).alias(name) for name in names)).first()
     return row.asDict() if row else {}
 
 

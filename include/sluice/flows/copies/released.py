@@ -16,6 +16,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.privacy.treat import Hmac
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import UsageError
 from sluice.flows.copies import restoration
 from sluice.lake import log, table_frames, tables
@@ -65,11 +66,11 @@ def release_table(workspace: Workspace, dataset: Dataset[Any], into: Release) ->
     chosen = plan_released_columns(workspace.graph, dataset, rows.columns)
     for column, domain in chosen.pseudonyms.items():
         rows = (
-            _with_release_pseudonym(workspace, rows.drop(_KNOWN), F.col(f"`{column}`"), domain, into)
+            _with_release_pseudonym(workspace, rows.drop(_KNOWN), quote_column(column), domain, into)
             .withColumn(column, F.col(_MADE))
             .drop(_MADE)
         )
-    count = _write_release_table(rows.select(*(F.col(f"`{name}`") for name in chosen.shown)), into, dataset.name)
+    count = _write_release_table(rows.select(*quote_columns(chosen.shown)), into, dataset.name)
     return {
         "version": version,
         "rows": count,
@@ -94,7 +95,7 @@ def erase_from_release(workspace: Workspace, of: Release, table: str, written: C
         if called:
             known = tables.make_inline_frame(workspace.session, called, f"{_KNOWN} STRING")
             people = people.unionByName(_replace_by_release_pseudonym(workspace, known, of)).distinct()
-        kept = kept.join(F.broadcast(people), F.col(f"`{column}`") == F.col(_MADE), "left_anti")
+        kept = kept.join(F.broadcast(people), quote_column(column) == F.col(_MADE), "left_anti")
     gone = rows.count() - kept.count()
     if gone:
         _write_release_table(kept, of, table)

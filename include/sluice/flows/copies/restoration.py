@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import SluiceError
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
@@ -88,8 +89,8 @@ def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataF
     names, kept = rows.columns, rows
     for column, domain in subjects.find_table_subjects(workspace.graph, dataset, names).columns:
         at = suppression.row_instant_column(kept, subjects.subject_time_expression(dataset))
-        kept = suppression.exclude_suppressed_rows(workspace, kept, F.col(f"`{column}`"), domain, at, then)
-    kept = suppression.empty_suppressed_cells(workspace, dataset, kept, then).select(*(F.col(f"`{name}`") for name in names))
+        kept = suppression.exclude_suppressed_rows(workspace, kept, quote_column(column), domain, at, then)
+    kept = suppression.empty_suppressed_cells(workspace, dataset, kept, then).select(*quote_columns(names))
     facts = dataset.on_erasure == "anonymise" and then is not None
     return kept.unionByName(_read_anonymised_facts(workspace, dataset, rows, kept)) if facts else kept
 
@@ -99,8 +100,8 @@ def _read_anonymised_facts(workspace: Workspace, dataset: Dataset[Any], rows: Da
     now = table_frames.read_table(workspace.session, workspace.path(dataset.name))
     if not set(rows.columns) <= set(now.columns):
         return kept.limit(0)
-    keys, names = list(dataset.keys), [F.col(f"`{name}`") for name in rows.columns]
-    nobodys = now.where(F.col(f"`{dataset.subject}`").isNull()).select(*names)
+    keys, names = list(dataset.keys), quote_columns(rows.columns)
+    nobodys = now.where(quote_column(str(dataset.subject)).isNull()).select(*names)
     return nobodys.join(rows.select(*keys), keys, "left_semi").join(kept.select(*keys), keys, "left_anti").select(*names)
 
 

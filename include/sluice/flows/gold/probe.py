@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.quoting import quote_column
 from sluice.errors import DeclarationError
 from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
@@ -182,7 +183,7 @@ def _find_filter_arrivals(
     places: how often the plan without the filter reads each input. If the column is a constant in one branch of a union, the filter is decided
     there before anything is read. The branch is then gone from the plan, and yet a change of what it reads can touch its rows.
     """
-    filtered = result.where(F.pmod(F.hash(F.col(f"`{column}`")), F.lit(modulus)) == F.lit(42))
+    filtered = result.where(F.pmod(F.hash(quote_column(column)), F.lit(modulus)) == F.lit(42))
     found: dict[str, str | None] = {}
     seen: Counter[str] = Counter()
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.quoting import quote_column
 from sluice.errors import SluiceError
 from sluice.flows import plans
 from sluice.flows.gold.total_expressions import is_total_expression
@@ -79,7 +80,7 @@ def find_touched_values(
     """
     asked = set(joined.asked)
     columns = [
-        F.col(f"`{field.name}`") if field.name in asked else F.lit(None).cast(field.dataType).alias(field.name)
+        quote_column(field.name) if field.name in asked else F.lit(None).cast(field.dataType).alias(field.name)
         for field in inputs[name].schema
     ]
     placed = {**inputs, name: changed.select(*columns).alias(_CHANGED)}

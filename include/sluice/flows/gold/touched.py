@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.flows.gold import in_time
 from sluice.flows.gold.in_time import Spans
 from sluice.flows.gold.probe import InputReach
@@ -89,7 +90,7 @@ class ViewScope:
         if self.values is None or not shared:
             return frame
         near = frame.where(limits_condition(self.ranges, columns) & truncation_range_condition(self.ranges, columns))
-        values = self.values.select(*(F.col(f"`{column}`").alias(f"_touched_{column}") for column in shared))
+        values = self.values.select(*(quote_column(column).alias(f"_touched_{column}") for column in shared))
         if len(shared) < len(self.values.columns):
             values = values.distinct()
         pairs = {column: (F.expr(columns[column]), F.col(f"`_touched_{column}`")) for column in shared}
@@ -186,11 +187,11 @@ def _build_view_scope(
     columns = reach[names[0]].bounding
     if not columns:
         return ViewScope(reach, None, {}, time)
-    of_each = [find_values(name).select(*(F.col(f"`{column}`") for column in columns)) for name in names]
+    of_each = [find_values(name).select(*quote_columns(columns)) for name in names]
     values = stack.enter_context(persist_frame(functools.reduce(lambda a, b: a.unionByName(b), of_each).distinct()))
     bounding = targets.choose_bounding_columns(view, values.schema, columns)
     # Asked even if no column has ranges: values that are computed and counted already are few enough to be sent to every worker.
-    absent = [F.count_if(F.col(f"`{column}`").isNull()).alias(f"_absent_{position}") for position, column in enumerate(columns)]
+    absent = [F.count_if(quote_column(column).isNull()).alias(f"_absent_{position}") for position, column in enumerate(columns)]
     row = values.agg(F.count(F.lit(1)).alias("_distinct"), *absent, *bounding.aggregates()).first()
     asked: dict[str, Any] = row.asDict() if row else {}
     nullable = frozenset(column for position, column in enumerate(columns) if asked[f"_absent_{position}"])

@@ -16,6 +16,7 @@ from sluice import delta_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
+from sluice.declare.quoting import quote_column
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, widening
 from sluice.flows.bronze.apart import ingest_together_or_singly
@@ -236,6 +237,6 @@ def _append_readmitted_records(
     joined = kept.join(F.broadcast(tables.make_inline_frame(workspace.session, named, ddl)), list(PROVENANCE))
     own = {"_delivery": "delivery", "_file": "file", "_row": "row"}
     columns = [name for name in kept.columns if name not in ("_problem", "_record")]
-    rows = joined.select(*(F.col(f"`{own.get(name, name)}`").alias(name) for name in columns))
+    rows = joined.select(*(quote_column(own.get(name, name)).alias(name) for name in columns))
     widening.widen_bronze_columns(workspace, source, rows.schema)
     commits.append_rows(rows, workspace.path(source.name), None)

@@ -11,6 +11,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
 from sluice.flows.writing.difference import persist_frame
@@ -65,8 +66,8 @@ def build_table_quarantine_rows(
     workspace: Workspace, table: AnyTable, source: Source, bad: DataFrame, deliveries: Sequence[int]
 ) -> DataFrame:
     """Returns rows with a verdict as rows of the table's quarantine. deliveries: those that the rows belong to."""
-    made = F.to_json(F.struct(*(F.col(f"`{name}`") for name in bad.columns if name not in verdicts.VERDICT)))
-    subject = F.col(f"`{table.subject}`").cast("string") if table.subject else F.lit(None).cast("string")
+    made = F.to_json(F.struct(*(quote_column(name) for name in bad.columns if name not in verdicts.VERDICT)))
+    subject = quote_column(table.subject).cast("string") if table.subject else F.lit(None).cast("string")
     judged = bad.select(*PROVENANCE, F.col(verdicts.FAILED_RULES).alias("reasons"), made.alias("made"), subject.alias("own"))
     came = _read_rows_as_delivered(workspace, source, deliveries)
     joined = judged.join(came, list(PROVENANCE), "left")
@@ -85,7 +86,7 @@ def _read_rows_as_delivered(workspace: Workspace, source: Source, deliveries: Se
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).where(F.col("_delivery").between(low, high))
     # Values that did not fit into a column were delivered, too.
     own = [name for name in bronze.columns if not is_reserved_column(name) or name == "_rescued_data"]
-    came = F.struct(*(F.col(f"`{name}`") for name in own)).alias("came")
+    came = F.struct(*quote_columns(own)).alias("came")
     return bronze.select(*PROVENANCE, "_file", came, _subject_column(workspace.graph, source, bronze.columns).alias("of"))
 
 

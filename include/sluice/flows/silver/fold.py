@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from sluice.declare.cdc import change_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
 from sluice.flows.silver.aside import quarantine_scope_rows
@@ -268,7 +269,7 @@ def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[Deliv
 def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
     """Returns one row per key. Of equal rows it takes the one whose provenance came first."""
     content = [name for name in rows.columns if name not in PROVENANCE]
-    packed = rows.select(F.struct(*(F.col(f"`{name}`") for name in rows.columns)).alias("new"))
+    packed = rows.select(F.struct(*quote_columns(rows.columns)).alias("new"))
     keys = [F.col(f"new.`{key}`") for key in table.keys]
     order = [row_precedence(table, "new", content).desc(), F.col("new._delivery"), F.col("new._row")]
     ranked = packed.withColumn("_rank", F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))

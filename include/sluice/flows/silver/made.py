@@ -18,6 +18,7 @@ from sluice import delta_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import DeclarationError, SluiceError
 from sluice.flows import plans
 from sluice.flows.plans import find_unrepeatable_call
@@ -124,14 +125,14 @@ def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: S
     """Returns the rows whose key is among the keys; NULLs equal each other. by: columns to use instead of the table's keys."""
     names = by or table.keys
     condition = null_safe_equality([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
-    wanted = keys.select(*(F.col(f"`{key}`") for key in names)).alias("wanted")
+    wanted = keys.select(*quote_columns(names)).alias("wanted")
     return rows.alias("rows").join(wanted, condition, "left_semi")
 
 
 def check_key_in_one_file(table: AnyTable, good: DataFrame) -> None:
     """Raises SluiceError if a key has rows of two deliveries. Only one delivery of each file counts, so the key came in two files."""
     if table.key_in_one_file:
-        keys = [F.col(f"`{key}`") for key in table.keys]
+        keys = quote_columns(table.keys)
         if not good.groupBy(*keys).agg(F.count_distinct("_delivery").alias("files")).where("files > 1").isEmpty():
             raise SluiceError(TWO_FILES.format(table.name))
 
@@ -201,4 +202,4 @@ def _check_plan_expressions(plan: Any, table: str) -> None:
 def replace_negative_zeros(frame: DataFrame) -> DataFrame:
     """Replaces -0.0 by 0.0. Spark holds them equal, but their texts differ, and ties are decided by text."""
     floating = [field.name for field in frame.schema if isinstance(field.dataType, DoubleType | FloatType)]
-    return frame.withColumns({name: F.col(f"`{name}`") + F.lit(0.0).cast(frame.schema[name].dataType) for name in floating})
+    return frame.withColumns({name: quote_column(name) + F.lit(0.0).cast(frame.schema[name].dataType) for name in floating})

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
+from sluice.declare.quoting import quote_columns
 from sluice.flows.bronze import append
 from sluice.flows.silver import fold
 from sluice.flows.silver.aside import requarantine_rows
@@ -148,7 +149,7 @@ def _find_replayed_keys(
 
     dated: the condition that selects the rows if records have dates of their own. some: whether the rows are not whole deliveries.
     """
-    names = [F.col(f"`{key}`") for key in table.replayed_by]
+    names = quote_columns(table.replayed_by)
     target = table_frames.read_table(workspace.session, workspace.path(table.name))
     live = sorted(set(_list_deliveries(origin)) & set(live_deliveries(workspace, source)))
     made = make_judged_rows(workspace, table, source, live, dated)

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from sluice import delta_log
 from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.durable_files import write_json_durably
 from sluice.flows.progress import continuity, streams
 from sluice.flows.progress.batches import PinnedVersions
@@ -104,8 +105,8 @@ def _merge_stream_rows(workspace: Workspace, stream: AnyStream, rows: DataFrame,
 
 
 def _select_rows_of_keys(target: DataFrame, rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    wanted = rows.select(*(F.col(f"`{key}`").alias(f"_key_{key}") for key in keys)).distinct()
-    ours = null_safe_equality([F.col(f"`{key}`") for key in keys], [F.col(f"`_key_{key}`") for key in keys])
+    wanted = rows.select(*(quote_column(key).alias(f"_key_{key}") for key in keys)).distinct()
+    ours = null_safe_equality(quote_columns(keys), [F.col(f"`_key_{key}`") for key in keys])
     return target.join(wanted, ours, "left_semi")
 
 

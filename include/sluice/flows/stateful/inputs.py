@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
+from sluice.declare.quoting import quote_column
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.flows import plans
 from sluice.flows.progress import streams
@@ -59,7 +60,7 @@ def with_input_watermark(stream: AnyStream, name: str, rows: DataFrame) -> DataF
 def mark_watermark_column(stream: AnyStream, name: str, rows: DataFrame) -> DataFrame:
     """Marks the watermark's column in a table's rows, as `with_input_watermark` does in a stream's. The rows' numbers are left out."""
     watermark = stream.watermarks.get(name)
-    columns = {one: F.col(f"`{one}`") for one in rows.columns if one != ROW}
+    columns = {one: quote_column(one) for one in rows.columns if one != ROW}
     if watermark is not None:
         columns[watermark.time] = columns[watermark.time].alias(watermark.time, metadata={plans.DELAY: 1})
     return rows.select(*columns.values())

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
+from sluice.declare.quoting import quote_column
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import arriving, inputs
@@ -115,7 +116,7 @@ def _find_late_rows(
     """Computes the rows that an operator left out, with `_missed`. None if there can be none."""
     if rule is None or (rule == "time" and not watermark):
         return None
-    time = F.col(f"`{stream.watermarks[name].time}`")
+    time = quote_column(stream.watermarks[name].time)
     arrived = arriving.find_arriving_rows(workspace, stream, name, added)
     try:
         return _select_missed_rows(rule, time, added, arrived, watermark).localCheckpoint()
@@ -153,7 +154,7 @@ def _prepare_late_rows(
     watermark: int,
 ) -> DataFrame | None:
     """Returns late rows as they are stored, personal columns treated as in the target. None if there are none."""
-    time = F.col(f"`{stream.watermarks[name].time}`")
+    time = quote_column(stream.watermarks[name].time)
     closed = F.when(F.col(_CLOSED), F.timestamp_millis(F.lit(watermark)))
     told: Any = late.agg(
         F.count("*").alias("rows"),
@@ -166,7 +167,7 @@ def _prepare_late_rows(
     report.notes.append(_describe_late_rows(stream, name, told, watermark))
     marked = late.withColumns({"_input": F.lit(name), "_watermark": closed, "_run": F.lit(workspace.run)}).drop(ROW, _CLOSED)
     wanted = {one.name: one.dataType for one in _late_table_schema(workspace, stream, lateness)}
-    columns = [F.col(f"`{column}`").cast(wanted[column]).alias(column) for column in marked.columns]
+    columns = [quote_column(column).cast(wanted[column]).alias(column) for column in marked.columns]
     ours = {column: how for column, how in stream.treatments.items() if column in marked.columns}
     return treatments.apply_treatments(workspace.settings, marked, ours, f"Stream '{stream.name}'").select(*columns)
 

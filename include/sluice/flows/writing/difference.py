@@ -17,6 +17,7 @@ import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
@@ -42,7 +43,7 @@ def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> Dat
     """Returns the new and the old row of each key side by side: the structs `new` and `old`, NULL if there is none."""
     given = _select_table_columns(new, old.schema)
     left = new.select(F.struct(*given).alias("new"))
-    right = old.select(F.struct(*_quoted_columns(old.columns)).alias("old"))
+    right = old.select(F.struct(*quote_columns(old.columns)).alias("old"))
     condition = null_safe_equality([F.col(f"new.`{key}`") for key in keys], [F.col(f"old.`{key}`") for key in keys])
     return left.join(right, condition, "full_outer")
 
@@ -54,7 +55,7 @@ def _select_table_columns(new: DataFrame, table: StructType) -> list[Column]:
     NULL in new rows until the table is made anew.
     """
     return [
-        (F.col(f"`{one.name}`") if one.name in new.columns else F.lit(None).cast(one.dataType)).alias(one.name) for one in table
+        (quote_column(one.name) if one.name in new.columns else F.lit(None).cast(one.dataType)).alias(one.name) for one in table
     ]
 
 
@@ -212,7 +213,7 @@ def _summarize_operations(
 
 def distinct_key_count(keys: Sequence[str]) -> Column:
     """Returns an aggregate, named DISTINCT, of how many keys there are; NULLs equal each other."""
-    return F.count_distinct(F.struct(*_quoted_columns(keys))).alias(DISTINCT)
+    return F.count_distinct(F.struct(*quote_columns(keys))).alias(DISTINCT)
 
 
 class RepeatedPrimaryKeys(SluiceError):
@@ -226,7 +227,3 @@ def refuse_repeated_keys(rows: int, distinct: int, keys: Sequence[str]) -> None:
             f"{rows - distinct} rows have a key ({', '.join(keys)}) that another row has too. "
             "Declare keys that are unique in the result. The table was not changed."
         )
-
-
-def _quoted_columns(names: Sequence[str]) -> list[Column]:
-    return [F.col(f"`{name}`") for name in names]

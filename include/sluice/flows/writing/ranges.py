@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from sluice.declare.quoting import quote_column
 from sluice.declare.sql.schema import sql_literal
 from sluice.declare.type_names import WHOLE_NUMBER_TYPES
 
@@ -78,8 +79,8 @@ class BoundingColumns:
         """Returns the aggregates to compute over a frame in one pass. where: which of its rows count."""
         found = []
         for position, name in enumerate(self.columns):
-            column = F.col(f"`{name}`") if where is None else F.when(where, F.col(f"`{name}`"))
-            absent = column.isNull() if where is None else where & F.col(f"`{name}`").isNull()
+            column = quote_column(name) if where is None else F.when(where, quote_column(name))
+            absent = column.isNull() if where is None else where & quote_column(name).isNull()
             # As text: Python has no date after 9999, and a text needs no zone.
             found += [
                 F.min(column).cast("string").alias(f"_low_{position}"),

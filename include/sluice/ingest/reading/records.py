@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_column
 from sluice.errors import SluiceError
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.ledger import MISSED, QUARANTINED
@@ -252,7 +253,7 @@ def _number_through_parts(frame: DataFrame, before: Mapping[tuple[int, int], int
     )
     numbered = frame.join(counts, ["_delivery", PART.name], "left")
     row = F.col("_row") + F.coalesce("_sluice_before", F.lit(0))
-    return numbered.select(*(row.alias(name) if name == "_row" else F.col(f"`{name}`") for name in frame.columns))
+    return numbered.select(*(row.alias(name) if name == "_row" else quote_column(name) for name in frame.columns))
 
 
 def _spark_schema(columns: pa.Schema) -> StructType:

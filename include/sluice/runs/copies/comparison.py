@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
+from sluice.declare.quoting import quote_column
 from sluice.errors import UsageError
 from sluice.lake.workspace import PROVENANCE
 
@@ -92,7 +93,7 @@ def _match_rows_by_key(here: DataFrame, there: DataFrame, keys: Sequence[str], v
     """Returns one row per key: how many rows each side has, and one row of each. Grouping makes NULLs equal and needs one shuffle."""
     sides = []
     for side, frame in (("h", here), ("t", there)):
-        key = F.struct(*(F.col(f"`{name}`").alias(name) for name in keys)).alias("key")
+        key = F.struct(*(quote_column(name).alias(name) for name in keys)).alias("key")
         kinds = {one.name: one.dataType for one in frame.schema}
         row = F.struct(F.lit(True).alias(_ROWS), *(_comparable_column(name, kinds[name]).alias(name) for name in values)).alias(
             "row"
@@ -148,7 +149,7 @@ def _collect_example_rows(judged: DataFrame, keys: Sequence[str], number: int) -
 
 def _comparable_column(name: str, kind: DataType) -> Column:
     """Returns a column that can be compared. A map becomes a text, with its entries in order if the map is the column itself."""
-    column = F.col(f"`{name}`")
+    column = quote_column(name)
     if isinstance(kind, MapType):
         return F.to_json(F.array_sort(F.transform(F.map_entries(column), lambda one: F.to_json(F.struct(one.alias("entry"))))))
     return F.to_json(F.struct(column)) if _has_map_type(kind) else column
