@@ -116,7 +116,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             return self._run_on_cluster(asked, context, records, manager)
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.secrets_given_to_job(records) as given:
             report = Path(folder) / "report.json"
-            self.application_args = spark_job_arguments(self.pipeline, asked, context, ("--report", str(report)))
+            self.application_args = self._arguments(asked, context, ("--report", str(report)))
             # Airflow's secrets are in no file that could be compared.
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
                 return self._alert_and_return(_read_report(report), run)
@@ -137,7 +137,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         run, task = run_identity(context), f"{run_identity(context)}-{re.sub('[^A-Za-z0-9]', '_', self.task_id)}"
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
-            arguments = spark_job_arguments(self.pipeline, asked, context, ("--report", str(report)))
+            arguments = self._arguments(asked, context, ("--report", str(report)))
             if asked.takes_what_is_new and self._is_done_without_spark(records, arguments):
                 return self._alert_and_return(_read_report(report), run)
         remove_old_followed_jobs(records)
@@ -167,7 +167,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         run = run_identity(context)
         place = locate_followed_job(records, attempt)
         place.unlink(missing_ok=True)  # of this attempt, before a user cleared it
-        self.application_args = spark_job_arguments(self.pipeline, asked, context, ("--followed-at", str(place)))
+        self.application_args = self._arguments(asked, context, ("--followed-at", str(place)))
         options = driver_submit_options(records.settings, manager, self.application)
         options["conf"] = {**options.get("conf", {}), **name_parent_runs(records.settings, context)}
         application = options.pop("application")
@@ -278,6 +278,10 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if not describe_stage(self.stage).retried and end.exit_code == SluiceError.exit_code:
             return AirflowFailException(f"{self.name}: {end.reason}")
         return AirflowException(f"{self.name}: exit code {end.exit_code}: {end.reason}")
+
+    def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
+        """The arguments of the job's script, which a subclass may replace. answer: as in `spark_job_arguments`."""
+        return spark_job_arguments(self.pipeline, asked, context, answer)
 
     def _build_request(self, context: Context) -> RunRequest:
         try:
