@@ -48,7 +48,7 @@ JOBS, PROCESS, COURSE, PLAIN, POLARS, DUCKDB = CONTESTANTS = (
     "Polars",
     "DuckDB",
 )
-SHORT = {"increments": 1, "growing": 4}
+SHORT = {"records": 20_000, "increments": 1, "growing": 4}
 TABLES = (
     ("silver", "visits", "id, device, heart_rate, steps, at, day, active, gym, note, score"),
     ("gold", "device_day", "device, day, visits, steps"),
@@ -131,10 +131,11 @@ class Lakes:
 
 def _default_spark_submit() -> list[str]:
     jars = ",".join(str(path) for path in sorted((Settings.current().state / "jars").glob("*.jar")))
-    command = [str(Path(sys.executable).with_name("spark-submit")), "--jars", jars]
+    command = ["env", f"PYSPARK_PYTHON={sys.executable}", str(Path(sys.executable).with_name("spark-submit")), "--jars", jars]
     for name, value in (
         ("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"),
         ("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog"),
+        ("spark.log.level", "ERROR"),
     ):
         command += ["--conf", f"{name}={value}"]
     return command
