@@ -39,6 +39,10 @@ class LeaseLost(SluiceError):
     """This process may not commit any more: its lease ran out before it could be renewed, or another took it. Exit code 1."""
 
 
+class RuleNotMet(SluiceError):
+    """Rows do not meet a rule that must hold, or too many do not meet one. Exit code 1."""
+
+
 class StopRequested(SluiceError):
     """Somebody asked this run to stop; it did so at a batch boundary. Exit code 1."""
 

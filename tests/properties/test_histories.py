@@ -226,11 +226,11 @@ def test_a_snapshot_bears_on_every_key(spark: SparkSession, kind: int) -> None:
 
 def test_columns_keep_their_names_and_order_and_a_target_may_have_keys_only(spark: SparkSession) -> None:
     frame = log(spark, [Change((0, 0), 1, (0, 0)), Change((0, 1), 1, (0, 0)), Change((0, 1), 2, None)])
-    odd = frame.withColumnsRenamed({"a": "a b.c", "k": "k-y"})
-    keys, columns = ("case_id", "k-y"), ("a b.c", "k-y", "case_id", "b")
+    odd = frame.withColumnsRenamed({"a": "a `b.c", "k": "k-y"})
+    keys, columns = ("case_id", "k-y"), ("a `b.c", "k-y", "case_id", "b")
     for ignoring in (False, True):
         assert rows(histories.fold_changes_scd1(odd, None, keys, columns, ignoring)) == [(0, 0, 0, 0)]
-        found = histories.fold_changes_scd2(odd, None, keys, columns, ["a b.c"], ignoring)
+        found = histories.fold_changes_scd2(odd, None, keys, columns, ["a `b.c"], ignoring)
         assert found.columns == [*columns, "__START_AT", "__END_AT"]
         assert sorted(rows(found), key=repr) == [(0, 0, 0, 0, 1, None), (0, 1, 0, 0, 1, 2)]
         assert rows(histories.fold_changes_scd1(odd, None, keys, (), ignoring).select(F.col("`k-y`"))) == [(0,)]

@@ -175,7 +175,7 @@ def _may_request_pass(scope: Any, body: bytes) -> bool:
     """Whether a request does not concern this DAG, or has only ids. Airflow refuses what is no JSON object without keeping it."""
     of_this = bool(_RUNS.search(scope["path"]))
     if of_this and scope.get("query_string"):
-        return False  # it needs no body, but would keep one
+        return False  # nothing that starts a run needs a query, and Airflow would keep it
     try:
         asked = json.loads(body)
     except ValueError:

@@ -43,6 +43,7 @@ from orchestration.spark_submit.hook import (
     choose_spark_by_connection,
     job_environment,
 )
+from orchestration.spark_submit.job_arguments import spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.lineage_parent import name_parent_runs
 from orchestration.ui import stage_task_links
@@ -58,7 +59,6 @@ from sluice.spark_process import find_spark_properties_file
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-from orchestration.spark_submit.job_arguments import spark_job_arguments
 
 KILLED_SECONDS = 3.0
 """How many seconds a killed task waits for a driver on a cluster that it asked to stop: Airflow gives it 5."""

@@ -16,7 +16,7 @@ DONE = (LOGICALLY, PHYSICALLY, CERTIFIED)
 """The states in which no query returns the person any more."""
 
 SCANNED = "scanned"
-"""The event, not a state, that a scan was inconclusive."""
+"""The event, not a state, that a scan was made which does not change the state, such as an undecided one."""
 
 NOT_SCANNED = "not scanned again"
 """The event, not a state, that the second scan was skipped; the identifiers are then kept no longer."""

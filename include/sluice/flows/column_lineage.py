@@ -28,7 +28,7 @@ from sluice.column_origins import (
     TableOrigins,
     TracedColumn,
 )
-from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.computed import MaskedProjection, View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
@@ -66,18 +66,25 @@ def trace_table_columns(
     inlined = plans.spark_jvm().org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
     plan = inlined.apply(plans.analyzed_plan(frame))
     walk.trace_node(plan)
-    treatments = getattr(declared, "treatments", {})
+    treated = _name_treated_columns(declared)
     columns = [
         TracedColumn(
             field.name,
             field.dataType.simpleString(),
             _sort_origins(walk.columns.get(plans.expression_id(attribute), {})),
-            name_treatment(treatments[field.name]) if field.name in treatments else None,
+            treated.get(field.name),
         )
         for field, attribute in zip(frame.schema, plans.plan_output(plan), strict=True)
     ]
     rows_by = tuple(sorted(Origin(*one) for one in walk.rows_by if one[1] not in PROVENANCE))
     return TableOrigins(declared.name, mark, tuple(columns), rows_by)
+
+
+def _name_treated_columns(declared: Dataset[Any] | View[Any]) -> dict[str, str]:
+    """Returns what is done to each personal column before anybody sees it: a stored table treats it, a role's view masks it."""
+    if isinstance(declared, View):
+        return declared.function.mask_names() if isinstance(declared.function, MaskedProjection) else {}
+    return {name: name_treatment(how) for name, how in declared.treatments.items()}
 
 
 def preview_table_rows(table: Table[Any], leaves: Leaves) -> DataFrame:

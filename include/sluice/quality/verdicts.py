@@ -19,7 +19,7 @@ from pyspark.sql.types import BooleanType, StructType
 
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quality.expectations import ACTION_COUNTS, Action, Expectation
-from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
+from sluice.errors import DeclarationError, RuleNotMet, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -180,7 +180,7 @@ def number_of_rows_set_aside(counted: Mapping[str, int]) -> int:
 
 
 def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation], counted: Mapping[str, int]) -> None:
-    """Raises SluiceError if rows fail a rule that must hold, or too many fail one. The error has rule and counts, but no value.
+    """Raises RuleNotMet if rows fail a rule that must hold, or too many fail one. The error has rule and counts, but no value.
 
     counted: with the names of `verdict_count_aggregates`. If several rules fail, the error names the first.
     """
@@ -188,12 +188,12 @@ def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation]
     for one in expectations:
         number = counted.get(f"rule:{one.name}", 0)
         if one.action.stops_flow and number:
-            raise SluiceError(
+            raise RuleNotMet(
                 f"Table '{table}': {number} rows do not meet '{one.name}', which must not happen. {_NOTHING_WRITTEN}"
             )
         if one.at_most is not None and number > Fraction(str(one.at_most)) * rows:
             share = f"{one.at_most * 100:g} %"
-            raise SluiceError(
+            raise RuleNotMet(
                 f"Table '{table}': {number} of {rows} rows do not meet '{one.name}'; at most {share} of a batch may. {_NOTHING_WRITTEN}"
             )
 

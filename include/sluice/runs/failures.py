@@ -56,16 +56,23 @@ class Failure:
 def explain_failure(error: BaseException) -> str | None:
     """Returns the line of the first entry of REASONS that recognises the failure, or None."""
     failure = Failure(tuple(_walk_error_chain(error)), "\n".join(_read_error_text(one) for one in _walk_error_chain(error)))
-    return next((line for reason in REASONS if (line := reason(failure))), None)
+    return next((line for reason in REASONS if (line := reason.explain(failure))), None)
 
 
 def name_failure(error: BaseException) -> str:
-    """Returns which kind of failure it is, in a few words that hold no text of the error: a reason of REASONS, Spark's condition, or the class."""
-    chain = tuple(_walk_error_chain(error))
-    failure = Failure(chain, "\n".join(_read_error_text(one) for one in chain))
-    if reason := next((one for one in REASONS if one(failure)), None):
-        return reason.__name__.removeprefix("_explain_").replace("_", " ")
-    return error_conditions.last_error_condition(failure.text) or type(error).__name__
+    """Returns which kind of failure it is, in a few words that hold no text of the error: Sluice's own class, a reason, Spark's condition, a class.
+
+    It raises nothing, whatever state the JVM, the disk or the jars are in: the record of the run must not be lost for it.
+    """
+    if isinstance(error, SluiceError):
+        return type(error).__name__
+    try:
+        chain = tuple(_walk_error_chain(error))
+        failure = Failure(chain, "\n".join(_read_error_text(one) for one in chain))
+        known = next((reason.kind for reason in REASONS if reason.explain(failure)), None)
+        return known or error_conditions.last_error_condition(failure.text) or type(error).__name__
+    except Exception:
+        return type(error).__name__
 
 
 def _explain_lost_jvm(failure: Failure) -> str | None:
@@ -147,14 +154,22 @@ def _explain_missing_data_file(failure: Failure) -> str | None:
     )
 
 
-REASONS: tuple[Callable[[Failure], str | None], ...] = (
-    _explain_full_disk,
-    _explain_lost_lease,
-    _explain_unusable_store,
-    _explain_read_only_folder,
-    _explain_short_memory,
-    _explain_missing_data_file,
-    _explain_lost_jvm,
+@dataclass(frozen=True)
+class Reason:
+    """Why a run may fail. kind: as the run ledger names it. explain: the line for it, or None if the failure is another."""
+
+    kind: str
+    explain: Callable[[Failure], str | None]
+
+
+REASONS = (
+    Reason("full disk", _explain_full_disk),
+    Reason("lost lease", _explain_lost_lease),
+    Reason("unusable store", _explain_unusable_store),
+    Reason("read-only folder", _explain_read_only_folder),
+    Reason("short memory", _explain_short_memory),
+    Reason("missing data file", _explain_missing_data_file),
+    Reason("lost JVM", _explain_lost_jvm),
 )
 """The order matters: a full disk or too little memory may be the reason why the JVM is gone."""
 

@@ -1,16 +1,17 @@
 """Sends OpenLineage events to a server, or keeps them in files of the pipeline, of which the oldest go. Sending never fails a run.
 
 On a disk events are appended to `events.jsonl`. Once that is large it gets a name with its time, and the next events begin a new one. On a
-store, where nothing is appended, the events of each call are an object of their own. A kill at any point leaves at most one file more than
-should be kept, or one line cut off, which the next call ends.
+store, where nothing is appended, the events of each call are an object of their own. A kill at any point leaves some files more than should be
+kept, or one line cut off, which the next call ends.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import accumulate
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ FILE_BYTES = 8_000_000
 """From this size on, a file of events is closed."""
 KEPT_BYTES = 64_000_000
 KEPT_FILES = 1_000
-"""So much is kept of closed files, and so many of them: the newest. A file of which any byte is beyond this goes."""
+"""So much is kept of closed files, and so many of them: the newest, and the very newest always. A file of which any byte is beyond this goes."""
+MOST_REMOVED = 100
+"""So many files go at most in one call, since a stage waits for it: there may be many more on a store that had no bound before."""
 _OPEN = "events.jsonl"
 _CLOSED = "events-"
 _MODE = 0o600
@@ -61,15 +64,24 @@ def _open_client(settings: Settings, pipeline: str) -> Iterator[Any]:
         return
     folder = locate(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS))
     make_private_folder(folder)
-    with TemporaryDirectory(prefix="sluice-events-") as local:
+    with _oldest_events_removed(folder), TemporaryDirectory(prefix="sluice-events-") as local:
         file = _open_events_file(folder) if is_on_disk(folder) else locate(local) / _OPEN
-        remove_oldest_events(folder)
         file.touch(mode=_MODE)
         try:
             yield OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(file), append=True)))
         finally:
             if not is_on_disk(folder) and (content := file.read_bytes()):
                 _name_closed_file(folder).write_bytes(content)
+
+
+@contextmanager
+def _oldest_events_removed(folder: Location) -> Iterator[None]:
+    """Removes the oldest events after the block, also where it failed for want of room. If they cannot be removed, they stay."""
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            remove_oldest_events(folder)
 
 
 def _open_events_file(folder: Location) -> Location:
@@ -91,10 +103,14 @@ def _name_closed_file(folder: Location) -> Location:
 
 
 def remove_oldest_events(folder: Location) -> None:
-    """Removes the closed files that are beyond what is kept."""
+    """Removes closed files that are beyond what is kept, the oldest first."""
     sizes = {name: size for name, size in list_file_sizes(folder).items() if name.startswith(_CLOSED)}
-    kept = 0
-    for place, name in enumerate(sorted(sizes, reverse=True)):
-        kept += sizes[name]
-        if kept > KEPT_BYTES or place >= KEPT_FILES:
-            (folder / name).unlink(missing_ok=True)
+    newest_first = sorted(sizes, reverse=True)
+    kept = accumulate(sizes[name] for name in newest_first)
+    beyond = [
+        name
+        for place, (name, size) in enumerate(zip(newest_first, kept, strict=True))
+        if size > KEPT_BYTES or place >= KEPT_FILES
+    ]
+    for name in reversed([name for name in beyond if name != newest_first[0]][-MOST_REMOVED:]):
+        (folder / name).unlink(missing_ok=True)

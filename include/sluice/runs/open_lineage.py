@@ -68,21 +68,28 @@ class StageIdentity:
 
 
 def find_parent_run(read_conf: Callable[[str], str | None]) -> ParentRun | None:
-    """Finds the run that started this job: by Spark's configuration, otherwise by the environment.
+    """Finds the run that started this job, and the one at the top: both by Spark's configuration, otherwise both by the environment.
 
-    The latter are OPENLINEAGE_PARENT_ID and OPENLINEAGE_ROOT_PARENT_ID, each as namespace/name/run id.
+    The latter are OPENLINEAGE_PARENT_ID and OPENLINEAGE_ROOT_PARENT_ID, each as namespace/name/run id. A run whose id is no UUID is left out,
+    because no event could name it.
     """
-    above = _find_run(read_conf, LINEAGE_PARENT, "OPENLINEAGE_PARENT_ID")
-    return ParentRun(above, _find_run(read_conf, LINEAGE_ROOT, "OPENLINEAGE_ROOT_PARENT_ID")) if above else None
+    if above := _name_run(*(read_conf(one) for one in LINEAGE_PARENT)):
+        return ParentRun(above, _name_run(*(read_conf(one) for one in LINEAGE_ROOT)))
+    above = _read_run_variable("OPENLINEAGE_PARENT_ID")
+    return ParentRun(above, _read_run_variable("OPENLINEAGE_ROOT_PARENT_ID")) if above else None
 
 
-def _find_run(read_conf: Callable[[str], str | None], names: tuple[str, str, str], variable: str) -> RunName | None:
-    run, namespace, name = (read_conf(one) for one in names)
-    if run and namespace and name:
-        return (run, namespace, name)
-    said_namespace, _, rest = (os.environ.get(variable) or "").partition("/")
-    said_name, _, said_run = rest.rpartition("/")
-    return (said_run, said_namespace, said_name) if said_run and said_name else None
+def _read_run_variable(variable: str) -> RunName | None:
+    namespace, _, rest = os.environ.get(variable, "").partition("/")
+    name, _, run = rest.rpartition("/")
+    return _name_run(run, namespace, name)
+
+
+def _name_run(run: str | None, namespace: str | None, name: str | None) -> RunName | None:
+    try:
+        return (str(uuid.UUID(run)), namespace, name) if run and namespace and name else None
+    except ValueError:
+        return None
 
 
 def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
@@ -112,7 +119,8 @@ def _build_end_events(
             continue
         inputs = describe_inputs(settings, graph, table)
         outputs = [describe_output(graph, flow, known.get(table))]
-        changed.add(table)
+        if flow["version_before"] != flow["version_after"]:
+            changed.add(table)
         events.append(_build_event(identity, "START", identity.began, table, inputs=inputs))
         events.append(_build_event(identity, "FAIL" if wrong else "COMPLETE", now, table, inputs=inputs, outputs=outputs))
         if rules := describe_rules(graph, flow):

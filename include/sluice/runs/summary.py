@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from sluice.erasure import request_events
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.lake.report import FlowReport
 from sluice.printable import escape_to_one_line
+from sluice.runs import ledger
 
 NOTHING_NEW = "nothing new"
 """The note of a flow that found nothing to do."""
@@ -70,8 +72,18 @@ def summarize_run(
 def join_stage_reports(task: str, reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Joins the reports of the stages that a task has run into one, for a stage named like the task."""
     joined = {name: value for report in reports for name, value in report.items()}
+    steps: Counter[str] = Counter()
+    for report in reports:
+        steps.update(report.get(ledger.STAGE_STEPS, {}))
+    used = [report[ledger.STAGE_CPU] for report in reports if report.get(ledger.STAGE_CPU) is not None]
     return {
         **joined,
+        **(
+            {ledger.STAGE_STEPS: {name: round(seconds, 3) for name, seconds in steps.items()}}
+            if ledger.STAGE_STEPS in joined
+            else {}
+        ),
+        **({ledger.STAGE_CPU: round(sum(used), 2) if used else None} if ledger.STAGE_CPU in joined else {}),
         "stage": task,
         "seconds": round(sum(report["seconds"] for report in reports), 1),
         "committed": any(report["committed"] for report in reports),

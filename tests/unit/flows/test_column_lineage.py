@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from sluice.column_origins import TableOrigins, table_origins_from_json, table_origins_to_json
-from sluice.declare import Watermark, auto_cdc, treat
+from sluice.declare import Watermark, auto_cdc, mask, role_view, treat
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
@@ -165,3 +165,10 @@ def test_a_change_log_and_its_target(spark: SparkSession) -> None:
     columns = ", ".join(f"`{one.name}` {one.type}" for one in kept.columns)
     found = trace_table_columns(spark, replace(target), {log.name: parse_ddl_schema(columns)}, "")
     assert any(one.startswith(f"{log.name}.age ") for one in origins(found)["age"])
+
+
+def test_what_a_role_s_view_masks_counts_as_treated(spark: SparkSession) -> None:
+    masked = role_view(
+        "for_coaches", reads="members", role="coach", columns=("who", "age"), masks={"who": mask.redact(), "age": None}
+    )
+    assert {one.name: one.treated for one in traced(spark, masked).columns} == {"who": "mask: redact", "age": None}

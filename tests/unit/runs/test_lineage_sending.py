@@ -67,6 +67,53 @@ def test_so_many_objects_are_kept_however_small(folder: Path, monkeypatch: pytes
     assert (folder / "events.jsonl").exists()
 
 
+def test_the_newest_closed_file_stays_however_large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lineage_sending, "KEPT_BYTES", 1)
+    for number in range(3):
+        (folder / f"events-2026112{number}T000000000000.jsonl").write_text("{}\n")
+    lineage_sending.remove_oldest_events(folder)
+    assert [one.name[7:15] for one in closed_files(folder)] == ["20261122"], (
+        "a file of before there was a bound is not lost whole"
+    )
+
+
+def test_a_call_removes_the_oldest_of_many_and_leaves_the_others_to_later_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage_sending, "KEPT_FILES", 2)
+    monkeypatch.setattr(lineage_sending, "MOST_REMOVED", 3)
+    for number in range(9):
+        (folder / f"events-2026112{number}T000000000000.jsonl").write_text("{}\n")
+    for left in (["3", "4", "5", "6", "7", "8"], ["6", "7", "8"], ["7", "8"], ["7", "8"]):
+        lineage_sending.remove_oldest_events(folder)
+        assert [one.name[14] for one in closed_files(folder)] == left
+
+
+def test_events_that_cannot_be_removed_hold_up_no_other(
+    settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "a role that may not delete")
+
+    monkeypatch.setattr(lineage_sending, "remove_oldest_events", refuse)
+    send(settings, "1")
+    assert len((folder / "events.jsonl").read_text().splitlines()) == 1 and capsys.readouterr().err == ""
+
+
+def test_the_oldest_events_go_where_there_was_no_room_for_new_ones(
+    settings: Settings, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(lineage_sending, "KEPT_FILES", 1)
+    monkeypatch.setattr(lineage_sending, "_open_events_file", full)
+    for number in range(3):
+        (folder / f"events-2026112{number}T000000000000.jsonl").write_text("{}\n")
+    send(settings, "1")
+    assert [one.name[7:15] for one in closed_files(folder)] == ["20261122"]
+
+
 def test_a_line_that_a_kill_cut_off_spoils_no_other(settings: Settings, folder: Path) -> None:
     (folder / "events.jsonl").write_text('{"eventType": "STA')
     send(settings, "1")

@@ -130,6 +130,9 @@ def test_a_view_without_a_table_is_a_job_of_what_it_reads(settings: Settings, re
     events.clear()
     send_all(replace(settings, openlineage_url=address), [flow("device_day")])
     assert all("run" in one for one in events), "nothing below the view has changed"
+    events.clear()
+    send_all(replace(settings, openlineage_url=address), [flow("members", version_after=3, note="failed")], failed=True)
+    assert all("run" in one for one in events), "nor by a flow that failed before it wrote"
 
 
 def test_events_fit_the_models_of_the_client(settings: Settings, received: tuple[str, list[dict[str, Any]]]) -> None:
@@ -183,12 +186,18 @@ def test_the_parent_is_what_spark_was_told_or_the_environment(monkeypatch: pytes
     assert open_lineage.find_parent_run(lambda name: None) == ParentRun(PARENT)
     monkeypatch.setenv("OPENLINEAGE_ROOT_PARENT_ID", f"airflow/gym/{ROOT[0]}")
     assert open_lineage.find_parent_run(lambda name: None) == ParentRun(PARENT, ROOT)
+    above, top = "01981c4a-0000-7000-8000-000000000003", "01981c4a-0000-7000-8000-000000000004"
     conf = {
-        "spark.openlineage.parentRunId": "r",
+        "spark.openlineage.parentRunId": above,
         "spark.openlineage.parentJobNamespace": "n",
         "spark.openlineage.parentJobName": "j",
-        "spark.openlineage.rootParentRunId": "R",
+    }
+    assert open_lineage.find_parent_run(conf.get) == ParentRun((above, "n", "j")), "not with another DAG's run at the top"
+    conf |= {
+        "spark.openlineage.rootParentRunId": top,
         "spark.openlineage.rootParentJobNamespace": "N",
         "spark.openlineage.rootParentJobName": "J",
     }
-    assert open_lineage.find_parent_run(conf.get) == ParentRun(("r", "n", "j"), ("R", "N", "J"))
+    assert open_lineage.find_parent_run(conf.get) == ParentRun((above, "n", "j"), (top, "N", "J"))
+    conf["spark.openlineage.rootParentRunId"] = "no uuid"
+    assert open_lineage.find_parent_run(conf.get) == ParentRun((above, "n", "j")), "no event could name it"

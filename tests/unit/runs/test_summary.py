@@ -33,3 +33,16 @@ def test_nothing_new_never_stands_beside_files_or_rows(counted: str) -> None:
 def test_nothing_new_never_stands_beside_a_failure() -> None:
     assert note(failed=True) == "failed"
     assert note(failed=True, notes=["rebased: its transform changed"]) == "rebased: its transform changed; failed"
+
+
+def test_the_report_of_several_stages_has_what_they_took_together() -> None:
+    stages = [
+        {"stage": name, "seconds": seconds, "committed": False, "flows": [], "stage_cpu_seconds": cpu, "stage_steps": steps}
+        for name, seconds, cpu, steps in (
+            ("bronze", 10.0, 100.0, {"tables": 8.0}),
+            ("silver", 5.0, 50.0, {"tables": 4.0, "lease": 1.0}),
+        )
+    ]
+    joined = summary.join_stage_reports("layers", stages)
+    assert (joined["stage_cpu_seconds"], joined["stage_steps"]) == (150.0, {"tables": 12.0, "lease": 1.0})
+    assert summary.join_stage_reports("layers", [{**stages[0], "stage_cpu_seconds": None}])["stage_cpu_seconds"] is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,10 +10,6 @@ from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_consol
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.settings import Settings, require_known_pipeline
-
-if TYPE_CHECKING:
-    pass
-
 
 _REQUEST = "A request's id; may be given again. Otherwise all that is due."
 

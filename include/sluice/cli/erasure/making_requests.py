@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from sluice.cli.erasure.request_states import find_erasure_request
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.locations import Location
 from sluice.runs.lease import lock
 from sluice.settings import Settings
-
-if TYPE_CHECKING:
-    pass
-from sluice.cli.erasure.request_states import find_erasure_request
 
 _PIPELINE = "A folder of include/pipelines."
 _FILE = "Identifiers, one a line or as JSON; otherwise standard input."

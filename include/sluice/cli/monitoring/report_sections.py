@@ -49,20 +49,24 @@ class Section:
 
 
 def describe_last_failure(rows: Sequence[Row]) -> dict[str, Any] | None:
-    """The last stage that failed: which run, which tables by which kind of error, and whether the stage went well since. None if none ever did."""
+    """The last stage that failed: which run, which tables by which kind of error, and whether all of them went well since. None if none ever did.
+
+    A retry, and each round of a process that is kept running, has the id of the run before: they differ by when they began.
+    """
     failed = [row for row in rows if row["state"] == "failed"]
     if not failed:
         return None
     last = failed[-1]
-    ours = [row for row in failed if (row["run"], row["stage"]) == (last["run"], last["stage"])]
-    since = rows[max(place for place, row in enumerate(rows) if row is last) + 1 :]
+    ours = [row for row in failed if all(row[name] == last[name] for name in ("run", "stage", "started_at"))]
+    done = [row for row in rows if row["state"] == "done" and row["stage"] == last["stage"]]
+    well = {row["flow"] for row in done if row["started_at"] > last["started_at"]}
     kinds = {row["flow"]: row["failure"] or "which kind is not recorded" for row in ours}
     return {
         "run": last["run"],
         "stage": last["stage"],
         "at": format_instant(last["ended_at"]),
         "tables": [f"{flow} ({kind})" for flow, kind in kinds.items()],
-        "over": any(row["stage"] == last["stage"] and row["run"] != last["run"] and row["state"] == "done" for row in since),
+        "over": kinds.keys() <= well,
     }
 
 

@@ -197,7 +197,7 @@ def _submit_interval(settings: Settings, asked: BackfillRequest, stages: list[st
                 done.append(stage)
                 status.update(f"{stages[min(len(done), len(stages) - 1)]} of {interval} ...")
     except KeyboardInterrupt:
-        printed.print("\nStopped before the job's next batch. What is committed stays; repeat the command to do the rest.")
+        printed.print("\nStopped before the job's next batch. What is committed stays; the same command does all of it again.")
         raise typer.Exit(INTERRUPTED) from None
     except UsageError:
         raise

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from sluice.declare.lazy import F, Window
-from sluice.declare.quoting import quote_column, quote_columns
+from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -116,8 +116,8 @@ def fold_snapshots(
 
 def _merge_adjacent_states(states: DataFrame, keys: Sequence[str], columns: Sequence[str], tracked: Sequence[str]) -> DataFrame:
     """States of keys as intervals, each up to the next sequence. Adjacent states with equal tracked values become one interval."""
-    before = {name: F.lag(f"{_VALUES}.`{name}`").over(_key_window(keys)) for name in tracked if name not in keys}
-    same = (F.col(f"{_VALUES}.`{name}`").eqNullSafe(value) for name, value in before.items())
+    before = {name: F.lag(_packed_value(name)).over(_key_window(keys)) for name in tracked if name not in keys}
+    same = (_packed_value(name).eqNullSafe(value) for name, value in before.items())
     meets = F.lag(_UNTIL).over(_key_window(keys)).eqNullSafe(F.col(SEQUENCE))
     numbered = states.withColumn(_BEGINS, ~functools.reduce(lambda a, b: a & b, same, meets))
     numbered = numbered.withColumn(_INTERVAL, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
@@ -133,7 +133,7 @@ def _last_upsert_values(values: Sequence[str], ignore_null_updates: bool) -> Col
     """The columns after the upserts of one sequence, of which the one with the highest content comes last."""
     if not ignore_null_updates:
         return F.max_by(_pack_values(values), CONTENT).alias(_VALUES)
-    known = (F.max_by(f"`{name}`", F.when(quote_column(name).isNotNull(), F.col(CONTENT))).alias(name) for name in values)
+    known = (F.max_by(quote_column(name), F.when(quote_column(name).isNotNull(), F.col(CONTENT))).alias(name) for name in values)
     return F.struct(F.lit(True).alias(_VALUES), *known).alias(_VALUES)
 
 
@@ -144,7 +144,7 @@ def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], values: Sequence
     states = states.withColumn(_BEGINS, F.coalesce(over, F.lit(False)))
     states = states.withColumn(_LIFE, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
     life = _running_window(Window.partitionBy(*quote_columns(keys), _LIFE).orderBy(SEQUENCE))
-    known = (F.last(f"{_VALUES}.`{name}`", ignorenulls=True).over(life).alias(name) for name in values)
+    known = (F.last(_packed_value(name), ignorenulls=True).over(life).alias(name) for name in values)
     return states.withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *known))
 
 
@@ -165,7 +165,10 @@ def _compute_last_known_values(changes: DataFrame, keys: Sequence[str], values: 
     def stands(since: Column) -> Column:
         return since.isNotNull() & (F.col(_DELETED).isNull() | (since > F.col(_DELETED)))
 
-    kept = (F.when(stands(F.col(f"`_last_{name}`.{SEQUENCE}")), F.col(f"`_last_{name}`.value")).alias(name) for name in values)
+    kept = (
+        F.when(stands(quote_column(f"_last_{name}")[SEQUENCE]), quote_column(f"_last_{name}")["value"]).alias(name)
+        for name in values
+    )
     return found.where(stands(F.col(_WRITTEN))).withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *kept))
 
 
@@ -179,10 +182,15 @@ def _pack_values(values: Iterable[str]) -> Column:
     return F.struct(F.lit(True).alias(_VALUES), *quote_columns(values))
 
 
+def _packed_value(name: str) -> Column:
+    """A column of the values that `_pack_values` has put together."""
+    return F.col(f"{_VALUES}.{quote_identifier(name)}")
+
+
 def _unpack_target_columns(keys: Sequence[str], columns: Sequence[str]) -> list[Column]:
     """The target's columns, in its order, from a frame with the keys and _VALUES; keys that the target does not name come first."""
     names = [*(key for key in keys if key not in columns), *columns]
-    return [quote_column(name) if name in keys else F.col(f"{_VALUES}.`{name}`").alias(name) for name in names]
+    return [quote_column(name) if name in keys else _packed_value(name).alias(name) for name in names]
 
 
 def _non_key_columns(keys: Sequence[str], columns: Sequence[str]) -> list[str]:

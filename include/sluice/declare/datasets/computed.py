@@ -111,6 +111,10 @@ class MaskedProjection:
         masks = {name: self.masks.get(name) for name in self.columns}
         return rows.select(*(mask.shown(name).alias(name) if mask else quote_column(name) for name, mask in masks.items()))
 
+    def mask_names(self) -> dict[str, str]:
+        """Returns what hides each column that the role sees masked, such as "mask: redact"."""
+        return {name: f"mask: {mask.kind}" for name, mask in self.masks.items() if mask is not None and name in self.columns}
+
 
 def role_view(
     name: str,

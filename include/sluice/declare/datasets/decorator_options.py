@@ -101,8 +101,8 @@ def decorate_function_or_text(
     declared = flatten_expectations(expectations)
     if sql is None:
         return decorator(options, declared)
-    transform = build_declaration_transform(sql, options, kind)
-    return decorator({**options, **build_sql_options(sql, options)}, declared)(transform)
+    named = {**options, **build_sql_options(sql, options)}
+    return decorator(named, declared)(build_declaration_transform(sql, options, kind))
 
 
 def complete_options(options: dict[str, Any], named: str, declared: tuple[Declared, ...], kind: str) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def _advance_certified_request(records: PipelineRecords, request: ErasureRequest
             records, request, request_events.CERTIFIED if made.verdict == PASS else request_events.FAILED, said
         )
     else:
-        requests.add_request_event(records, request.request, "scanned", said)
+        requests.add_request_event(records, request.request, request_events.SCANNED, said)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from sluice import delta_log
 from sluice.column_origins import TableOrigins, TracedColumn
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint, compute_view_fingerprint
 from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.quoting import quote_identifier
 from sluice.flows.column_lineage import trace_table_columns
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import parse_ddl_schema
@@ -57,7 +58,10 @@ def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -
 
 
 def _trace_computed_views(workspace: Workspace, report: FlowReport, known: Mapping[str, TableOrigins]) -> dict[str, TableOrigins]:
-    """Returns the columns of the computed views that must be traced, each after those it reads. report: is told what could not be traced."""
+    """Returns the columns of the computed views that must be traced, each after those it reads. report: is told what could not be traced.
+
+    A view that could not be traced is kept without columns, so that it is tried again only when it or its inputs have changed.
+    """
     found: dict[str, TableOrigins] = {}
     for view in workspace.graph.computed.values():
         inputs = {name: found.get(name) or known.get(name) for name in view.reads}
@@ -67,18 +71,24 @@ def _trace_computed_views(workspace: Workspace, report: FlowReport, known: Mappi
         if len(recorded) < len(inputs) or (before is not None and before.mark == mark):
             continue
         try:
-            schemas = {name: parse_ddl_schema(columns) for name, columns in recorded.items()}
+            schemas = {name: _read_input_schema(workspace, name, columns) for name, columns in recorded.items()}
             found[view.name] = trace_table_columns(workspace.session.newSession(), view, schemas, mark)
         except Exception as error:  # tracing must not fail a run
+            found[view.name] = TableOrigins(view.name, mark, ())
             report.notes.append(
                 f"where the columns of the view '{view.name}' come from could not be found ({type(error).__name__})"
             )
     return found
 
 
+def _read_input_schema(workspace: Workspace, name: str, columns: str) -> StructType:
+    """Returns an input's columns: a table's from its log, since Spark's text of a nested type quotes no name; a view's as they were traced."""
+    return parse_ddl_schema(columns) if name in workspace.graph.computed else read_logged_schema(workspace.path(name))
+
+
 def _list_recorded_columns(found: TableOrigins) -> str:
     """Returns the columns of a record as DDL."""
-    return ", ".join(f"`{one.name.replace('`', '``')}` {one.type}" for one in found.columns)
+    return ", ".join(f"{quote_identifier(one.name)} {one.type}" for one in found.columns)
 
 
 def _trace_if_changed(workspace: Workspace, report: FlowReport, known: TableOrigins | None) -> TableOrigins | None:

@@ -126,6 +126,19 @@ def test_a_failure_that_a_later_run_got_over_is_said_to_be_over(settings: Settin
     assert "device_day (full disk). The stage went well since" in page.shown
 
 
+def test_a_retry_that_has_the_run_s_id_gets_over_a_failure(settings: Settings) -> None:
+    failed = row("af-1", "gold", "device_day", 0, state="failed", failure="full disk")
+    beside = row("af-1", "gold", "heart_rate", 0)
+    assert "has not gone well since" in render(settings, [failed, beside]).shown, "done in the attempt that failed"
+    assert "The stage went well since" in render(settings, [row("af-1", "gold", "device_day", 5)]).shown
+
+
+def test_other_tables_of_the_stage_get_nothing_over(settings: Settings) -> None:
+    failed = [row("first", "verify", name, 0, state="failed", failure="RuleNotMet") for name in ("device_day", "heart_rate")]
+    page = render(settings, [*failed, row("second", "verify", "device_day", 60)])
+    assert "has not gone well since" in page.shown, "heart_rate was not compared again"
+
+
 def test_costs_sizes_and_what_upkeep_bought_are_shown(settings: Settings) -> None:
     asked = {"files_before": 12.4, "files_after": 1.0, "bytes_before": 1_200_000, "bytes_after": 1_100_000}
     files = {"files": 9, "bytes": 5_000_000}

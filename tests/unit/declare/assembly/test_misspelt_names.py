@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sluice.declare import materialized_view, table
 from sluice.declare.assembly.loading import _import_pipeline_module
 from sluice.errors import DeclarationError
 
@@ -86,3 +87,10 @@ def test_a_mistake_of_sluice_itself_is_not_called_the_pipelines(load: Load, monk
     monkeypatch.setattr(layout.Layout, "__post_init__", space["fail"])
     with pytest.raises(TypeError):
         load("Layout()")
+
+
+@pytest.mark.parametrize("declare", [table, materialized_view])
+@pytest.mark.parametrize("said", [{"sql": "SELECT 1 AS k"}, {"sql": " ", "name": "starts"}])
+def test_a_text_without_a_name_or_a_name_without_a_text_says_what_is_needed(declare: Any, said: dict[str, str]) -> None:
+    with pytest.raises(DeclarationError, match="needs a name and a text: table\\(name='starts'"):
+        declare(reads="a", keys="k", **said)
