@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from sluice import error_conditions
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
@@ -196,14 +196,14 @@ def record_stage_run(
 
     towards_quiet: see `run_under_lease`.
 
-    Returns the report when everything written is on the disk. Raises DamagedLog before anything is done, stages.FlowsFailed once that is
-    recorded, and whatever else `work` raises.
+    Returns the report when everything written is on the disk. Raises DamagedLog before anything is done, stages.FlowsFailed, and whatever else
+    `work` raises; each of them once it is recorded, if it can be.
     """
     from sluice.lake import durability, places, spark_counters
+    from sluice.lake.report import FlowReport
     from sluice.runs.execution import quiet_marking, stages
 
     at = at or datetime.now(UTC)
-    places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
     times, jobs = current_step_times() or StepTimes(), spark_counters.count_started_jobs(workspace.session)
     cpu = 0.0 if times.seconds.get(STARTING) else spark_counters.measure_cpu_seconds(workspace.session)
 
@@ -229,19 +229,39 @@ def record_stage_run(
     open_lineage.send_stage_start(workspace.settings, told)
     mark = quiet_marking.begin_stage(workspace, request.stage) if towards_quiet else None
     try:
+        places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
         with collect_step_times(times), show_progress(request.pipeline, subject, count_tasks):
             reports = work()
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, stages.FlowsFailed):
             noted(error.reports, error.errors)
-        else:
+        elif not (_is_failure(error) and _note_failed_stage(noted, request.stage, error)):
             open_lineage.send_stage_end(workspace.settings, workspace.graph, told, [], failed=True)
         raise
+    if not reports and ledger.has_stage_failed(workspace.records, request.stage):  # else it would be said to have failed last
+        reports = [FlowReport(flow=ledger.WHOLE_STAGE, layer=request.stage)]
     report = noted(reports, {})
     if mark is not None:
         quiet_marking.end_stage(workspace, request.stage, mark, reports)
     return report
+
+
+def _is_failure(error: BaseException) -> TypeGuard[Exception]:
+    return isinstance(error, Exception) and not isinstance(error, StopRequested)
+
+
+def _note_failed_stage(
+    noted: Callable[[list[FlowReport], Mapping[str, BaseException]], dict[str, Any]], stage: str, error: Exception
+) -> bool:
+    """Records a stage that failed before or beside its flows. Returns whether that was possible: what ended the stage may prevent it, too."""
+    from sluice.lake.report import FlowReport
+
+    try:
+        noted([FlowReport(flow=ledger.WHOLE_STAGE, layer=stage)], {ledger.WHOLE_STAGE: error})
+    except Exception:
+        return False  # the error that the stage ended with is the one to tell
+    return True
 
 
 def _add_what_there_is(workspace: Workspace, report: FlowReport, counted: dict[str, float]) -> dict[str, float]:

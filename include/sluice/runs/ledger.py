@@ -13,7 +13,7 @@ from sluice.errors import UsageError, nearest_name_hint
 from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.locations import locate
-from sluice.open_tables import open_checked_table, read_snapshot_rows
+from sluice.open_tables import find_table_snapshot, open_checked_table, read_snapshot_rows
 from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.record_tables import append_record_rows
@@ -94,6 +94,8 @@ FLOW_OBJECTS = (
     "questions",
 )
 """The columns of the run ledger that hold a JSON object of a flow."""
+WHOLE_STAGE = "(whole stage)"
+"""The flow of the row of a stage that failed before or beside its flows, such as over a damaged log. No table has this name."""
 STAGE_STEPS = "stage_steps"
 STAGE_CPU = "stage_cpu_seconds"
 """The columns of the run ledger that are the same in all rows of a stage: its seconds by step, and the CPU seconds of its processes."""
@@ -127,6 +129,16 @@ def read_run_ledger(records: PipelineRecords) -> list[Row]:
         for name in (*FLOW_OBJECTS, STAGE_STEPS):
             row[name] = json.loads(row[name] or "{}")
     return entries.sort_by_entry(found, STARTED)
+
+
+def has_stage_failed(records: PipelineRecords, stage: str) -> bool:
+    """Whether the last attempt at a stage failed."""
+    found = find_table_snapshot(records.bookkeeping("runs"))
+    if found is None:
+        return False
+    rows = found.query_rows(f"SELECT stage, state, {STARTED}, {ENTRY} FROM t").to_pylist()
+    ours = entries.sort_by_entry((row for row in rows if row["stage"] == stage), STARTED)
+    return any(row["state"] == "failed" and row[STARTED] == ours[-1][STARTED] for row in ours)
 
 
 def read_delivery_ledger(

@@ -60,6 +60,8 @@ def describe_last_failure(rows: Sequence[Row]) -> dict[str, Any] | None:
     ours = [row for row in failed if all(row[name] == last[name] for name in ("run", "stage", "started_at"))]
     done = [row for row in rows if row["state"] == "done" and row["stage"] == last["stage"]]
     well = {row["flow"] for row in done if row["started_at"] > last["started_at"]}
+    if well:  # a stage that failed as a whole has no row of that name when it goes well
+        well.add(ledger.WHOLE_STAGE)
     kinds = {row["flow"]: row["failure"] or "which kind is not recorded" for row in ours}
     return {
         "run": last["run"],

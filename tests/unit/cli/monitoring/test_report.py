@@ -21,6 +21,7 @@ from sluice.erasure.proof import chain
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due, ledger
+from sluice.runs.ledger import WHOLE_STAGE
 from sluice.runs.status import lineage
 from sluice.settings import Settings
 
@@ -124,6 +125,13 @@ def test_a_failure_that_a_later_run_got_over_is_said_to_be_over(settings: Settin
     assert "has not gone well since" in page.shown
     page = render(settings, [row("third", "gold", "device_day", 120)])
     assert "device_day (full disk). The stage went well since" in page.shown
+
+
+def test_a_stage_that_failed_as_a_whole_is_over_when_any_of_its_tables_went_well(settings: Settings) -> None:
+    failed = row("first", "gold", WHOLE_STAGE, 0, state="failed", failure="DamagedLog")
+    page = render(settings, [failed, row("second", "silver", "heart_rate", 60)])
+    assert f"{WHOLE_STAGE} (DamagedLog)" in page.shown and "has not gone well since" in page.shown
+    assert "The stage went well since" in render(settings, [row("third", "gold", "device_day", 120)]).shown
 
 
 def test_a_retry_that_has_the_run_s_id_gets_over_a_failure(settings: Settings) -> None:
