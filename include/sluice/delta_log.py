@@ -52,6 +52,11 @@ def is_delta_table(path: str) -> bool:
     return any(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in _list_names(locate(path, LOG)))
 
 
+def split_commit_lines(content: bytes) -> list[bytes]:
+    """The lines of a commit, one for each action. Lines of text would also end at U+0085 or U+2028, which values in statistics may hold."""
+    return [line for line in content.splitlines() if line.strip()]
+
+
 def measure_log_bytes(path: str) -> int:
     """The size in bytes of what a reader loads of a log: its last checkpoint, and the commits after it."""
     try:
@@ -192,7 +197,7 @@ def _content_damage(file: str, size: int, modified: int, inode: int) -> str | No
 def _are_whole_actions(content: bytes) -> bool:
     """Whether each line is an action, and no action is missing by the commit's own counts."""
     try:
-        actions = [json.loads(line) for line in content.splitlines() if line.strip()]
+        actions = [json.loads(line) for line in split_commit_lines(content)]
     except ValueError:
         return False
     if not actions or not all(isinstance(action, dict) for action in actions):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from sluice.delta_log import LOG
+from sluice.delta_log import LOG, split_commit_lines
 from sluice.durable_files import flush_file_and_name, write_json_durably
 from sluice.errors import SluiceError
 from sluice.locations import Location, locate
@@ -104,7 +104,7 @@ def remove_checksums_without_commit(path: str) -> None:
 
 
 def _read_actions(commit: Location) -> Iterator[tuple[str, dict[str, Any]]]:
-    for line in commit.read_text().splitlines():
+    for line in split_commit_lines(commit.read_bytes()):
         yield from json.loads(line).items()
 
 

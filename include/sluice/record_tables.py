@@ -30,7 +30,7 @@ RECORD_TABLES = ("deliveries", *entries.COUNTED)
 
 _NUMBERS = ("delivery", ENTRY)
 """The columns whose highest values are needed."""
-_PROPERTIES = {RETENTION: "interval 30 days", LOG_RETENTION: "interval 30 days", CHECKPOINT_INTERVAL: "10"}
+_PROPERTIES = {RETENTION: "interval 30 days", LOG_RETENTION: "interval 37 days", CHECKPOINT_INTERVAL: "10"}
 _INDEXED = 32
 """The number of columns with statistics in the log if no columns are named."""
 

@@ -86,6 +86,7 @@ def test_objects_of_every_format_are_read_and_what_is_no_delivery_is_not(shop: S
     put(lake, "a/below/whole.json", lines({"id": 1}))
     put(lake, "a/packed.json.gz", gzip.compress(lines({"id": 2})))
     put(lake, "a/odd [x] 50% ü.json", lines({"id": 3}))
+    put(lake, "a/#9? 1%231.json", lines({"id": 9}))
     put(lake, "a/large.json", lines(*({"id": 4, "text": "x" * 1000} for _ in range(6000))))
     for left_out in ("a/written.json.tmp", "a/_hidden.json", "a/.hidden/x.json", "ab/x.json"):
         put(lake, left_out, lines({"id": 99}))
@@ -98,8 +99,9 @@ def test_objects_of_every_format_are_read_and_what_is_no_delivery_is_not(shop: S
     lake.run()
     assert [(row[0], row[1]) for row in sorted(set(lake.rows("a", "id", "_file")))] == [
         (1, "below/whole.json"), (2, "packed.json.gz"), (3, "odd [x] 50% ü.json"), (4, "large.json"),
+        (9, "#9? 1%231.json"),
     ]  # fmt: skip
-    assert len(lake.rows("a")) == 6003, "a large object is read in ranges"
+    assert len(lake.rows("a")) == 6004, "a large object is read in ranges"
     assert lake.rows("c", "id") + lake.rows("p", "id") + lake.rows("m", "id") == [(5,), (6,), (8,)]
     before = lake.versions()
     lake.run()
@@ -110,8 +112,9 @@ def test_an_object_whose_name_is_no_path_is_missed_and_said_and_holds_nobody_up(
     lake = shop(Source(name="a", schema="id BIGINT"))
     put(lake, "a/1.json", lines({"id": 1}))
     odd = boto3.client("s3", region_name="us-east-1")
-    odd.put_object(Bucket=bucket_url.removeprefix("s3://"), Key="landed/shop/a//2.json", Body=lines({"id": 2}))
-    told = "1 file is missed, which every run tries again: sluice ledger shop --state missed"
+    for name in ("/2.json", "tab\there.json"):
+        odd.put_object(Bucket=bucket_url.removeprefix("s3://"), Key=f"landed/shop/a/{name}", Body=lines({"id": 2}))
+    told = "2 files are missed, which every run tries again: sluice ledger shop --state missed"
     assert told in lake.run()["a"].notes and lake.rows("a", "id") == [(1,)]
     before = lake.versions()
     assert told in lake.run()["a"].notes and lake.versions() == before, "noted once"

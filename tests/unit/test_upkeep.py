@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import re
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,12 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from sluice import upkeep
 from sluice.errors import SluiceError
-from sluice.lake import file_statistics, small_writes
+from sluice.lake import file_rewrites, file_statistics, small_writes
 from sluice.lake.file_overlap import FileExtent, find_small_files_of_one_size
 from sluice.lake.file_rewrites import rewrite_file_groups
-from sluice.lake.file_statistics import PartitionFiles
+from sluice.lake.file_statistics import PartitionFiles, list_data_files
 from sluice.lake.layout import decide_by_partitions, decide_layout, has_grown_since_rewrite, measure_asked_questions
+from sluice.lake.rewrite_history import has_new_data
 
 MIB = 1024 * 1024
 
@@ -244,6 +246,64 @@ def test_somebody_elses_commit_ends_a_rewrite_and_the_table_is_theirs(tmp_path: 
         rewrite_file_groups(path, decision.groups, ("id",), None, lay_out_while_somebody_writes)
     assert len(read_rows(path)) == 901 and len([*Path(path).glob("*.parquet")]) == 10
     assert not [*Path(path).glob(".spark-staging*")]
+
+
+def test_rows_that_somebody_deletes_between_two_groups_do_not_come_back(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for day in range(2):
+        for number in range(9):
+            append_rows(path, range(number, 900 + number, 9), day, partitioned=True)
+    decision = decide_layout(path, ("id",))
+    assert len(decision.groups) == 2
+    groups = iter(range(2))
+
+    def lay_out_and_let_somebody_delete(staged: str) -> None:
+        small_writes.lay_out_small_table(staged, ("id",), None)
+        if next(groups) == 0:
+            deleting.append(True)
+
+    deleting: list[bool] = []
+    real = file_rewrites.keep_written_table
+
+    def keep_and_delete(of: str, table: DeltaTable) -> None:
+        real(of, table)
+        if deleting:
+            deleting.clear()
+            DeltaTable(path).delete("id < 300")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_rewrites, "keep_written_table", keep_and_delete)
+        with pytest.raises(SluiceError, match="Somebody else has written to the table"):
+            rewrite_file_groups(path, decision.groups, ("id",), None, lay_out_and_let_somebody_delete)
+    rows = read_rows(path)
+    assert len(rows) == 1200 and min(int(str(row["id"])) for row in rows) == 300
+
+
+def test_a_table_that_was_replaced_has_new_data(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for day in range(2):
+        append_rows(path, range(9), day)
+    small_writes.lay_out_small_table(path, (), None)
+    assert not has_new_data(path)
+    for operation in ("CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT", "CREATE OR REPLACE TABLE"):
+        last = DeltaTable(path).version()
+        info = json.dumps({"commitInfo": {"timestamp": 0, "operation": operation, "operationParameters": {}}})
+        (Path(path) / "_delta_log" / f"{last + 1:020d}.json").write_text(f"{info}\n")
+        assert has_new_data(path), operation
+        append_rows(path, [last])
+        small_writes.lay_out_small_table(path, (), None)
+        assert not has_new_data(path)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_the_last_instant_of_all_is_an_end_like_others(tmp_path: Path, zone: str | None) -> None:
+    path = str(tmp_path / "t")
+    last = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC if zone else None)
+    for at in (last, last - timedelta(days=1)):
+        write_deltalake(path, pa.table({"at": pa.array([at], pa.timestamp("us", zone))}), mode="append")
+    ends = sorted(one.ends["at"] for one in list_data_files(path, ("at",)))
+    assert [high for _, high in ends] == [ends[0][0] + timedelta(milliseconds=1), last]
+    assert decide_layout(path, ("at",)).why.startswith("2 files; ")
 
 
 def test_a_rewrite_that_lost_rows_is_not_committed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sluice.delta_log import LOG
+from sluice.delta_log import LOG, split_commit_lines
 from sluice.locations import Location, locate, open_to_read, walk_folders
 
 _ENDS = ("minValues", "maxValues")
@@ -54,8 +54,8 @@ def _list_log_files(log: Location) -> list[Location]:
 
 
 def _read_json_actions(file: Location) -> Iterator[LogAction]:
-    for line in file.read_text(encoding="utf-8").splitlines():
-        said = json.loads(line) if line.strip() else {}
+    for line in split_commit_lines(file.read_bytes()):
+        said = json.loads(line)
         if file.suffix == ".crc":  # one object: the table as of a version, with all of its files if they are few
             said = {"metaData": said.get("metadata"), "files": said.get("allFiles")}
         for kind, of_kind in said.items():

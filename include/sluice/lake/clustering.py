@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from sluice.delta_log import LOG, list_log_versions
+from sluice.delta_log import LOG, list_log_versions, split_commit_lines
 from sluice.lake import commit_history
 from sluice.locations import Location, locate, open_to_read
 from sluice.open_tables import open_checked_table
@@ -71,8 +71,8 @@ def _find_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:
 
 
 def _read_commit_domains(commit: Location) -> list[dict[str, Any]]:
-    lines = commit.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)[_IN_CHECKPOINTS] for line in lines if line.startswith(f'{{"{_IN_CHECKPOINTS}"')]
+    lines = split_commit_lines(commit.read_bytes())
+    return [json.loads(line)[_IN_CHECKPOINTS] for line in lines if line.startswith(f'{{"{_IN_CHECKPOINTS}"'.encode())]
 
 
 def _read_checkpoint_domains(file: Location) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
 
-from sluice.delta_log import LOG, list_log_versions
+from sluice.delta_log import LOG, list_log_versions, split_commit_lines
 from sluice.lake.log import latest_table_version
 from sluice.locations import Location, locate
 from sluice.open_tables import open_checked_table
@@ -59,7 +59,7 @@ def _read_commit_infos(path: str, table: DeltaTable, limit: int | None) -> list[
 
 
 def _read_commit_info(commit: Location) -> dict[str, Any]:
-    actions = (json.loads(line) for line in commit.read_text(encoding="utf-8").splitlines() if line.strip())
+    actions = (json.loads(line) for line in split_commit_lines(commit.read_bytes()))
     return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
 
 

@@ -15,7 +15,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -196,9 +196,28 @@ def measure_point_questions(files: Sequence[FileExtent], columns: Sequence[str])
         sizes = np.array([one.size for one in known], dtype=float)
         # No file begins or ends between two values that are ends of files, so ranks are as good as values.
         middles = (low[asked] + high[asked]) // 2
-        opened = (low[None, :] <= middles[:, None]) & (middles[:, None] <= high[None, :])
         share = weights / weights.sum()
-        found[column] = QuestionCost(float(share @ opened.sum(axis=1)), float(share @ (opened @ sizes)))
+        counts, opened_sizes = (_sum_files_around(middles, low, high, one) for one in (np.ones(len(known)), sizes))
+        found[column] = QuestionCost(float(share @ counts), float(share @ opened_sizes))
+    return found
+
+
+def _sum_files_around(
+    values: npt.NDArray[np.int64], low: npt.NDArray[np.int64], high: npt.NDArray[np.int64], amounts: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Returns, for each value, the sum of the amounts of the files that can hold it: of those that begin up to it, less those that end before.
+
+    The memory grows with the number of files, and not with its square.
+    """
+    return _sum_up_to(low, amounts, values, "right") - _sum_up_to(high, amounts, values, "left")
+
+
+def _sum_up_to(
+    ends: npt.NDArray[np.int64], amounts: npt.NDArray[np.float64], values: npt.NDArray[np.int64], side: Literal["left", "right"]
+) -> npt.NDArray[np.float64]:
+    order = np.argsort(ends, kind="stable")
+    sums = np.concatenate(([0.0], np.cumsum(amounts[order])))
+    found: npt.NDArray[np.float64] = sums[np.searchsorted(ends[order], values, side=side)]
     return found
 
 

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
-from sluice.delta_log import LOG
+from sluice.delta_log import LOG, split_commit_lines
 from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import flush_file_and_name, write_file_durably
 from sluice.errors import SluiceError
@@ -74,6 +74,8 @@ def _rewrite_file_group(
 ) -> int:
     """Returns how many files there are now."""
     table = open_table_to_change(path)
+    if not {one.path for one in taken} <= set(list_file_values(table, "path")):
+        raise SluiceError(f"Somebody else has written to the table {path} meanwhile. Nothing more was rewritten; run it again.")
     staging = locate(path) / f"{_STAGING}{uuid.uuid4().hex}"
     try:
         _make_staged_table(staging, table, locate(path), taken)
@@ -151,7 +153,7 @@ def _read_staged_commit(staging: Location) -> tuple[dict[str, Any], list[dict[st
     said: dict[str, Any] = {}
     added = []
     with suppress(FileNotFoundError):  # there was nothing to lay out
-        for line in (staging / LOG / f"{1:020d}.json").read_text().splitlines():
+        for line in split_commit_lines((staging / LOG / f"{1:020d}.json").read_bytes()):
             action = json.loads(line)
             said = action.get("commitInfo", said)
             added += [action["add"]] if "add" in action else []

@@ -122,11 +122,16 @@ def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
         for column in columns:
             low, high = (listed[f"{end}.{column}"][place] if f"{end}.{column}" in listed else None for end in ("min", "max"))
             if low is not None and high is not None:
-                # The log has instants in milliseconds, truncated.
-                ends[column] = (low, high + timedelta(milliseconds=1) if isinstance(high, datetime) else high)
+                ends[column] = (low, _end_of_millisecond(high) if isinstance(high, datetime) else high)
         rows = listed["num_records"][place] if "num_records" in listed else None
         found.append(DataFile(file, partition, int(listed["size_bytes"][place]), rows, ends))
     return found
+
+
+def _end_of_millisecond(at: datetime) -> datetime:
+    """The latest instant that the log may mean: it has instants in milliseconds, truncated."""
+    last = datetime.max.replace(tzinfo=at.tzinfo)
+    return at + timedelta(milliseconds=1) if last - at > timedelta(milliseconds=1) else last
 
 
 def _is_wanted(name: str, columns: Sequence[str]) -> bool:

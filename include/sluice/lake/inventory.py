@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from deltalake import DeltaTable
 
-from sluice.delta_log import LOG, list_log_versions
+from sluice.delta_log import LOG, list_log_versions, split_commit_lines
 from sluice.lake.commit_history import SLUICE
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.log import has_plain_reader_protocol, parse_interval_length
@@ -41,7 +41,7 @@ _CLOCKS_DIFFER = timedelta(hours=1)
 """How much the clocks of two writers may differ."""
 _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:|(.*/)?\.\.(/|\Z)")
 """Matches the path of a file that lies in another table, as those of a shallow clone do, or that leads out of this one."""
-_TELLS_NOTHING = '{"add":'
+_TELLS_NOTHING = b'{"add":'
 _ENGINE_OF_SPARK = "Apache-Spark"
 
 
@@ -236,8 +236,8 @@ def _read_commit(file: Location) -> tuple[Mapping[str, Any], list[tuple[str, Map
     """Returns what a commit says about itself, and the files that it removed or that hold its changes."""
     info: Mapping[str, Any] = {}
     files: list[tuple[str, Mapping[str, Any]]] = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if line.strip() and not line.startswith(_TELLS_NOTHING):
+    for line in split_commit_lines(file.read_bytes()):
+        if not line.startswith(_TELLS_NOTHING):
             for kind, action in json.loads(line).items():
                 if kind == "commitInfo":
                     info = action

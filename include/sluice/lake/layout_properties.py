@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from sluice.lake.log import parse_interval_length
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from sluice.lake.tables import TableShape
 
 _LOG_KEPT = "30 days"
+_BETWEEN_VACUUMS = timedelta(days=7)
 """How long commits stay in a log if nothing else is declared."""
 
 
@@ -58,8 +61,14 @@ def _keep_statistics(shape: TableShape, present: str) -> str:
 
 
 def _choose_log_retention(shape: TableShape) -> str:
-    """The log is kept at least as long as removed files, or Delta refuses the properties."""
-    return f"interval {max(shape.keep_log or _LOG_KEPT, shape.retain, key=parse_interval_length)}"
+    """The log is kept at least as long as removed files, or Delta refuses the properties. If nothing else is declared, it is kept longer.
+
+    VACUUM finds removed files in the log as long as that reaches back to the VACUUM before, and walks through the folder otherwise.
+    """
+    if shape.keep_log:
+        return f"interval {max(shape.keep_log, shape.retain, key=parse_interval_length)}"
+    needed = parse_interval_length(shape.retain) + _BETWEEN_VACUUMS
+    return f"interval {max(_LOG_KEPT, f'{math.ceil(needed / timedelta(days=1))} days', key=parse_interval_length)}"
 
 
 LAYOUT_PROPERTIES = (

@@ -15,7 +15,7 @@ from typing import Any
 from sluice.delta_log import LOG
 from sluice.durable_files import write_json_durably, write_text_durably
 from sluice.errors import UsageError
-from sluice.locations import Location, is_on_disk, remove_folder
+from sluice.locations import Location, remove_folder
 from sluice.pipeline_records import PipelineRecords
 from sluice.stores.store_location import StoreLocation
 from sluice.stores.trial import require_able_store
@@ -105,10 +105,7 @@ def write_release_manifest(release: Release) -> None:
 def remove_release(release: Release) -> None:
     """Removes a release with all of its tables."""
     with release_made_writable(release):
-        pass
-    if is_on_disk(release.folder):
-        release.folder.chmod(0o755)
-    remove_folder(release.folder, strict=True)
+        remove_folder(release.folder, strict=True)
 
 
 @contextmanager
@@ -125,9 +122,10 @@ def release_made_writable(release: Release) -> Iterator[None]:
     try:
         yield
     finally:
-        for path in sorted(release.folder.rglob("*"), reverse=True):
-            path.chmod(0o555 if path.is_dir() else 0o444)
-        release.folder.chmod(0o555)
+        if release.folder.exists():
+            for path in sorted(release.folder.rglob("*"), reverse=True):
+                path.chmod(0o555 if path.is_dir() else 0o444)
+            release.folder.chmod(0o555)
 
 
 def new_release_table_path(release: Release, table: str) -> Location:

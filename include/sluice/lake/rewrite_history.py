@@ -10,7 +10,19 @@ from sluice.table_properties import GROUPS_LEFT
 _FIRST_LOOK = 50
 """How many commits are looked at first: the wanted one is nearly always among them."""
 
-_CHANGES_DATA = ("WRITE", "MERGE", "DELETE", "UPDATE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "RESTORE", "TRUNCATE")
+_CHANGES_DATA = (
+    "WRITE",
+    "MERGE",
+    "DELETE",
+    "UPDATE",
+    "STREAMING UPDATE",
+    "CREATE TABLE AS SELECT",
+    "REPLACE TABLE",
+    "CREATE OR REPLACE TABLE",
+    "RESTORE",
+    "TRUNCATE",
+)
+"""How the names of operations begin that bring data. Another commit, which changes only properties, brings none."""
 
 
 def has_new_data(path: str) -> bool:

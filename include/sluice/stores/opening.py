@@ -11,7 +11,6 @@ import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from sluice.errors import UsageError, nearest_name_hint
 
@@ -54,22 +53,35 @@ def find_store_kind(url: str) -> StoreKind:
 def split_store_url(url: str) -> tuple[str, str]:
     """The root and the key of a URL: ("s3://bucket", "lake/gym") of "s3a://bucket/lake/gym/".
 
-    Two names of one place give the same root and key. Raises UsageError for an unknown scheme, for a URL that names no bucket, and for
-    one with a password, a query or a fragment, where credentials do not belong. The error does not repeat those.
+    Two names of one place give the same root and key. Each letter after the bucket belongs to the key, also those that begin a query or a
+    fragment elsewhere: others name their objects as they like. Raises UsageError for an unknown scheme, for a URL that names no bucket, and
+    for one with a user or a password, where credentials do not belong. The error does not repeat those.
     """
     kind = find_store_kind(url)
-    parts = urlsplit(url)
+    bucket, _, below = url.partition("://")[2].partition("/")
     # abfss://container@account.dfs.core.windows.net names its container before the @; no other store has anything there.
-    if parts.password is not None or parts.query or parts.fragment or ("@" in parts.netloc and kind is not _AZURE):
-        raise UsageError(
-            f"A URL of {kind.scheme}:// holds more than a place: a user, a query or a fragment. Credentials come from the environment."
-        )
-    if not parts.netloc:
+    user, has_user, _ = bucket.rpartition("@")
+    if has_user and (kind is not _AZURE or ":" in user):
+        raise _refuse_credentials(kind)
+    if not bucket:
         raise UsageError(f"'{url}' names no bucket; expected {kind.scheme}://BUCKET/FOLDER.")
-    key = "/".join(part for part in parts.path.split("/") if part)
+    key = "/".join(part for part in below.split("/") if part)
     if any(part in (".", "..") for part in key.split("/")):
         raise UsageError(f"'{url}' has '.' or '..' in it; a store has no such folders.")
-    return f"{kind.scheme}://{parts.netloc}", key
+    return f"{kind.scheme}://{bucket}", key
+
+
+def require_plain_url(url: str) -> str:
+    """Returns a URL that somebody has given. Raises UsageError if it has a query or a fragment, which may be credentials."""
+    if "?" in url or "#" in url:
+        raise _refuse_credentials(find_store_kind(url))
+    return url
+
+
+def _refuse_credentials(kind: StoreKind) -> UsageError:
+    return UsageError(
+        f"A URL of {kind.scheme}:// holds more than a place: a user, a query or a fragment. Credentials come from the environment."
+    )
 
 
 def hadoop_url(url: str) -> str:

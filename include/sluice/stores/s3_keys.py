@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -53,7 +54,10 @@ def remove_folder_marks(place: StorePath) -> None:
     marks = ({"Key": one["Key"]} for one in list_keys_below(place) if is_folder_mark(one))
     while together := list(islice(marks, _MOST_REMOVED)):
         with raise_boto3_as_disk(place):
-            open_s3_client().delete_objects(Bucket=_name_bucket(place), Delete={"Objects": together, "Quiet": True})
+            answer = open_s3_client().delete_objects(Bucket=_name_bucket(place), Delete={"Objects": together, "Quiet": True})
+        if refused := answer.get("Errors"):
+            code = str(refused[0].get("Code", ""))
+            raise PermissionError(errno.EACCES, f"The store refuses to remove marks of folders ({code})", str(place))
 
 
 def _name_bucket(place: StorePath) -> str:

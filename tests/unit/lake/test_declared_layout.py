@@ -100,7 +100,10 @@ def cluster(path: str, *columns: str, protocol: bool = True) -> None:
     [
         ({}, {}),
         ({"retain": "14 days"}, {RETENTION: "interval 14 days"}),
-        ({"retain": "40 days"}, {RETENTION: "interval 40 days", LOG_RETENTION: "interval 40 days"}),
+        ({"retain": "23 days"}, {RETENTION: "interval 23 days"}),
+        ({"retain": "40 days"}, {RETENTION: "interval 40 days", LOG_RETENTION: "interval 47 days"}),
+        ({"retain": "40 days", "keep_log": "41 days"}, {RETENTION: "interval 40 days", LOG_RETENTION: "interval 41 days"}),
+        ({"retain": "40 days", "keep_log": "2 days"}, {RETENTION: "interval 40 days", LOG_RETENTION: "interval 40 days"}),
         ({"keep_log": "60 days"}, {LOG_RETENTION: "interval 60 days"}),
         ({"change_feed": False}, {CHANGE_FEED: "false"}),
         ({"deletion_vectors": True}, {DELETION_VECTORS: "true"}),

@@ -175,6 +175,37 @@ def test_a_question_opens_the_files_that_can_hold_its_value() -> None:
     assert measure_point_questions([a_file(1, 1000, None)], ("email",)) == {"email": None}
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.none() | st.tuples(st.integers(0, 9), st.integers(0, 9)), st.none() | st.integers(1, 5)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_each_question_is_answered_by_the_files_around_its_value(
+    drawn: list[tuple[int, tuple[int, int] | None, int | None]],
+) -> None:
+    files = [a_file(n, size, (min(ends), max(ends)) if ends else None, rows=rows) for n, (size, ends, rows) in enumerate(drawn)]
+    known = [one for one in files if one.ends[0] is not None]
+    found = measure_point_questions(files, ("k",))["k"]
+    if not known:
+        assert found is None
+        return
+    # The middle is one in the order of all ends.
+    ranks = {value: place for place, value in enumerate(sorted({end for one in known for end in one.ends[0] or ()}))}
+    asked = []
+    for one in known:
+        low, high = (ranks[end] for end in one.ends[0] or ())
+        middle = (low + high) // 2
+        opened = [
+            other for other in files if other.ends[0] is None or ranks[other.ends[0][0]] <= middle <= ranks[other.ends[0][1]]
+        ]
+        asked.append((one.rows or 1, len(opened), sum(other.size for other in opened)))
+    total = sum(weight for weight, _, _ in asked)
+    assert found and found.files == pytest.approx(sum(weight * number for weight, number, _ in asked) / total)
+    assert found.bytes == pytest.approx(sum(weight * size for weight, _, size in asked) / total)
+
+
 def test_a_file_of_more_rows_is_asked_more_often() -> None:
     apart, over = a_file("a", 100, (0, 1), rows=10), [a_file(n, 10, (5, 9), rows=90) for n in range(2)]
     found = measure_point_questions([apart, *over], ("k",))["k"]

@@ -62,6 +62,22 @@ def test_a_number_is_given_once(anywhere: Settings) -> None:
         releases.find_release(PipelineRecords(settings, "shop"), 2)
 
 
+def test_a_release_is_removed_by_whoever_may_not_write_where_it_is_not_allowed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, for whom no mode is an obstacle, the modes are looked at."""
+    release = made(settings)
+    real, modes = releases.remove_folder, []
+
+    def removing(folder: Location, strict: bool = False) -> None:
+        modes.extend(path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*")) if path.is_dir())
+        real(folder, strict=strict)
+
+    monkeypatch.setattr(releases, "remove_folder", removing)
+    releases.remove_release(release)
+    assert modes == [0o755] * 3 and not release.folder.exists()
+
+
 def test_what_is_released_is_read_and_not_changed(settings: Settings) -> None:
     release = made(settings)
     with releases.release_made_writable(release):

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from tests.s3_proxy import Faults, running_faulty_proxy
 from tests.store_actions import EVERYDAY, POLICY, actions_of_request
 
-from demonstrations.store_server import S3Server
+from demonstrations.store_server import CREDENTIALS, S3Server
 from residue.stored_files import StoredFile, list_stored_versions, list_unfinished_uploads
 from sluice.locations import locate
 from sluice.open_tables import open_delta_table
@@ -64,7 +64,10 @@ def folder(asked: Observer, s3_server: S3Server) -> StoreLocation:
 
 def owner(server: S3Server, service: str = "s3") -> Any:
     """The owner of the store, who does not go by the proxy."""
-    return boto3.client(service, region_name="us-east-1", endpoint_url=server.address)
+    key, secret = CREDENTIALS.values()
+    return boto3.client(
+        service, region_name="us-east-1", endpoint_url=server.address, aws_access_key_id=key, aws_secret_access_key=secret
+    )
 
 
 def statements() -> list[dict[str, Any]]:

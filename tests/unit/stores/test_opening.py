@@ -10,7 +10,9 @@ from obstore.exceptions import AlreadyExistsError
 
 from demonstrations.store_server import CREDENTIALS
 from sluice.errors import UsageError
+from sluice.settings import Settings
 from sluice.stores.opening import delta_rs_storage_options, find_store_kind, hadoop_url, open_store, split_store_url
+from sluice.stores.trial import try_store
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,8 @@ from sluice.stores.opening import delta_rs_storage_options, find_store_kind, had
         ("abfss://container@account.dfs.core.windows.net/lake", ("abfss://container@account.dfs.core.windows.net", "lake")),
         ("gs://bucket/a", ("gs://bucket", "a")),
         ("hdfs://name:8020/a", ("hdfs://name:8020", "a")),
+        ("s3://bucket/report #1?.csv", ("s3://bucket", "report #1?.csv")),
+        ("s3://bucket/tab\tline\n/a@b:c", ("s3://bucket", "tab\tline\n/a@b:c")),
     ],
 )
 def test_two_names_of_one_place_give_the_same_root_and_key(url: str, parts: tuple[str, str]) -> None:
@@ -35,8 +39,7 @@ def test_two_names_of_one_place_give_the_same_root_and_key(url: str, parts: tupl
         "s3:///lake",
         "s3://key:secret-word@bucket/lake",
         "s3://secret-word@bucket/lake",
-        "s3://bucket/lake?token=secret-word",
-        "s3://bucket/lake#secret-word",
+        "abfss://container:secret-word@account.dfs.core.windows.net/lake",
         "s3://bucket/lake/../other",
     ],
 )
@@ -44,6 +47,15 @@ def test_what_is_no_place_is_refused_without_repeating_a_credential(url: str) ->
     with pytest.raises(UsageError) as refused:
         split_store_url(url)
     assert "secret-word" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/lake?token=secret-word", "s3://bucket/lake#secret-word"])
+def test_a_setting_or_an_argument_holds_no_query_in_which_credentials_would_be(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLUICE_LAKE", url)
+    for ask in (Settings.current, lambda: try_store(url)):
+        with pytest.raises(UsageError, match="holds more than a place") as refused:
+            ask()
+        assert "secret-word" not in str(refused.value)
 
 
 def test_spark_calls_the_same_place_by_its_own_name() -> None:

@@ -12,7 +12,7 @@ import boto3  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from sluice.locations import find_last_write, list_file_sizes, locate, open_new_file, open_to_read, remove_folder, walk_folders
-from sluice.stores import store_object
+from sluice.stores import s3_keys, store_object
 from sluice.stores.store_errors import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
@@ -171,3 +171,18 @@ def test_a_store_that_does_not_answer_is_an_error_of_a_disk(root: StoreLocation,
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(OSError, match="no answer that can be used"):
         (root / "x").read_bytes()
+
+
+def test_marks_of_folders_that_the_store_keeps_are_no_success(bucket_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = boto3.client("s3", region_name="us-east-1")
+    client.put_object(Bucket=bucket_url.removeprefix("s3://"), Key="lake/t/_delta_log/", Body=b"")
+    refused = {"Errors": [{"Key": "lake/t/_delta_log/", "Code": "AccessDenied"}]}
+
+    class Refusing:
+        def __getattr__(self, name: str) -> Any:
+            return (lambda **asked: refused) if name == "delete_objects" else getattr(client, name)
+
+    monkeypatch.setattr(s3_keys, "open_s3_client", Refusing)
+    with pytest.raises(PermissionError, match=r"refuses to remove marks of folders \(AccessDenied\)"):
+        remove_folder(locate(f"{bucket_url}/lake/t"))
+    monkeypatch.undo()

@@ -72,8 +72,8 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         has it ("%Y%m%d" finds 20200420, "date=%Y-%m-%d" a folder). A backfill selects its interval by it; without either, by the time
         of delivery.
         keep_for: how long a record is kept, as an interval such as "400 days". Then its rows leave bronze, the quarantine and every
-        table made from it, and do not come back. A record's age counts from subject_at, else from dated_by, and if neither gives a
-        time, from its arrival.
+        table made from it, and do not come back. A record's age counts from subject_at, else from dated_by, one of which must be
+        declared; if a record has no value there, from its arrival.
         may_refresh: `--mode refresh` may make bronze anew from the landing folder.
 
     Which files, and when

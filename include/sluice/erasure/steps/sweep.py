@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 from datetime import datetime
 
 from sluice import session
-from sluice.delta_log import LOG
+from sluice.delta_log import LOG, split_commit_lines
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
 from sluice.lake.inventory import list_possible_places
@@ -193,7 +193,7 @@ def _list_recently_removed_files(folder: Location, since: float) -> Iterator[str
     """The files that commits since an instant removed, which versions still to be read need, and those they added, with change data."""
     for commit in sorted(folder.glob("*.json")):
         if commit.lstat().st_mtime > since:
-            for line in commit.read_text(encoding="utf-8").splitlines():
+            for line in split_commit_lines(commit.read_bytes()):
                 action = json.loads(line)
                 yield from (str(action[kind]["path"]) for kind in ("remove", "add", "cdc") if kind in action)
 

@@ -43,7 +43,11 @@ def parse_identifier_text(graph: Graph, text: str, domain: str | None) -> list[I
     """
     if text.lstrip()[:1] in ("[", "{"):
         return [one for given in _parse_json_people(graph, text) for one in given.identifiers]
-    return [Identifier(resolve_identifier_domain(graph, domain), line.strip()) for line in text.splitlines() if line.strip()]
+    return [
+        Identifier(resolve_identifier_domain(graph, domain), line.strip())
+        for line in io.StringIO(text, newline=None)
+        if line.strip()
+    ]
 
 
 def parse_identifier_csv(graph: Graph, text: str) -> tuple[list[PersonLine], list[RejectedLine]]:

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from sluice.delta_log import LOG
+from sluice.delta_log import LOG, split_commit_lines
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import log
 from sluice.locations import Location, locate, open_to_read
@@ -162,10 +162,10 @@ def read_version_change(path: str, version: int, position: StreamPosition, feed:
 def read_commit_actions(path: str, version: int) -> Iterator[tuple[str, Row]]:
     """Returns the actions of a commit, each with its kind. Raises StreamChangesLost."""
     try:
-        text = (locate(path) / LOG / f"{version:020d}.json").read_text()
+        content = (locate(path) / LOG / f"{version:020d}.json").read_bytes()
     except FileNotFoundError:
         raise StreamChangesLost(f"version {version}") from None
-    for line in text.splitlines():
+    for line in split_commit_lines(content):
         yield from json.loads(line).items()
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions
+from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions, split_commit_lines
 from sluice.durable_files import write_text_durably
 from sluice.erasure import request_events, requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
@@ -148,10 +148,10 @@ def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: s
 def _read_commit_time(path: str, version: int) -> datetime | None:
     """Returns when a whole commit was made (UTC), or None if it does not say."""
     try:
-        lines = (locate(path) / LOG / f"{version:020d}.json").read_text(encoding="utf-8").splitlines()
+        lines = split_commit_lines((locate(path) / LOG / f"{version:020d}.json").read_bytes())
     except OSError:
         return None
-    stated = (json.loads(line).get("commitInfo", {}).get("timestamp") for line in lines if line.strip())
+    stated = (json.loads(line).get("commitInfo", {}).get("timestamp") for line in lines)
     at = next((one for one in stated if isinstance(one, int)), None)
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
