@@ -61,12 +61,14 @@ class Project:
                 patch.setenv("PYTHONPATH", str(self.root / "include"))
             yield Settings.current()
 
-    def run(self, lake: str, connection: dict[str, Any], landing: str = "", attempt: int = 1, **options: Any) -> dict[str, Any]:
-        """Run all layers as a task of Airflow does; the job's report. options: of the operator."""
+    def run(
+        self, lake: str, connection: dict[str, Any], landing: str = "", attempt: int = 1, stage: str = "layers", **options: Any
+    ) -> dict[str, Any]:
+        """Run all layers, or one, as a task of Airflow does; the job's report. options: of the operator."""
         from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
         with self.over(lake, connection, landing):
-            operator = SluiceSparkSubmitOperator(task_id="layers", pipeline="gym", stage="layers", **options)
+            operator = SluiceSparkSubmitOperator(task_id="layers", pipeline="gym", stage=stage, **options)
             report: dict[str, Any] = operator.execute({**context(), "ti": SimpleNamespace(try_number=attempt)})
         return report
 
