@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,7 +21,7 @@ from sluice.delta_log import LOG, list_log_versions, split_commit_lines
 from sluice.lake.commit_history import SLUICE
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.log import has_plain_reader_protocol, parse_interval_length
-from sluice.locations import Location, locate
+from sluice.locations import Location, is_on_disk, locate
 from sluice.open_tables import open_checked_table
 from sluice.printable import format_size
 from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
@@ -42,6 +43,8 @@ _CLOCKS_DIFFER = timedelta(hours=1)
 _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:|(.*/)?\.\.(/|\Z)")
 """Matches the path of a file that lies in another table, as those of a shallow clone do, or that leads out of this one."""
 _TELLS_NOTHING = b'{"add":'
+_AT_ONCE = 16
+"""So many commits are asked of a store at once."""
 _ENGINE_OF_SPARK = "Apache-Spark"
 
 
@@ -189,8 +192,8 @@ class _LogReading:
         """Reads back to a VACUUM that removed everything older, or the whole log if there was none."""
         commits, _ = list_log_versions(folder)
         at = datetime.now(UTC)
-        for version in sorted((version for version in commits if version <= table.version()), reverse=True):
-            info, actions = _read_commit(commits[version])
+        newest = [commits[version] for version in sorted(commits, reverse=True) if version <= table.version()]
+        for info, actions in _read_commits_in_turn(newest):
             at = _instant_of(info["timestamp"]) if "timestamp" in info else at
             self._note_vacuum(info, at)
             for kind, action in actions:
@@ -230,6 +233,21 @@ class _LogReading:
         if self.until is not None and at <= self.until:
             return
         self.removed[path] = RemovedFile(path, int(action.get("size") or 0), at)
+
+
+def _read_commits_in_turn(files: Sequence[Location]) -> Iterator[tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]]:
+    """Yields what each commit says, in this order, as `_read_commit` does.
+
+    On a store each is a request, so ever more of them are asked for at once, up to `_AT_ONCE`: most often the first few are all that is needed.
+    """
+    if not files or is_on_disk(files[0]):
+        yield from map(_read_commit, files)
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        begin, many = 0, 1
+        while begin < len(files):
+            yield from threads.map(_read_commit, files[begin : begin + many])
+            begin, many = begin + many, min(2 * many, _AT_ONCE)
 
 
 def _read_commit(file: Location) -> tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]:

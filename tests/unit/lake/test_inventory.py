@@ -182,6 +182,23 @@ def test_a_file_outside_the_table_is_never_touched(path: str, tmp_path: Path) ->
         assert (tmp_path / "other.parquet").exists(), name
 
 
+def test_a_store_is_asked_for_ever_more_commits_at_once_and_says_the_same(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(2, 60):
+        write_deltalake(path, rows(100 * number), mode="append" if number % 3 else "overwrite")
+    on_disk = read_file_inventory(path, now())
+    monkeypatch.setattr(inventory, "is_on_disk", lambda place: False)
+    assert read_file_inventory(path, now()).waiting == on_disk.waiting != []
+
+    as_old(path, range(40), 5)
+    as_old(path, range(50), 30)
+    vacuum(path, timedelta())
+    asked: list[str] = []
+    real = inventory._read_commit
+    monkeypatch.setattr(inventory, "_read_commit", lambda file: asked.append(file.name) or real(file))
+    decide(path)
+    assert len(asked) <= 31, "no more of the log than what came since the last VACUUM, and a few beside it"
+
+
 def test_names_of_partitions_are_found_however_they_are_escaped(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     for number in (0, 1):
