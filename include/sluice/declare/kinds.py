@@ -51,7 +51,7 @@ class DatasetKind:
     in_files: its records come from files of a landing folder. sets_rows_aside: it has a quarantine. may_ask_clock: its expectations may
     compare with the present, because it is never replayed. may_read: the names of the kinds it may read; None allows any. reads_others:
     the end of the error message about an input of another kind. reads_computed: it may read computed views, and is then made from what
-    those read.
+    those read. keeps_state: its stream keeps state, which belongs to its table: neither can start over without the other.
 
     What is done with a declaration, each by a function of these arguments; None where the kind takes no part in it:
     run: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan: (books, declaration, its lag, the
@@ -77,6 +77,7 @@ class DatasetKind:
     may_read: tuple[str, ...] | None = None
     reads_others: str = ""
     reads_computed: bool = False
+    keeps_state: bool = False
     run: str | None = None
     plan: str | None = None
     plan_replay: str | None = None
@@ -213,6 +214,7 @@ WINDOWED_STREAM = DatasetKind(
     name="windowed stream",
     label="Stream",
     order=2,
+    keeps_state=True,
     may_read=(FILE_SOURCE.name, TOPIC.name, TABLE.name),
     reads_others="; a @windowed reads sources and tables, whose rows are mostly only added.",
     run="sluice.runs.execution.flow_choice:choose_stream_flow",

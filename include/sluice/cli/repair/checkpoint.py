@@ -14,7 +14,6 @@ from sluice.cli.printing import AsJson, escaping_console, format_duration, print
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints, positions
@@ -82,7 +81,7 @@ def reset(
 
 def _refuse_stateful_stream(pipeline: str, declared: Source | Dataset[Any]) -> None:
     """Raises UsageError for a stream with state."""
-    if isinstance(declared, Windowed):
+    if declared.kind.keeps_state:
         name = declared.name
         raise UsageError(
             f"'{name}' is a stream with state, which belongs to its table: if only the checkpoint were reset, "

@@ -9,7 +9,6 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.declare.datasets.windowed import Windowed
 from sluice.erasure import request_events, requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
@@ -88,7 +87,7 @@ def describe_restore_effects(dataset: Dataset[Any]) -> str:
             "The next change of its inputs recomputes what it touches, or all of it if that is cheaper; those rows then follow the inputs again. "
             + ("Its change log was not restored. " if _has_change_log(dataset) else "")
         )
-    if isinstance(dataset, Windowed):
+    if dataset.kind.keeps_state:
         return "Its stream goes on with what is new; what it wrote since that version comes again only with a refresh. "
     return "Its flow goes on with what is new; what it took since that version is not in it. "
 
