@@ -353,5 +353,21 @@ def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
     assert 100_000 in files().values()
 
 
+def test_of_a_clustered_table_a_demanded_rewrite_takes_out_the_rows_that_are_only_marked(lake: Lakehouse) -> None:
+    clustered = declaring(lake, cluster_by="amount", layout=Layout(deletion_vectors=True))
+    land(clustered, 0)
+    clustered.run()
+    clustered.run("optimize")
+    path = clustered.workspace().path("sale")
+    clustered.spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3").collect()
+    rows = clustered.rows("sale")
+    assert deletion_vectors.count_files_with_deleted_rows(path) > 0 and len(rows) == 19
+    assert not clustered.run("optimize")["sale"].committed, "a few are left until somebody asks"
+    (asked,) = upkeep.optimize_demanded_tables(clustered.workspace(), ["sale"])
+    assert asked.committed and deletion_vectors.count_files_with_deleted_rows(path) == 0
+    assert clustering.read_cluster_columns(path) == ("amount",) and clustered.rows("sale") == rows
+    assert not clustered.run("optimize")["sale"].committed, "a second run has nothing to do"
+
+
 def list_first_partition(path: str) -> list[PartitionFiles]:
     return [one for one in file_statistics.list_partition_file_sizes(path) if one.values["part"] == 1]
