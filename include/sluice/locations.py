@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from sluice.stores.opening import is_store_url
+from sluice.stores.opening import is_store_url, require_plain_url
 from sluice.stores.store_location import StoreLocation
 
 Location: TypeAlias = Path
@@ -30,6 +30,11 @@ def locate(place: str | Location, *names: str) -> Location:
     if isinstance(place, str):
         place = StoreLocation.from_url(place) if is_store_url(place) else Path(place)
     return place.joinpath(*names)
+
+
+def locate_given(place: str) -> Location:
+    """As `locate`, of a place that somebody has given to a command or a setting. Raises UsageError for a URL that may hold credentials."""
+    return locate(require_plain_url(place) if is_store_url(place) else place)
 
 
 def is_on_disk(place: Location) -> bool:

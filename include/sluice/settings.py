@@ -16,8 +16,8 @@ from typing import Any
 
 from sluice.catalog_address import NO_CATALOG, CatalogAddress, parse_catalog_address
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.locations import Location, locate
-from sluice.stores.opening import is_store_url, require_plain_url
+from sluice.locations import Location, locate, locate_given
+from sluice.stores.opening import is_store_url
 
 DEFAULT_ENVIRONMENT = "dev"
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
@@ -213,7 +213,7 @@ def require_known_pipeline(settings: Settings, name: str) -> str:
 
 def _place_below(root: Path, said: str) -> Location:
     """The location that a setting names: a URL, or a path, which is relative to the checkout."""
-    return locate(require_plain_url(said)) if is_store_url(said) else root / said
+    return locate_given(said) if is_store_url(said) else root / said
 
 
 def _folder_below(root: Path, said: dict[str, str], name: str) -> Path:

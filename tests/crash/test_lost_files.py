@@ -16,7 +16,7 @@ from sluice.locations import locate
 from sluice.privacy import suppression_list
 from sluice.runs import job
 from sluice.runs.execution import stages
-from sluice.runs.ledger import WHOLE_STAGE, has_stage_failed, read_run_ledger
+from sluice.runs.ledger import WHOLE_STAGE, has_failed_as_whole, read_run_ledger
 from sluice.runs.repair import lost_commits
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
                 run_stage(lake, stage)
             row = read_run_ledger(lake.records)[-1]
             assert (row["stage"], row["flow"], row["state"], row["failure"]) == (stage, WHOLE_STAGE, "failed", "DamagedLog")
-            assert has_stage_failed(lake.records, stage)
+            assert has_failed_as_whole(lake.records, stage)
         if unharmed:
             places.check_stage_logs(lake.settings, lake.graph, unharmed)
         (found,) = lost_commits.find_log_repairs(lake.settings, lake.graph)
@@ -121,7 +121,9 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
     assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("b", 1), ("c", 2), ("d", 3)]
     assert [row["state"] for row in lake.outcomes()] == ["ingested"] * 3
     assert days(lake) == [("2026-01-01", 5, 1), ("2026-01-02", 7, 1), ("2026-01-03", 9, 1)]
-    assert not has_stage_failed(lake.records, LAYER) and has_stage_failed(lake.records, "optimize")
+    assert not has_failed_as_whole(lake.records, LAYER) and has_failed_as_whole(lake.records, "optimize")
     job.record_stage_run(lake.workspace(), job.JobRequest(lake.name, "optimize"), list)
-    assert not has_stage_failed(lake.records, "optimize"), "a stage that goes well and reports on no table is over it, too"
+    assert not has_failed_as_whole(lake.records, "optimize"), "a stage that goes well and reports on no table is over it, too"
+    ours = [row["state"] for row in read_run_ledger(lake.records) if row["flow"] == WHOLE_STAGE]
+    assert ours.count("done") == 3, "once for each stage"
     assert all("was lost" in str(reports[flow].notes) for flow in ("visits", "visit", "by_day"))

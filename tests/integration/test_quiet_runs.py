@@ -204,6 +204,15 @@ def test_what_failed_is_tried_again_and_a_table_that_differs_is_not_forgotten(
     run_idle_stages(lake, lambda: [report])
     assert is_quiet(lake), "it was compared again, and is equal"
 
+    def break_down() -> list[FlowReport]:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run_one_stage(lake, "r", VERIFY.name, break_down)
+    assert not is_quiet(lake)
+    run_idle_stages(lake, lambda: [report])
+    assert is_quiet(lake), "it goes well again as a whole"
+
 
 def test_what_the_clock_decides_ends_the_quiet(lake: Lakehouse, settings: Settings, spark: SparkSession) -> None:
     kept = shop(settings, spark, source=replace(sales, clean_source="delete", clean_after_days=3650))

@@ -71,7 +71,6 @@ BOUNDS = {
     "sluice.quality.quarantine:replace_rejudged_quarantine_rows": BATCH,
     "sluice.runs.copies.comparison:_collect_example_rows": SHOWN,
     "sluice.runs.ledger:read_delivery_ledger": RECORDS,
-    "sluice.runs.ledger:has_stage_failed": RECORDS,
     "sluice.runs.ledger:read_run_ledger": RECORDS,
     "sluice.runs.ledger:read_table_rows": RECORDS,
     "sluice.runs.repair.lost_commits:_read_deliveries_at_version": BATCH,

@@ -8,11 +8,11 @@ import sys
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from sluice import error_conditions
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
@@ -21,7 +21,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage
+from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage, list_stage_names
 from sluice.runs import catalog_names, due, failures, ledger, open_lineage, quiet, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
@@ -200,7 +200,6 @@ def record_stage_run(
     `work` raises; each of them once it is recorded, if it can be.
     """
     from sluice.lake import durability, places, spark_counters
-    from sluice.lake.report import FlowReport
     from sluice.runs.execution import quiet_marking, stages
 
     at = at or datetime.now(UTC)
@@ -236,32 +235,36 @@ def record_stage_run(
         quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, stages.FlowsFailed):
             noted(error.reports, error.errors)
-        elif not (_is_failure(error) and _note_failed_stage(noted, request.stage, error)):
+        else:
+            if _is_failed_stage(workspace.graph, request.stage, error):
+                with suppress(Exception):  # what ended the stage may prevent it, too, and is the error to tell
+                    _append_whole_stage_row(workspace, request, at, times, error)
             open_lineage.send_stage_end(workspace.settings, workspace.graph, told, [], failed=True)
         raise
-    if not reports and ledger.has_stage_failed(workspace.records, request.stage):  # else it would be said to have failed last
-        reports = [FlowReport(flow=ledger.WHOLE_STAGE, layer=request.stage)]
     report = noted(reports, {})
+    if ledger.has_failed_as_whole(workspace.records, request.stage):
+        _append_whole_stage_row(workspace, request, at, times)
     if mark is not None:
         quiet_marking.end_stage(workspace, request.stage, mark, reports)
     return report
 
 
-def _is_failure(error: BaseException) -> TypeGuard[Exception]:
-    return isinstance(error, Exception) and not isinstance(error, StopRequested)
+def _is_failed_stage(graph: Graph, stage: str, error: BaseException) -> bool:
+    """Whether a stage of a run has failed, and not a command that was refused, or a run that was stopped."""
+    return isinstance(error, Exception) and not isinstance(error, StopRequested) and stage in list_stage_names(graph.pipeline)
 
 
-def _note_failed_stage(
-    noted: Callable[[list[FlowReport], Mapping[str, BaseException]], dict[str, Any]], stage: str, error: Exception
-) -> bool:
-    """Records a stage that failed before or beside its flows. Returns whether that was possible: what ended the stage may prevent it, too."""
+def _append_whole_stage_row(
+    workspace: Workspace, request: JobRequest, at: datetime, times: StepTimes, error: BaseException | None = None
+) -> None:
+    """Records that a stage failed before or beside its flows, or, without an error, that it went well after it had."""
     from sluice.lake.report import FlowReport
 
-    try:
-        noted([FlowReport(flow=ledger.WHOLE_STAGE, layer=stage)], {ledger.WHOLE_STAGE: error})
-    except Exception:
-        return False  # the error that the stage ended with is the one to tell
-    return True
+    failed = {} if error is None else {ledger.WHOLE_STAGE: error}
+    reports, seconds = [FlowReport(flow=ledger.WHOLE_STAGE, layer=request.stage)], (datetime.now(UTC) - at).total_seconds()
+    report = summary.summarize_run(workspace.run, request.pipeline, request.stage, request.mode, seconds, reports, failed)
+    report[ledger.STAGE_STEPS] = times.rounded_seconds()
+    _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
 
 
 def _add_what_there_is(workspace: Workspace, report: FlowReport, counted: dict[str, float]) -> dict[str, float]:

@@ -95,7 +95,8 @@ FLOW_OBJECTS = (
 )
 """The columns of the run ledger that hold a JSON object of a flow."""
 WHOLE_STAGE = "(whole stage)"
-"""The flow of the row of a stage that failed before or beside its flows, such as over a damaged log. No table has this name."""
+"""The flow of the row of a stage that failed before or beside its flows, such as over a damaged log, and of the row that says that it went
+well again. No table has this name."""
 STAGE_STEPS = "stage_steps"
 STAGE_CPU = "stage_cpu_seconds"
 """The columns of the run ledger that are the same in all rows of a stage: its seconds by step, and the CPU seconds of its processes."""
@@ -131,14 +132,14 @@ def read_run_ledger(records: PipelineRecords) -> list[Row]:
     return entries.sort_by_entry(found, STARTED)
 
 
-def has_stage_failed(records: PipelineRecords, stage: str) -> bool:
-    """Whether the last attempt at a stage failed."""
+def has_failed_as_whole(records: PipelineRecords, stage: str) -> bool:
+    """Whether a stage failed as a whole, and has not gone well since. Raises DamagedLog."""
     found = find_table_snapshot(records.bookkeeping("runs"))
     if found is None:
         return False
-    rows = found.query_rows(f"SELECT stage, state, {STARTED}, {ENTRY} FROM t").to_pylist()
-    ours = entries.sort_by_entry((row for row in rows if row["stage"] == stage), STARTED)
-    return any(row["state"] == "failed" and row[STARTED] == ours[-1][STARTED] for row in ours)
+    rows = found.read_columns(pa.schema([RUNS.field(name) for name in ("stage", "flow", "state", STARTED, ENTRY)])).to_pylist()
+    ours = [row for row in rows if row["flow"] == WHOLE_STAGE and row["stage"] == stage]
+    return bool(ours) and entries.sort_by_entry(ours, STARTED)[-1]["state"] == "failed"
 
 
 def read_delivery_ledger(

@@ -127,7 +127,9 @@ def _build_end_events(
             events.append(_build_event(identity, "START", now, table, "rules", inputs=[rules]))
             events.append(_build_event(identity, "COMPLETE", now, table, "rules", inputs=[rules]))
     events += [
-        _build_view_event(graph, view, known[view.name], now) for view in _list_views_of(graph, changed) if view.name in known
+        _build_view_event(graph, view, known[view.name], now)
+        for view in _list_views_of(graph, changed)
+        if view.name in known and known[view.name].columns
     ]
     return [*events, _build_event(identity, "FAIL" if failed else "COMPLETE", now)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -48,28 +48,32 @@ class Section:
     rows: Sequence[Mapping[str, Any]]
 
 
-def describe_last_failure(rows: Sequence[Row]) -> dict[str, Any] | None:
+def describe_last_failure(rows: Sequence[Row], tables: Collection[str]) -> dict[str, Any] | None:
     """The last stage that failed: which run, which tables by which kind of error, and whether all of them went well since. None if none ever did.
 
-    A retry, and each round of a process that is kept running, has the id of the run before: they differ by when they began.
+    tables: those that are declared. Other flows, such as that of the landing folders, have rows only where there was something to do: they are
+    over when any flow of the stage went well. A retry, and each round of a process that is kept running, has the id of the run before: they
+    differ by when they began.
     """
-    failed = [row for row in rows if row["state"] == "failed"]
-    if not failed:
+    places = [place for place, row in enumerate(rows) if row["state"] == "failed"]
+    if not places:
         return None
-    last = failed[-1]
-    ours = [row for row in failed if all(row[name] == last[name] for name in ("run", "stage", "started_at"))]
-    done = [row for row in rows if row["state"] == "done" and row["stage"] == last["stage"]]
-    well = {row["flow"] for row in done if row["started_at"] > last["started_at"]}
-    if well:  # a stage that failed as a whole has no row of that name when it goes well
-        well.add(ledger.WHOLE_STAGE)
+    last = rows[places[-1]]
+    ours = [row for row in rows if row["state"] == "failed" and _is_same_attempt(row, last)]
+    later = [row for row in rows[places[-1] :] if row["stage"] == last["stage"] and not _is_same_attempt(row, last)]
+    well = {row["flow"] for row in later}
     kinds = {row["flow"]: row["failure"] or "which kind is not recorded" for row in ours}
     return {
         "run": last["run"],
         "stage": last["stage"],
         "at": format_instant(last["ended_at"]),
         "tables": [f"{flow} ({kind})" for flow, kind in kinds.items()],
-        "over": kinds.keys() <= well,
+        "over": bool(well) and {flow for flow in kinds if flow in tables or flow == ledger.WHOLE_STAGE} <= well,
     }
+
+
+def _is_same_attempt(row: Row, other: Row) -> bool:
+    return all(row[name] == other[name] for name in ("run", "stage", "started_at"))
 
 
 def _list_tables(facts: ReportFacts) -> Section:

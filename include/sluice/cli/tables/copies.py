@@ -18,7 +18,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases, versions
 from sluice.lake.releases import Release
-from sluice.locations import locate
+from sluice.locations import locate, locate_given
 from sluice.pipeline_records import PipelineRecords, name_quarantined_table
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
@@ -117,7 +117,8 @@ def diff(
 
 def _find_other_side(records: PipelineRecords, name: str, path: str, against: str) -> ComparedSide:
     """The state to compare with. Raises UsageError if `against` is neither a version nor a lake with the table."""
-    if not locate(against).is_dir():
+    lake = locate_given(against)
+    if not lake.is_dir():
         try:
             version = versions.resolve_version(name, path, against)
         except UsageError as error:
@@ -126,7 +127,7 @@ def _find_other_side(records: PipelineRecords, name: str, path: str, against: st
         return ComparedSide(f"version {version}", path, version)
     if path.startswith(f"{records.settings.restricted}/"):
         raise UsageError(f"'{name}' is restricted and lies in no lake; compare it with a version of it.")
-    other = str(locate(against).absolute()) + path.removeprefix(records.settings.lake)
+    other = str(lake.absolute()) + path.removeprefix(records.settings.lake)
     if not delta_log.is_delta_table(other):
         raise SluiceError(f"The lake {against} has no table '{name}'. It would lie in {other}.")
     return ComparedSide(against, other)

@@ -19,7 +19,7 @@ from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, shallow
 from sluice.lake.places import PipelinePlaces
-from sluice.locations import Location, locate
+from sluice.locations import Location, locate, locate_given
 from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.pipeline_stages import CLONE, DELETIONS
 from sluice.runs import job, ledger
@@ -40,7 +40,7 @@ def clone_tables(
     Raises UsageError for a folder that cannot hold a clone, and for a table that is not cloned.
     """
     records, pipeline = graph.records(settings), graph.pipeline.name
-    target = replace(settings, lake=str(locate(to).absolute()), copied_lake=settings.lake)
+    target = replace(settings, lake=str(locate_given(to).absolute()), copied_lake=settings.lake)
     check_clone_target(records, target)
     if requests.list_waiting_requests(records):
         raise SluiceError(

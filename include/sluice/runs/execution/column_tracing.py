@@ -65,7 +65,7 @@ def _trace_computed_views(workspace: Workspace, report: FlowReport, known: Mappi
     found: dict[str, TableOrigins] = {}
     for view in workspace.graph.computed.values():
         inputs = {name: found.get(name) or known.get(name) for name in view.reads}
-        recorded = {name: _list_recorded_columns(one) for name, one in inputs.items() if one is not None}
+        recorded = {name: _list_recorded_columns(one) for name, one in inputs.items() if one is not None and one.columns}
         mark = f"{compute_view_fingerprint(view)}:{_digest(sorted(recorded.items()))}"
         before = known.get(view.name)
         if len(recorded) < len(inputs) or (before is not None and before.mark == mark):

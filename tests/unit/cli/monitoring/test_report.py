@@ -127,11 +127,17 @@ def test_a_failure_that_a_later_run_got_over_is_said_to_be_over(settings: Settin
     assert "device_day (full disk). The stage went well since" in page.shown
 
 
-def test_a_stage_that_failed_as_a_whole_is_over_when_any_of_its_tables_went_well(settings: Settings) -> None:
+def test_a_stage_that_failed_as_a_whole_is_over_when_it_went_well_as_a_whole(settings: Settings) -> None:
     failed = row("first", "gold", WHOLE_STAGE, 0, state="failed", failure="DamagedLog")
-    page = render(settings, [failed, row("second", "silver", "heart_rate", 60)])
+    page = render(settings, [failed, row("second", "gold", "device_day", 60), row("second", "silver", "heart_rate", 60)])
     assert f"{WHOLE_STAGE} (DamagedLog)" in page.shown and "has not gone well since" in page.shown
-    assert "The stage went well since" in render(settings, [row("third", "gold", "device_day", 120)]).shown
+    assert "The stage went well since" in render(settings, [row("third", "gold", WHOLE_STAGE, 120)]).shown
+
+
+def test_what_is_no_table_is_over_when_anything_of_its_stage_went_well_whatever_the_clock_says(settings: Settings) -> None:
+    failed = row("first", "bronze", "landing", 100, state="failed", failure="UsageError")
+    assert "has not gone well since" in render(settings, [failed]).shown
+    assert "The stage went well since" in render(settings, [row("second", "bronze", "readings", 0)]).shown
 
 
 def test_a_retry_that_has_the_run_s_id_gets_over_a_failure(settings: Settings) -> None:
