@@ -121,3 +121,20 @@ def _as_after_a_vacuum(table: Path) -> None:
     for file in table.rglob("*.parquet"):
         if "_delta_log" not in file.parts and file.resolve() not in needed:
             file.unlink()
+
+
+def test_a_row_whose_place_was_too_old_goes_when_the_place_that_has_it_too_gets_too_old(
+    settings: Settings, spark: SparkSession
+) -> None:
+    """The file comes again, with another time for the same row: silver does not show the time, so its row is the same."""
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, spending]))
+    lake.land("orders/1.jsonl", line(1, "ada", 500, 9))
+    lake.run()
+    lake.land("orders/1.jsonl", line(1, "ada", 450, 9))
+    lake.run()
+    assert lake.rows("order", "id", "_delivery") == [(1, 1)]
+    for kept, left in (("480 days", [(1, 2)]), ("400 days", [])):
+        lake.graph = build_declaration_graph(PIPELINE, [replace(ORDERS, keep_for=kept), order, spending])
+        lake.run("propagate_deletions")
+        assert lake.rows("order", "id", "_delivery") == left, kept
+    assert lake.rows("orders", "id") == lake.rows("spending") == []

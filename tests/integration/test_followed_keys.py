@@ -187,3 +187,18 @@ def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     reports = lake.run()
     assert lake.rows("history", "id", "city", "__END_AT") and {row[2] for row in rows_of_few(lake)[1]} <= {1, 3, 4}
     assert reports["history"].recomputed == "full: a change of 'history_truncates' can touch any row"
+
+
+def test_a_key_of_empty_text_that_is_a_partition_is_not_followed_by_itself(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta keeps the empty text of a partition as NULL, so that the table has another key than its log."""
+    monkeypatch.setattr(choice, "SMALL_ROWS", 0)
+    parted = auto_cdc("parted", **{**OPTIONS, "keys": ("city", "id"), "partition_by": "city"})
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [PEOPLE, parted]))
+    land(lake, "1", *((id, "Rome", 1, "insert") for id in range(20)), (30, "", 1, "insert"))
+    lake.run()
+    land(lake, "2", (30, "", 2, "delete"), (31, "", 2, "insert"), (1, "Rome", 2, "delete"))
+    lake.run()
+    shown = {(row[0], row[1]) for row in lake.rows("parted", "id", "city")}
+    assert shown == {(id, "Rome") for id in range(20) if id != 1} | {(31, None)}

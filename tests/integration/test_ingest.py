@@ -13,8 +13,14 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError, UsageError
+from sluice.file_events import DELIVERED
+from sluice.ingest.ledger import QUARANTINED
+from sluice.ingest.reading import contents
+from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import SparkSession
 
     from sluice.settings import Settings
@@ -289,3 +295,16 @@ def test_new_columns_fail_a_run_that_says_so_and_nothing_is_written(shop: Callab
     lake = shop(Source(name="clicks", schema="who BIGINT", schema_evolution="none"))
     lake.run()
     assert lake.rows("clicks", "who", "_rescued_data") == [(1, None), (2, None)]
+
+
+@pytest.mark.parametrize("name", ["50%25+1.json", "100%.json", "hour=10%3A00/é [x].json"])
+def test_bytes_of_large_refused_files_are_kept_whatever_their_names(
+    settings: Settings, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(contents, "HERE", 0)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"not read")
+    refused = ExaminedDelivery(Delivery(1, "clicks", name, DELIVERED, path, 8, None, None), QUARANTINED, "it cannot be read")
+    (row,) = contents.read_refused_files(spark, [refused]).collect()
+    assert (row._delivery, row._file, bytes(row.content)) == (1, name, b"not read")

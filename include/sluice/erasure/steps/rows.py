@@ -109,7 +109,7 @@ def refold_tables_of_source(
         path = workspace.path(table.name)
         if table.reads[0] == source.name and concerned(table) and delta_log.is_delta_table(path):
             with report_table_change(table.name, DELETIONS.name, path) as report:
-                refold.refold_rows(workspace, table, rows, report)
+                refold.refold_rows(workspace, table, rows, report, gone=True)
             reports.append(report)
     return reports
 

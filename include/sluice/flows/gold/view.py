@@ -89,12 +89,19 @@ def _has_taken_everything(workspace: Workspace, view: AnyView, known: Mapping[st
 
 def _find_merged_keys(workspace: Workspace, view: AnyView, inputs: Mapping[str, DataFrame]) -> dict[str, MergedKeys]:
     """Returns, by input, the keys whose rows this run has just merged into it, if a change touches only the view's rows of its own key."""
-    found = {}
-    for name, frame in inputs.items():
-        merged = workspace.merged_keys.find(name)
-        if merged is not None and view.followed_by and set(view.followed_by) <= set(frame.columns):
-            found[name] = merged
-    return found
+    followed = {
+        name: frame
+        for name, frame in inputs.items()
+        if view.followed_by and set(view.followed_by) <= set(frame.columns) and not _has_empty_text_as_null(view, frame)
+    }
+    merged = {name: workspace.merged_keys.find(name) for name in followed}
+    return {name: one for name, one in merged.items() if one is not None}
+
+
+def _has_empty_text_as_null(view: AnyView, frame: DataFrame) -> bool:
+    """Whether a key may be another one in the table than in its input: Delta keeps the empty text of a partition as NULL."""
+    both = set(view.followed_by) & set(view.partition_by)
+    return any(frame.schema[name].dataType.simpleString() == "string" for name in both)
 
 
 @measure_step(COMPUTING)

@@ -231,11 +231,13 @@ def plan_fold_operations(
     again: Column,
     two_files: Column | None = None,
     retracting: bool = True,
+    moving: bool = False,
 ) -> DataFrame:
     """Returns the operations that turn the table's rows `old` into the rows `new`, one row per key, for each row that differs.
 
     again: true if the old row no longer counts, so that it is replaced or removed; otherwise the higher precedence wins. two_files: true if a
-    row of another file is a conflict. retracting: whether `again` can be true for any row.
+    row of another file is a conflict. retracting: whether `again` can be true for any row. moving: whether the place in bronze of an old row may
+    be gone; an equal row then takes its place, or nobody would find the table's row when that one goes, too.
     """
     both = join_old_and_new(new, old, table.keys)
     content = [name for name in old.columns if name not in PROVENANCE]
@@ -251,7 +253,9 @@ def plan_fold_operations(
     if retracting:
         both = _join_file_names(workspace, both, read_feeding_outcomes(workspace, source))
         # An equal row of another file takes its place: the row must go when that file loses it, and it is found by its delivery.
-        operation = operation.when(again & ~F.col("new_file").eqNullSafe(F.col("old_file")), UPDATE)
+        sides = ([F.col(f"{side}.`{name}`") for name in PROVENANCE] for side in ("new", "old"))
+        elsewhere = ~null_safe_equality(*sides) if moving else ~F.col("new_file").eqNullSafe(F.col("old_file"))
+        operation = operation.when(again & elsewhere, UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
     return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
 

@@ -16,7 +16,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.quoting import quote_columns
 from sluice.flows.bronze import append
 from sluice.flows.silver import fold
-from sluice.flows.silver.aside import requarantine_rows
+from sluice.flows.silver.aside import parse_made_keys, requarantine_rows
 from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.silver.made import (
     AnyTable,
@@ -63,8 +63,8 @@ def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, r
         targets.record_transform_fingerprint(workspace, table)
 
 
-def refold_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report: FlowReport) -> None:
-    """Folds again the keys that rows of bronze had or have now. origin: _delivery and _row of these rows."""
+def refold_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report: FlowReport, gone: bool = False) -> None:
+    """Folds again the keys that rows of bronze had or have now. origin: _delivery and _row of these rows. gone: whether bronze lost them."""
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
@@ -73,12 +73,18 @@ def refold_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report
     workspace.note(workspace.graph.flow_name(table))
     with persist_frame(origin) as origin, persist_frame(_find_replayed_keys(workspace, table, source, origin, some=True)) as keys:
         if not origin.isEmpty():
-            _refold_keys(workspace, table, source, origin, keys, report)
+            _refold_keys(workspace, table, source, origin, keys, report, gone)
     report.batches += 1
 
 
 def _refold_keys(
-    workspace: Workspace, table: AnyTable, source: Source, origin: DataFrame, keys: DataFrame, report: FlowReport
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    origin: DataFrame,
+    keys: DataFrame,
+    report: FlowReport,
+    gone: bool = False,
 ) -> None:
     path, deliveries = workspace.path(table.name), _list_deliveries(origin)
     workspace.note(workspace.graph.flow_name(table), deliveries)
@@ -91,11 +97,13 @@ def _refold_keys(
         quarantined = count_verdicts(table, rows, report)
         good = select_accepted_rows(table, rows)
         check_key_in_one_file(table, good)
-        requarantine_rows(workspace, table, source, rows, origin, quarantined)
+        requarantine_rows(workspace, table, source, rows, origin, keys, quarantined)
         bounding = targets.choose_bounding_columns(table, target.schema)
         near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, table.replayed_by))
         old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, table.replayed_by)
-        operations = fold.plan_fold_operations(workspace, table, source, select_winning_rows(table, good), old, F.lit(True))
+        operations = fold.plan_fold_operations(
+            workspace, table, source, select_winning_rows(table, good), old, F.lit(True), moving=gone
+        )
         changes = fold.merge_fold_operations(workspace, table, operations, bounding)
     report.count_merge(changes)
 
@@ -158,8 +166,7 @@ def _find_replayed_keys(
     aside = table_frames.read_table(workspace.session, workspace.quarantine(table.name)).join(
         origin, list(PROVENANCE), "left_semi"
     )
-    schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.replayed_by)
-    refused = aside.select(F.from_json("made", schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.replayed_by))
+    refused = aside.select(parse_made_keys(target.select(*names)).alias("row")).select("row.*")
     return today.unionByName(present).unionByName(refused).distinct()
 
 

@@ -87,7 +87,8 @@ def read_text_pieces(source: Source, path: Location, seen: Callable[[bytes], obj
             first = first and not text
             if text:
                 yield text
-        decoder.decode(b"", final=True)
+        if (rest := decoder.decode(b"", final=True)) and not plain:  # UTF-7 holds back what it may have to go on with
+            yield rest.encode()
     except UnicodeError:
         raise UnreadableFile(f"the file is not encoded as {source.encoding}") from None
 

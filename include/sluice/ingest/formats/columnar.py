@@ -61,7 +61,12 @@ class _ArrowValues:
 
     def _members(self, type: pa.StructType) -> FittedValues:
         """Returns a struct's fields, each by itself."""
-        given = dict(zip((field.name for field in self.array.type), self.array.flatten(), strict=True))
+        given, again = dict[str, pa.Array](), list[tuple[str, pa.Array]]()
+        for member, child in zip(self.array.type, self.array.flatten(), strict=True):
+            if member.name in given:  # of members of one name the first is the column's
+                again.append((member.name, child))
+            else:
+                given[member.name] = child
         columns: list[pa.Array] = []
         rests: list[tuple[str, pa.Array]] = []
         news: list[pa.Field] = []
@@ -76,7 +81,7 @@ class _ArrowValues:
             if fitted.rest is not None:
                 rests.append((field.name, fitted.rest))
                 news.append(pa.field(field.name, fitted.news))
-        for name, child in given.items() if self.source.schema_evolution != "none" else ():
+        for name, child in (*given.items(), *again) if self.source.schema_evolution != "none" else ():
             written, kind = _ArrowValues(self.source, child).whole()
             rests.append((name, written))
             news.append(pa.field(name, kind))

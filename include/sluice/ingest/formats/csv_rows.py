@@ -208,11 +208,14 @@ def decode_whole_characters(data: bytes) -> str:
     return codecs.getincrementaldecoder("utf-8")().decode(data)
 
 
-def filter_csv_rows(source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]]) -> Iterator[str]:
-    """Returns the text without some rows, or with some cells emptied."""
+def filter_csv_rows(
+    source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], in_path: Collection[str] = ()
+) -> Iterator[str]:
+    """Returns the text without some rows, or with some cells emptied. in_path: the columns that the file's path gives, in small letters."""
     dialect = source.dialect
     first, _, at = find_csv_file_start(dialect, text, True)
-    width = len(first or ())
+    # As the reader counts them, or another line would be a row, and rows would have other numbers.
+    width = sum(name.lower() not in in_path for name in _declared_names(source)) or len(first or ())
     yield text[:at]
     number = 0
     while at < len(text):
@@ -240,5 +243,12 @@ def _csv_field_names(source: Source, first: Sequence[str | None]) -> list[str]:
     """Returns the names of a CSV file's fields: from its first row, otherwise from the schema or from their places."""
     if source.header:
         return column_names([name or "" for name in first])
-    declared = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'").columns if source.ddl else ()
+    declared = _declared_names(source)
     return [*declared, *(f"_c{place}" for place in range(len(declared), len(first)))][: len(first)]
+
+
+def _declared_names(source: Source) -> Sequence[str]:
+    """The names that a declared schema gives the fields of a file without a header, in order; empty if nothing does."""
+    if source.header or not source.ddl:
+        return ()
+    return tuple(schema.split_schema_declaration(source.ddl, f"Source '{source.name}'").columns)

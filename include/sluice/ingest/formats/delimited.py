@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -77,7 +78,8 @@ def write_remaining_records(
 ) -> None:
     """As `formats.write_remaining_records`."""
     text = b"".join(opening.read_text_pieces(source, path)).decode()
-    write_encoded_text(source, target, filter_csv_rows(source, text, gone, emptied))
+    in_path = {unquote(part.partition("=")[0]).lower() for part in path.parts[:-1] if "=" in part and source.path_columns}
+    write_encoded_text(source, target, filter_csv_rows(source, text, gone, emptied, in_path))
 
 
 def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:
@@ -196,6 +198,8 @@ def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
 
     # Arrow drops a byte order mark from the start of what it reads. Here one is part of the first row.
     data = codecs.BOM_UTF8 + data if data.startswith(codecs.BOM_UTF8) else data
+    # And at the end it takes an empty field for a quoted one if the field before was.
+    data = data if data.endswith((b"\n", b"\r")) else data + b"\n"
     names = [str(number) for number in range(width)]
     table = csv.read_csv(
         pa.BufferReader(data),

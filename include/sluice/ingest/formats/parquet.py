@@ -27,6 +27,8 @@ _ABOUT, _MOST = 2_000_000, 8_000_000
 _MOST_ROWS = 1 << 16
 _ROW = 32
 """The bytes that a row takes in memory besides its fields: its delivery, its file and its number."""
+_INT96 = "us"
+"""The unit of instants that are stored as INT96, as older writers do: nanoseconds hold the years 1677 to 2262 only, and others become those."""
 _SMALL_FILE = 1 << 18
 """A smaller file may grow as much as one of this size: a few kilobytes with the same values in many rows are not an attack."""
 
@@ -37,10 +39,12 @@ def open_parquet_file(source: Source, path: Location) -> Iterator[parquet.Parque
     with _open_seekable_file(source, path) as file:
         _check_parquet_signature(file)
         try:
-            yield parquet.ParquetFile(file, read_dictionary=_find_dictionary_columns(file), pre_buffer=False)
+            yield parquet.ParquetFile(
+                file, read_dictionary=_find_dictionary_columns(file), pre_buffer=False, coerce_int96_timestamp_unit=_INT96
+            )
         except pa.ArrowNotImplementedError:
             raise UnreadableFile("the Parquet file is encrypted, or of a kind that cannot be read here") from None
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeError) as error:  # the last one: a damaged name of a column
             if isinstance(error, OSError) and error.errno:
                 raise
             raise UnreadableFile("the Parquet file is damaged") from None
@@ -154,7 +158,7 @@ def write_remaining_rows(
 ) -> None:
     """Writes the file without these rows."""
     whole = io.BytesIO(b"".join(opening.read_file_chunks(source, path)))
-    with parquet.ParquetFile(whole) as file:
+    with parquet.ParquetFile(whole, coerce_int96_timestamp_unit=_INT96) as file:
         groups = range(file.num_row_groups)
         packing = file.metadata.row_group(0).column(0).compression if len(groups) else "SNAPPY"
         codec = "NONE" if packing == "UNCOMPRESSED" else packing

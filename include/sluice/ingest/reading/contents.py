@@ -15,7 +15,7 @@ from sluice.lake import tables
 from sluice.locations import Location
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 HERE = 32_000_000
 """Files with at most this many bytes together are read in this process."""
@@ -38,7 +38,10 @@ def read_refused_files(session: SparkSession, refused: list[ExaminedDelivery]) -
     places = [(str(item.delivery.path), item.delivery.number) for item in kept]
     numbers = tables.make_inline_frame(session, places, "_path STRING, _delivery BIGINT")
     contents = (
-        frame.select(_decode_file_url(F.col("path")).alias("_path"), "content").join(F.broadcast(numbers), "_path").drop("_path")
+        frame
+        .select(F.regexp_replace("path", "^file:/+", "/").alias("_path"), "content")
+        .join(F.broadcast(numbers), "_path")
+        .drop("_path")
     )
     return files.drop("content").join(contents, "_delivery", "left")
 
@@ -59,7 +62,3 @@ def _read_file_bytes(path: Location) -> bytes | None:
 def _escape_path_pattern(path: Location) -> str:
     """A path whose brackets and stars Spark does not take for a pattern."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", str(path))
-
-
-def _decode_file_url(path: Column) -> Column:
-    return F.regexp_replace(F.url_decode(F.regexp_replace(path, r"\+", "%2B")), "^file:/+", "/")

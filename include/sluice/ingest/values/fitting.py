@@ -40,7 +40,7 @@ def build_value_fitter(type: pa.DataType, as_text: bool, drops_unknown: bool) ->
     if pa.types.is_map(type):
         named = conversion.is_string_type(type.key_type)
         return _build_whole_fitter(
-            dict if named else (), _build_map_converter(build_value_fitter(type.item_type, as_text, drops_unknown))
+            dict if named else None, _build_map_converter(build_value_fitter(type.item_type, as_text, drops_unknown))
         )
     scalar = _write_as_text if as_text and conversion.is_string_type(type) else _build_scalar_converter(type)
 
@@ -97,7 +97,7 @@ def _build_struct_fitter(type: pa.DataType, as_text: bool, drops_unknown: bool) 
 
 def _build_whole_fitter(kind: Any, items: Callable[[Any], Any]) -> Fit:
     def fit(value: Any) -> tuple[Any, Any]:
-        found = items(value) if isinstance(value, kind) else MISFIT
+        found = items(value) if type(value) is kind else MISFIT  # an object with a repeated key is a list of its own class
         return (None, value) if found is MISFIT else (found, NOTHING)
 
     return fit

@@ -180,6 +180,41 @@ def test_a_file_that_is_cut_off_says_so_when_it_is_read(tmp_path: Path) -> None:
         list(formats.read_file_records(SOURCE, tmp_path / "cut", pa.schema([]), {}))
 
 
+def test_instants_that_nanoseconds_do_not_hold_are_those_that_came_also_in_a_file_without_some_rows(tmp_path: Path) -> None:
+    """INT96, as older writers store instants, holds each day; Arrow reads it as nanoseconds unless told otherwise."""
+    came = [datetime(9999, 12, 31, 23, 59, 59, 999999), datetime(1, 1, 1), datetime(2026, 1, 1, 0, 0, 0, 1)]
+    path, rest = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    parquet.write_table(column(came, pa.timestamp("us")), path, use_deprecated_int96_timestamps=True)
+    with rest.open("wb") as target:
+        formats.write_remaining_records(SOURCE, path, frozenset({1}), {}, target)
+    for file, expected in ((path, came), (rest, [came[0], came[2]])):
+        (block,) = formats.read_file_records(SOURCE, file, pa.schema([("a", pa.timestamp("us"))]), {})
+        assert block.rows["a"].to_pylist() == expected and block.rows["_rescued_data"].null_count == len(expected)
+
+
+def test_a_damaged_name_of_a_column_is_a_damaged_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table({"colxyz": [1]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"colxyz", b"col\xff\xfez"))
+    with pytest.raises(UnreadableFile, match="the Parquet file is damaged"):
+        list(formats.read_file_records(SOURCE, path, pa.schema([("colxyz", pa.int64())]), {}))
+
+
+def test_of_members_of_a_struct_with_one_name_the_first_is_kept_and_the_others_are_rescued(read: Read) -> None:
+    twice = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([3, 4])], names=["a", "a"])
+    block = read(pa.table({"s": twice}), pa.schema([("s", pa.struct([("a", pa.int64())]))]), RESCUE)
+    assert block.rows["s"].to_pylist() == [{"a": 1}, {"a": 2}] and rescued(block) == [{"s": {"a": 3}}, {"s": {"a": 4}}]
+
+
+def test_text_that_the_end_of_a_file_completes_is_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"abc\ncaf+AOk")
+    blocks = formats.read_file_records(
+        Source(name="s", format="text", encoding="utf-7"), path, pa.schema([("value", pa.string())]), {}
+    )
+    assert [text for block in blocks for text in block.rows["value"].to_pylist()] == ["abc", "caf\xe9"]
+
+
 def test_a_line_of_text_is_a_record_and_its_end_no_part_of_it(tmp_path: Path) -> None:
     source = Source(name="s", format="text")
     (tmp_path / "a").write_bytes("\ufeff{no: json}\r\n\n caf\u00e9\rx \nlast".encode())

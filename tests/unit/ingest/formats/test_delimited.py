@@ -253,3 +253,21 @@ def test_a_record_whose_header_is_not_known_is_no_row_of_the_table(read: Read, t
 def test_a_row_that_is_set_aside_says_whose_it_is_where_its_field_is_there(read: Read) -> None:
     rows = read("id,name\n7\n8,b,c\n9,d\n", source=Source(name="orders", format="csv", subject="name", infer_types=False))
     assert [(rescued(row), row[-1]) for row in rows] == [(None, "7"), ({"name": "b"}, "8,b,c"), (None, None)]
+
+
+@pytest.mark.parametrize("text", ['1,x\n"1",', '1,x\n"1",\n', "1,x\n1,"])
+def test_an_empty_field_at_the_end_is_null_as_any_other(text: str, read: Read) -> None:
+    source = Source(name="orders", format="csv", header=False, schema="id STRING, name STRING")
+    assert read(text, pa.schema([("id", pa.string()), ("name", pa.string())]), source) == [("1", "x"), ("1", None)]
+
+
+@pytest.mark.parametrize(("delimiter", "blank"), [(",", " "), ("\t", "\t")])
+def test_rows_have_the_numbers_that_the_reader_gives_them(delimiter: str, blank: str, read: Read) -> None:
+    """The declared schema says how many fields a row has, and so whether a line of blanks is one; not the first row, which may be ragged."""
+    source = Source(name="orders", format="csv", header=False, delimiter=delimiter, schema="id STRING, name STRING")
+    text, schema = f"oops\n{blank}\n1{delimiter}ann\n2{delimiter}bob\n", pa.schema([("id", pa.string()), ("name", pa.string())])
+    rows = [row[:2] for row in read(text, schema, source)]
+    assert ("2", "bob") in rows
+    for number in range(len(rows)):
+        left = "".join(csv_rows.filter_csv_rows(source, text, frozenset({number}), {}))
+        assert [row[:2] for row in read(left, schema, source)] == rows[:number] + rows[number + 1 :], number

@@ -68,6 +68,14 @@ def test_rescued_numbers_keep_their_text(tmp_path: Path) -> None:
     assert block.rows["_rescued_data"].to_pylist() == ['{"z":[1.50,1e400,"NaN",123456789012345678901234567890,-0]}']
 
 
+@pytest.mark.parametrize("value", ['{"a":1,"a":2}', '{"a":{"b":1},"a":{}}'])
+def test_an_object_with_a_key_twice_is_no_list(read: Read, value: str) -> None:
+    schema = pa.schema([("tags", pa.list_(S))])
+    for text in (value, f"[{value}]"):
+        (row,) = read(f'{{"tags":{text}}}', schema, infer_types=False)
+        assert row.get("tags") in (None, [value]) and json.dumps(row).count("a") > 1, row
+
+
 def test_of_a_key_that_comes_twice_the_first_stays_and_the_others_are_rescued(read: Read) -> None:
     assert read(
         '{"a":1,"a":2}\n{"a":1,"a":2,"a":"x"}\n{"a":"x","a":2}\n{"n":{"x":1,"x":2}}\n{"n":{"x":1,"q":2},"n":3}\n{"n":{"x":1,"q":{"a":1,"a":2}}}'
