@@ -16,7 +16,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import lifetimes, receiving
 from sluice.errors import UsageError
 from sluice.flows.quarantine import readmission, settlement
-from sluice.flows.silver import fold, refold
+from sluice.flows.silver import fold
 from sluice.lake import commit_history
 from sluice.lake.commit_marks import find_version_origins
 from sluice.lake.report import FlowReport
@@ -405,29 +405,3 @@ def test_a_batch_that_is_tried_again_under_another_rule_leaves_no_row_on_both_si
     lake.run()
     assert [row[0] for row in lake.rows("order", "number")] == [1, 1, 2, 2]
     assert aside(lake, "order") == []
-
-
-@table(reads="orders", keys="word")
-@expect_or_quarantine("known", "name <> 'bad' OR word <> 'k9'")
-def word(orders: DataFrame) -> DataFrame:
-    """A row for each word of an order: two orders may have the same."""
-    return orders.selectExpr("explode(split(who, ' ')) AS word", "name")
-
-
-def test_what_another_record_has_in_quarantine_stays_when_a_key_of_both_is_folded_again(shop: Shop) -> None:
-    lake = shop(Source(name="orders", schema="id BIGINT, name STRING, who STRING"), word)
-    lake.land("orders/1.jsonl", '{"id": 1, "name": "a", "who": "k1 k2"}\n')
-    lake.land("orders/2.jsonl", '{"id": 2, "name": "bad", "who": "k2 k9"}\n')
-    lake.run()
-    aside = lake.rows("word_quarantine", "_delivery", "made")
-    assert [(delivery, json.loads(made)["word"]) for delivery, made in aside] == [(2, "k9")]
-    origin = lake.spark.createDataFrame([(1, 0)], "_delivery BIGINT, _row BIGINT")
-    refold.refold_rows(lake.workspace(), lake.graph.tables["word"], origin, FlowReport("word", "silver"))
-    assert lake.rows("word_quarantine", "_delivery", "made") == aside and lake.rows("word", "word") == [("k1",), ("k2",)]
-    refold.refold_rows(
-        lake.workspace(),
-        lake.graph.tables["word"],
-        origin.selectExpr("2L AS _delivery", "0L AS _row"),
-        FlowReport("word", "silver"),
-    )
-    assert lake.rows("word_quarantine", "_delivery", "made") == aside, "and judged again it is the same"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -64,19 +64,19 @@ def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Seq
         commits.replace_rows_of_deliveries(rows, path, deliveries, size)
 
 
-def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, select_rejudged: Callable[[DataFrame], DataFrame]) -> None:
+def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
     """Of the rows that were judged again, keeps exactly `rows` in quarantine; all others stay. Commits only if that changes something.
 
-    select_rejudged: returns those of the quarantine's rows that were judged again.
+    judged_again: _delivery and _row of all rows that were judged again, each once.
     """
     before = table_frames.read_table(rows.sparkSession, path)
-    old = select_rejudged(before)
+    old = before.join(judged_again, ["_delivery", "_row"], "left_semi")
     what = ("_delivery", "_row", "reasons", "record", "made", "rules_version")
     differing = old.select(*what).exceptAll(rows.select(*what)).unionByName(rows.select(*what).exceptAll(old.select(*what)))
     deliveries = [row._delivery for row in differing.select("_delivery").distinct().collect()]
     if deliveries:
         ours = F.col("_delivery").isin(deliveries)
-        others = before.where(ours).exceptAll(old.where(ours))
+        others = before.where(ours).join(judged_again, ["_delivery", "_row"], "left_anti").select(*before.columns)
         commits.replace_rows_of_deliveries(others.unionByName(rows.where(ours)), path, deliveries)
 
 

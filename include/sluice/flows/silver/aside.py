@@ -48,34 +48,18 @@ def quarantine_scope_rows(
 
 
 def requarantine_rows(
-    workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, origin: DataFrame, keys: DataFrame, number: int
+    workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, origin: DataFrame, number: int
 ) -> None:
-    """Makes the quarantine hold those of these rows that are to be quarantined, and nothing else of their keys.
-
-    origin: the rows of bronze that are replayed. keys: all that these had or have, each once. A record of which the transform makes several
-    rows may have others in quarantine, of keys that are not folded again: they stay.
-    """
+    """Makes the quarantine hold those of these rows that are to be quarantined, and nothing else of them or of the bronze rows `origin`."""
     path = workspace.quarantine(table.name)
     before = log.read_table_state(path)
     if number or (before and before.files):
         again = origin.unionByName(rows.select(*PROVENANCE)).distinct()
-        folded = keys.select(F.to_json(F.struct(*quote_columns(keys.columns))).alias("_folded_key")).distinct()
         bad = _select_quarantined_rows(table, rows)
         deliveries = sorted(row._delivery for row in bad.select("_delivery").distinct().collect()) if number else []
-
-        def select_rejudged(aside: DataFrame) -> DataFrame:
-            ours = aside.join(again, list(PROVENANCE), "left_semi")
-            key = F.to_json(parse_made_keys(keys))
-            return ours.join(F.broadcast(folded), ours["made"].isNull() | (key == F.col("_folded_key")), "left_semi")
-
         quarantine.replace_rejudged_quarantine_rows(
-            build_table_quarantine_rows(workspace, table, source, bad, deliveries), path, select_rejudged
+            build_table_quarantine_rows(workspace, table, source, bad, deliveries), path, again
         )
-
-
-def parse_made_keys(keys: DataFrame) -> Column:
-    """The keys of a quarantined row, as the transform made them, in the columns and types of `keys`."""
-    return F.from_json("made", ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in keys.schema))
 
 
 def build_table_quarantine_rows(
