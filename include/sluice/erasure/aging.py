@@ -98,7 +98,7 @@ def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowRe
             report.deleted = report.rows_out = delete_by_merge(workspace, path, old, SAME_ROW)
             age_of = source.keep_for or "they were kept for when their deletion was begun"
             report.notes.append(f"{report.deleted} rows older than {age_of}")
-        return [report, *refold_tables_of_source(workspace, source, old)]
+        return [report, *refold_tables_of_source(workspace, source, old, gone=True)]
     finally:
         old.unpersist()
 

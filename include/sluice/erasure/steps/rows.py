@@ -101,15 +101,22 @@ def note_rows(workspace: Workspace, name: str, rows: DataFrame) -> bool:
 
 
 def refold_tables_of_source(
-    workspace: Workspace, source: Source, rows: DataFrame, concerned: Callable[[AnyTable], bool] = lambda _: True
+    workspace: Workspace,
+    source: Source,
+    rows: DataFrame,
+    concerned: Callable[[AnyTable], bool] = lambda _: True,
+    gone: bool = False,
 ) -> list[FlowReport]:
-    """Folds again what rows of bronze contributed, in each table made from the source. rows: _delivery and _row of each."""
+    """Folds again what rows of bronze contributed, in each table made from the source. rows: _delivery and _row of each.
+
+    gone: whether bronze lost them, and equal rows that it still has take their places.
+    """
     reports = []
     for table in workspace.graph.tables.values():
         path = workspace.path(table.name)
         if table.reads[0] == source.name and concerned(table) and delta_log.is_delta_table(path):
             with report_table_change(table.name, DELETIONS.name, path) as report:
-                refold.refold_rows(workspace, table, rows, report, gone=True)
+                refold.refold_rows(workspace, table, rows, report, gone)
             reports.append(report)
     return reports
 
