@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from sluice.lake.tables import TableShape
 
 _LOG_KEPT = "30 days"
-_BETWEEN_VACUUMS = timedelta(days=7)
 """How long commits stay in a log if nothing else is declared."""
+_BETWEEN_VACUUMS = timedelta(days=7)
+"""How much longer than removed files, if those are kept for as long."""
 
 
 @dataclass(frozen=True)

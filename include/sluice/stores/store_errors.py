@@ -31,10 +31,7 @@ def raise_as_disk(place: PurePath) -> Iterator[None]:
         raise make_disk_error(place, errno.EEXIST) from None
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
         raise OSError(errno.EACCES, "The store refuses this user", str(place)) from error
-    except (
-        exceptions.InvalidPathError,
-        ValueError,
-    ) as error:  # the latter of a name that is given, the former of one that is listed
+    except (exceptions.InvalidPathError, ValueError) as error:  # of a name that is listed, and of one that is given
         why = "An object here or below has a name that is no path, such as one with '//': rename or remove it"
         raise OSError(errno.EINVAL, why, str(place)) from error
     except exceptions.BaseError as error:
