@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import IO
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +22,7 @@ from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.files.path_values import parse_path_values
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
 from sluice.ingest.formats.csv_blocks import CsvCutFinder, CsvSplitter
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows
@@ -78,7 +78,7 @@ def write_remaining_records(
 ) -> None:
     """As `formats.write_remaining_records`."""
     text = b"".join(opening.read_text_pieces(source, path)).decode()
-    in_path = {unquote(part.partition("=")[0]).lower() for part in path.parts[:-1] if "=" in part and source.path_columns}
+    in_path = {name.lower() for name in parse_path_values(str(path))} if source.path_columns else ()
     write_encoded_text(source, target, filter_csv_rows(source, text, gone, emptied, in_path))
 
 

@@ -9,7 +9,6 @@ import base64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,7 @@ from sluice.ingest import formats
 from sluice.ingest.deliveries.dates import find_date_folders
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.files.path_values import parse_path_values
 from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.reading.staging import StagedRowsWriter
 from sluice.locations import Location, locate
@@ -50,7 +50,6 @@ COUNTS = pa.schema([
 ])
 """What a worker reports about a block of records. news: the new fields, serialised. refused: why the rest of the file cannot be read.
 unreached: whether that is because the disk does not return it."""
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def record_rows_schema(columns: pa.Schema) -> pa.Schema:
@@ -189,19 +188,3 @@ def serialize_new_fields(news: pa.StructType) -> str:
 def deserialize_new_fields(text: str) -> pa.StructType:
     """Reads what `serialize_new_fields` wrote."""
     return pa.struct(list(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))))
-
-
-def parse_path_values(file: str) -> dict[str, str]:
-    """Returns, by name, the values in the folders of a path, URL-decoded. file: the name relative to the source's folder.
-
-    Only folders count, not the file's own name. A folder without a name or without "=" says nothing, and neither does `NO_VALUE`. If a name comes
-    twice, the inner folder counts. An empty value is a value.
-    """
-    values: dict[str, str] = {}
-    for folder in file.split("/")[:-1]:
-        name, sign, value = folder.partition("=")
-        if sign and unquote(name).strip():
-            values.pop(unquote(name), None)
-            if value != NO_VALUE:
-                values[unquote(name)] = unquote(value)
-    return values

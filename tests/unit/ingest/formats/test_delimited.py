@@ -271,3 +271,17 @@ def test_rows_have_the_numbers_that_the_reader_gives_them(delimiter: str, blank:
     for number in range(len(rows)):
         left = "".join(csv_rows.filter_csv_rows(source, text, frozenset({number}), {}))
         assert [row[:2] for row in read(left, schema, source)] == rows[:number] + rows[number + 1 :], number
+
+
+def test_a_column_that_the_path_gives_is_no_field_of_a_row_that_an_erasure_counts(tmp_path: Path) -> None:
+    source = Source(name="orders", format="csv", header=False, schema="id STRING, day STRING")
+    path, schema, rest = tmp_path / "day=1" / "a.csv", pa.schema([("id", pa.string()), ("day", pa.string())]), tmp_path / "rest"
+    path.parent.mkdir()
+    path.write_text("ann\n \nbob\n")
+    read = [
+        row for block in formats.read_file_records(source, path, schema, {"day": "1"}) for row in block.rows["id"].to_pylist()
+    ]
+    assert read == ["ann", " ", "bob"]
+    with rest.open("wb") as target:
+        formats.write_remaining_records(source, path, frozenset({2}), {}, target)
+    assert rest.read_text() == "ann\n \n"
