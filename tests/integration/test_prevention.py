@@ -18,7 +18,7 @@ from sluice.declare import Pipeline, Source, auto_cdc, expect_or_quarantine, mat
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import prevention, receiving
 from sluice.erasure.vault import Identifier
-from sluice.lake import log
+from sluice.lake import log, table_frames
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,8 +58,11 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
         build_declaration_graph(PIPELINE, [ORDERS, PEOPLE, order, person, spending]),
     )
     names = ("adalovelace", "bobsinclair", "evejohnson")
+    other = line(20, names[0], 0).replace('"who"', '"Who"') + line(21, names[1], 0).replace('"who"', '"WHO"')
     for spent in (5, 7):
-        lake.land(f"orders/{spent}.jsonl", "".join(line(n, who, spent) for n, who in enumerate(names)) + line(9, names[1], 0))
+        lake.land(
+            f"orders/{spent}.jsonl", "".join(line(n, who, spent) for n, who in enumerate(names)) + line(9, names[1], 0) + other
+        )
         lake.land(
             f"people/{spent}.jsonl",
             "".join(json.dumps({"who": w, "email": f"{w}@{spent}.org", "at": spent}) + "\n" for w in names),
@@ -72,6 +75,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
 
 def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
     assert "adalovelace" not in {who for (who,) in shop.rows("order", "who")} and len(shop.rows("person")) == 4
+    rescued = {told for (told,) in shop.rows("orders", "_rescued_data")}
+    assert rescued == {None, '{"WHO":"bobsinclair"}'}, (
+        "whoever is in no column, since the name has other letters, is erased as well"
+    )
+    aside = table_frames.read_table(shop.spark, shop.workspace().quarantine("order")).collect()
+    assert len(aside) == 4 and "adalovelace" not in str(aside), "nor in the quarantine of a table"
     assert [str(one) for one in prevention.inspect_lake_logs(shop.settings, shop.graph)] == []
     known = prevention.personal_columns_by_path(shop.settings, shop.graph)
     tables = {path for path in known if delta_log.is_delta_table(path)}

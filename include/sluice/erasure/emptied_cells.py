@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
+from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
@@ -115,7 +116,7 @@ def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dic
     rescued = anonymised.RESCUED
     if rescued in columns:
         inside = (
-            f"s.`{anonymised.erased_cell_flag(name)}` AND get_json_object(t.`{rescued}`, '$.{name}') IS NOT NULL"
+            f"s.`{anonymised.erased_cell_flag(name)}` AND {rescued_text_expression(name, f't.`{rescued}`')} IS NOT NULL"
             for name in cells
         )
         changed[f"`{rescued}`"] = f"CASE WHEN {' OR '.join(f'({one})' for one in inside)} THEN NULL ELSE t.`{rescued}` END"

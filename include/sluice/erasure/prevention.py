@@ -170,6 +170,11 @@ def _is_sluice_note(note: object) -> bool:
 
 _COLUMN = re.compile(r"`?([A-Za-z_][\w.]*)`?#\d+L?")
 _PATH = re.compile(r"\$\.(\w+)")
+_RESCUED_FIELD = re.compile(
+    r"get_json_object\(((?:\w+\.)?_rescued_data#\d+L?), concat\(\$\[', static_invoke\(JsonExpressionUtils\.jsonObjectKeys\(\1\)\)"
+    r"\[cast\(\(array_position\(static_invoke\(JsonExpressionUtils\.jsonObjectKeys\(lower\(\1\)\)\), (\w+)\) - 1\) as int\)\], '\]\)\)"
+)
+"""As Spark prints what `sluice.declare.ingest.rescued_fields` makes: a field's name and no value."""
 _FUNCTION = re.compile(r"\b[A-Za-z_]\w*(?=\()")
 _PARTS = re.compile(r"\s+(?:AND|OR)\s+", re.IGNORECASE)
 _OPERATORS = re.compile(
@@ -199,7 +204,7 @@ def extract_condition_texts(said: object) -> Iterator[str]:
 def find_compared_columns(text: str, hidden: set[str]) -> list[str]:
     """The personal columns that a condition compares with values. hidden: the personal columns, in lower case."""
     found = []
-    for part in _PARTS.split(text):
+    for part in _PARTS.split(_RESCUED_FIELD.sub(r"get_json_object(\1, $.\2)", text)):
         named = (*_COLUMN.findall(part), *_PATH.findall(part))
         printed = [name for name in named if name.rpartition(".")[2].lower() in hidden]
         # In JSON, the path of a personal column is its name, not a value; the same holds for a function's name.

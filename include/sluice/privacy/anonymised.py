@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
+from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
 from sluice.declare.quoting import quote_column
@@ -81,9 +82,9 @@ def subject_text_in_cell(frame: DataFrame, column: str) -> Column:
     """The person in a cell, as text: from its column, from rescued data, or from an unreadable text beside its name."""
     name = next((one for one in frame.columns if one.lower() == column.lower()), None)
     found = [quote_column(name).cast("string")] if name else []
-    found += [F.get_json_object(RESCUED, f"$.{column}")] if RESCUED in frame.columns else []
+    found += [F.expr(rescued_text_expression(column))] if RESCUED in frame.columns else []
     if RECORD in frame.columns:
-        pattern = f'"{column}"\\s*:\\s*"?([^",}}\\s]+)'
+        pattern = f'(?iu)"{column}"\\s*:\\s*"?([^",}}\\s]+)'
         found.append(F.nullif(F.regexp_extract(RECORD, pattern, 1), F.lit("")))
     return F.coalesce(*found, F.lit(None).cast("string"))
 
@@ -102,7 +103,7 @@ def empty_flagged_cells(frame: DataFrame, cells: Mapping[str, str]) -> DataFrame
             made[field.name] = F.when(~F.col(erased_cell_flag(of[0])), quote_column(field.name)).cast(field.dataType)
     if RESCUED in frame.columns:
         inside = is_any_true([
-            F.col(erased_cell_flag(name)) & F.get_json_object(RESCUED, f"$.{name}").isNotNull() for name in cells
+            F.col(erased_cell_flag(name)) & F.expr(rescued_text_expression(name)).isNotNull() for name in cells
         ])
         made[RESCUED] = F.when(~inside, F.col(RESCUED))
     return frame.withColumns(made).drop(*map(erased_cell_flag, cells))

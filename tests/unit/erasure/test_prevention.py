@@ -37,6 +37,12 @@ def sales(**options: Any) -> Any:
     return table(**{"name": "sales", "reads": "orders", "keys": "id", "subject": "who", **options})(transform)
 
 
+RESCUED_EMAIL = (
+    "get_json_object(_rescued_data#14, concat($[', static_invoke(JsonExpressionUtils.jsonObjectKeys(_rescued_data#14))"
+    "[cast((array_position(static_invoke(JsonExpressionUtils.jsonObjectKeys(lower(_rescued_data#14))), email) - 1) as int)], ']))"
+)
+
+
 def towns(**options: Any) -> Any:
     def transform(sales: Any) -> Any:
         return sales
@@ -61,6 +67,8 @@ def shop(*declared: Any) -> Graph:
         ("email IS NULL", []),
         ("(coalesce(email#7, get_json_object(_rescued_data#14, $.email)) <=> _erased_subject#17)", []),
         ("(get_json_object(_rescued_data#14, $.email) = ada@x.it)", ["email"]),
+        (f"(coalesce(email#7, {RESCUED_EMAIL}) <=> _erased_subject#17)", []),
+        (f"({RESCUED_EMAIL} = ada@x.it)", ["email"]),
     ],
 )
 def test_of_a_condition_what_is_left_beside_columns_is_a_value(text: str, found: list[str]) -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
 from sluice.errors import SluiceError
@@ -150,14 +151,14 @@ def subject_key_column(source: Source, columns: Sequence[str]) -> Column:
         return F.coalesce(*in_column, F.lit(None).cast("string"))
     return F.coalesce(
         *in_column,
-        F.get_json_object("_rescued_data", f"$.{source.subject}"),
+        F.expr(rescued_text_expression(source.subject)),
         _find_subject_in_text(source.subject),
     )
 
 
 def _find_subject_in_text(field: str) -> Column:
-    """Returns the value after a field's name in a record that could not be read, without JSON escapes. NULL if there is none."""
-    name = rf'"{re.escape(field)}"\s*:\s*'
+    """Returns the value after a field's name, in any letter case, in a record that could not be read, without JSON escapes. NULL if there is none."""
+    name = rf'(?iu)"{re.escape(field)}"\s*:\s*'
     # Whole texts first. If the quotes are wrong, everything up to a blank, a comma or a bracket.
     found = F.coalesce(*(F.nullif(F.regexp_extract("_record", name + value, 1), F.lit("")) for value in (_TEXT, _WORD)))
     return F.coalesce(F.get_json_object(F.concat(F.lit('["'), found, F.lit('"]')), "$[0]"), found)

@@ -21,6 +21,7 @@ from sluice.declare import (
 )
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -165,10 +166,11 @@ def test_rows_that_ask_for_an_erasure() -> None:
 def test_whose_a_stored_row_is() -> None:
     made = _graph(handed_out, worn, readings, rate)
     source, kept = made.sources["readings"], made.tables["rate"]
+    rescued = rescued_text_expression("device_id")
     assert subjects.build_subject_expression(made, source, ["device_id", "_rescued_data"]) == (
-        "coalesce(CAST(`device_id` AS STRING), get_json_object(`_rescued_data`, '$.device_id'))"
+        f"coalesce(CAST(`device_id` AS STRING), {rescued})"
     )
-    assert subjects.build_subject_expression(made, source, ["_rescued_data"]) == "get_json_object(`_rescued_data`, '$.device_id')"
+    assert subjects.build_subject_expression(made, source, ["_rescued_data"]) == rescued
     assert subjects.build_subject_expression(made, kept, ["device_id", "time"]) == "CAST(`device_id` AS STRING)"
     assert subjects.build_subject_expression(made, kept, ["time"]) is None
     assert subjects.subject_time_expression(kept) == "time"
