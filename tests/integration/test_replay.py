@@ -15,10 +15,16 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
+from sluice.flows.silver import refold
+from sluice.lake import table_frames
+from sluice.lake.report import report_table_change
+from sluice.lake.workspace import PROVENANCE
 from sluice.runs import modes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
 
 pytestmark = pytest.mark.on_store
 
@@ -200,3 +206,33 @@ def test_what_a_mode_does_not_allow_is_said(arguments: tuple[Any, ...], message:
     check: Callable[..., None] = modes.check_run_mode
     with pytest.raises(UsageError, match=message):
         check(load_declaration_graph(settings_at(tmp_path), "gym"), *arguments)
+
+
+def test_what_else_a_record_has_in_quarantine_stays_when_one_of_its_rows_is_folded_again(
+    settings: Settings, spark: SparkSession
+) -> None:
+    notes = Source(name="notes", schema="id BIGINT, text STRING")
+
+    @table(reads="notes", keys="word", sequence_by="id")
+    @expect_or_quarantine("short", "length(word) < 6")
+    def word(notes: DataFrame) -> DataFrame:
+        """The words of notes."""
+        return notes.select("id", F.explode(F.split("text", " ")).alias("word"))
+
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [notes, word]))
+    lake.land("notes/1.jsonl", '{"id": 1, "text": "blue violet"}\n{"id": 2, "text": "blue orange"}\n')
+    lake.run(*LAYERS)
+    workspace = lake.workspace()
+    path = workspace.quarantine("word")
+    before = {row.made for row in table_frames.read_table(spark, path).collect()}
+    assert len(before) == 2
+    there = table_frames.read_table(spark, workspace.path("notes")).where("id = 2").select(*PROVENANCE).collect()
+    second = spark.createDataFrame([tuple(row) for row in there], "_delivery BIGINT, _row BIGINT")
+    with report_table_change("word", "silver", workspace.path("word")) as report:
+        refold.refold_rows(workspace, word, second, report)
+    assert {row.made for row in table_frames.read_table(spark, path).collect()} == before, "of both records"
+    # Of the record itself nothing stays that its rows do not say any more.
+    spark.sql(f"DELETE FROM delta.`{workspace.path('notes')}` WHERE id = 2")
+    with report_table_change("word", "silver", workspace.path("word")) as report:
+        refold.refold_rows(workspace, word, second, report, gone=True)
+    assert {"violet" in row.made for row in table_frames.read_table(spark, path).collect()} == {True}

@@ -24,6 +24,9 @@ Only tables have these: made: what the transform made of the row, as it would ha
 that the row failed.
 """
 
+JUDGED_AGAIN = "_judged_again"
+"""A column beside those of a quarantine: whether a row was judged again."""
+
 Entry = tuple[int, int | None]
 """An entry in quarantine, by delivery and row; a whole file has no row. In a request, a delivery without a row means all of it."""
 
@@ -64,20 +67,18 @@ def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Seq
         commits.replace_rows_of_deliveries(rows, path, deliveries, size)
 
 
-def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, judged_again: DataFrame) -> None:
+def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, present: DataFrame) -> None:
     """Of the rows that were judged again, keeps exactly `rows` in quarantine; all others stay. Commits only if that changes something.
 
-    judged_again: _delivery and _row of all rows that were judged again, each once.
+    present: the rows in quarantine, with JUDGED_AGAIN; it is never NULL.
     """
-    before = table_frames.read_table(rows.sparkSession, path)
-    old = before.join(judged_again, ["_delivery", "_row"], "left_semi")
+    old, others = present.where(JUDGED_AGAIN).drop(JUDGED_AGAIN), present.where(f"NOT {JUDGED_AGAIN}").drop(JUDGED_AGAIN)
     what = ("_delivery", "_row", "reasons", "record", "made", "rules_version")
     differing = old.select(*what).exceptAll(rows.select(*what)).unionByName(rows.select(*what).exceptAll(old.select(*what)))
     deliveries = [row._delivery for row in differing.select("_delivery").distinct().collect()]
     if deliveries:
         ours = F.col("_delivery").isin(deliveries)
-        others = before.where(ours).join(judged_again, ["_delivery", "_row"], "left_anti").select(*before.columns)
-        commits.replace_rows_of_deliveries(others.unionByName(rows.where(ours)), path, deliveries)
+        commits.replace_rows_of_deliveries(others.where(ours).unionByName(rows.where(ours)), path, deliveries)
 
 
 def read_quarantine_rows(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:

@@ -11,7 +11,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
-from sluice.declare.quoting import quote_column, quote_columns
+from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
 from sluice.flows.writing.difference import persist_frame
@@ -23,6 +23,7 @@ from sluice.quality import quarantine, verdicts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 
 def quarantine_scope_rows(
@@ -48,18 +49,50 @@ def quarantine_scope_rows(
 
 
 def requarantine_rows(
-    workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, origin: DataFrame, number: int
+    workspace: Workspace,
+    table: AnyTable,
+    source: Source,
+    rows: DataFrame,
+    origin: DataFrame,
+    keys: DataFrame,
+    number: int,
 ) -> None:
-    """Makes the quarantine hold those of these rows that are to be quarantined, and nothing else of them or of the bronze rows `origin`."""
+    """Makes the quarantine hold those of these rows that are to be quarantined, and nothing else of them or of the bronze rows `origin`.
+
+    keys: the keys (`replayed_by`) of all these rows, and of what the quarantine has of `origin`.
+    """
     path = workspace.quarantine(table.name)
     before = log.read_table_state(path)
     if number or (before and before.files):
-        again = origin.unionByName(rows.select(*PROVENANCE)).distinct()
         bad = _select_quarantined_rows(table, rows)
         deliveries = sorted(row._delivery for row in bad.select("_delivery").distinct().collect()) if number else []
-        quarantine.replace_rejudged_quarantine_rows(
-            build_table_quarantine_rows(workspace, table, source, bad, deliveries), path, again
-        )
+        made = build_table_quarantine_rows(workspace, table, source, bad, deliveries)
+        present = _flag_rows_judged_again(table_frames.read_table(workspace.session, path), table, rows, origin, keys)
+        quarantine.replace_rejudged_quarantine_rows(made, path, present)
+
+
+def _flag_rows_judged_again(
+    present: DataFrame, table: AnyTable, rows: DataFrame, origin: DataFrame, keys: DataFrame
+) -> DataFrame:
+    """Adds `quarantine.JUDGED_AGAIN`. Of a record that is not in `origin`, only rows with one of the keys were judged again."""
+    whole = origin.select(*PROVENANCE).distinct().withColumn("_whole", F.lit(True))
+    some = rows.select(*PROVENANCE).distinct().withColumn("_some", F.lit(True))
+    known = (
+        keys
+        .select(F.to_json(F.struct(*quote_columns(table.replayed_by))).alias("_key"))
+        .distinct()
+        .withColumn("_known", F.lit(True))
+    )
+    keyed = present.withColumn("_key", F.to_json(quarantined_key_column(table, keys.schema)))
+    joined = keyed.join(whole, list(PROVENANCE), "left").join(some, list(PROVENANCE), "left").join(known, "_key", "left")
+    again = F.col("_whole").isNotNull() | (F.col("_some").isNotNull() & F.col("_known").isNotNull())
+    return joined.select(*present.columns, again.alias(quarantine.JUDGED_AGAIN))
+
+
+def quarantined_key_column(table: AnyTable, schema: StructType) -> Column:
+    """The key (`replayed_by`) of a row in the table's quarantine, as a struct. schema: has these columns."""
+    kinds = ", ".join(f"{quote_identifier(key)} {schema[key].dataType.simpleString()}" for key in table.replayed_by)
+    return F.from_json("made", kinds)
 
 
 def build_table_quarantine_rows(

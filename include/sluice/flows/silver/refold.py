@@ -16,7 +16,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.quoting import quote_columns
 from sluice.flows.bronze import append
 from sluice.flows.silver import fold
-from sluice.flows.silver.aside import requarantine_rows
+from sluice.flows.silver.aside import quarantined_key_column, requarantine_rows
 from sluice.flows.silver.fold import select_winning_rows
 from sluice.flows.silver.made import (
     AnyTable,
@@ -97,7 +97,7 @@ def _refold_keys(
         quarantined = count_verdicts(table, rows, report)
         good = select_accepted_rows(table, rows)
         check_key_in_one_file(table, good)
-        requarantine_rows(workspace, table, source, rows, origin, quarantined)
+        requarantine_rows(workspace, table, source, rows, origin, keys, quarantined)
         bounding = targets.choose_bounding_columns(table, target.schema)
         near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, table.replayed_by))
         old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, table.replayed_by)
@@ -166,8 +166,7 @@ def _find_replayed_keys(
     aside = table_frames.read_table(workspace.session, workspace.quarantine(table.name)).join(
         origin, list(PROVENANCE), "left_semi"
     )
-    schema = ", ".join(f"`{key}` {target.schema[key].dataType.simpleString()}" for key in table.replayed_by)
-    refused = aside.select(F.from_json("made", schema).alias("row")).select(*(F.col(f"row.`{key}`") for key in table.replayed_by))
+    refused = aside.select(quarantined_key_column(table, target.schema).alias("row")).select("row.*")
     return today.unionByName(present).unionByName(refused).distinct()
 
 
