@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,16 @@ import polars
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, settings_at
 
 from sluice.cli.tables.read import query_delta_table
-from sluice.declare import F, Pipeline, Source, materialized_view, table
+from sluice.declare import F, Pipeline, Source, auto_cdc, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.lake import commit_history
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
 
     from sluice.settings import Settings
@@ -119,3 +122,27 @@ def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:
         for commit in commit_history.read_commit_history(path)
         if commit["operation"] == "WRITE" and commit["note"]
     )
+
+
+def test_of_rows_that_differ_by_microseconds_the_order_of_arrival_does_not_choose(
+    settings: Settings, spark: SparkSession, tmp_path: Path
+) -> None:
+    """By the content, which decides between equal sequences: of a column, of one inside an array, and of changes."""
+    change = auto_cdc("change", reads="events", keys="id", sequence_by="seq")
+    source = replace(events, schema="id INT, seq INT, at TIMESTAMP, often ARRAY<TIMESTAMP>")
+    pipeline = Pipeline(name="clock", description="c", owner="t", layers=("clock.bronze", __name__))
+    at, later = "2026-01-02T03:04:05.678901Z", "2026-01-02T03:04:05.678902Z"
+    lines = (
+        f'{{"id": 1, "seq": 1, "at": "{at}"}}\n{{"id": 2, "seq": 1, "often": ["{at}"]}}\n',
+        f'{{"id": 1, "seq": 1, "at": "{later}"}}\n{{"id": 2, "seq": 1, "often": ["{later}"]}}\n',
+    )
+    found = []
+    for order in (lines, lines[::-1]):
+        places = settings_at(tmp_path / str(len(found)))
+        lake = Lakehouse(places, spark, build_declaration_graph(pipeline, [source, event, change]))
+        for number, content in enumerate(order):
+            lake.land(f"events/{number}.jsonl", content)
+            lake.run()
+        assert lake.run("verify") is not None
+        found.append([lake.rows(name, "id", "at", "often") for name in ("event", "change")])
+    assert found[0] == found[1]

@@ -9,8 +9,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as RustTable
+from deltalake import write_deltalake
 from tests.conftest import Lakehouse
 
 from sluice import record_tables
@@ -64,6 +66,13 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     layers = ("shop.bronze", "shop.silver", "shop.gold")
     pipeline = Pipeline(name="shop", description="s", owner="t", layers=layers, retain="1 second")
     return Lakehouse(settings, spark, build_declaration_graph(pipeline, declared))
+
+
+def append_sales(path: str, delivery: int, sold: list[tuple[int, str, float]]) -> None:
+    """What the silver stage would append of a delivery, without Spark. The files are what these tests are about, and they need many."""
+    names = ("id", "city", "amount")
+    rows = [{**dict(zip(names, one, strict=True)), "_delivery": delivery, "_row": row} for row, one in enumerate(sold)]
+    write_deltalake(path, pa.Table.from_pylist(rows, pa.schema(RustTable(path).schema().to_arrow())), mode="append")
 
 
 def test_each_expectation_does_what_it_is_for(lake: Lakehouse) -> None:
@@ -134,8 +143,7 @@ def test_small_files_are_joined_and_what_is_good_stays_as_it_is(lake: Lakehouse,
     good = {file for file in RustTable(path).file_uris() if "city=a" in file}
     for day in range(1, 9):
         assert unordered.run("optimize")["sale"].committed is False
-        unordered.land(f"sales/{day}.csv", f"id,city,amount\n{90000 + day},a,1\n")
-        unordered.run("bronze", "silver")
+        append_sales(path, day + 1, [(90000 + day, "a", 1.0)])
     (sizes,) = (one.file_sizes for one in file_statistics.list_partition_file_sizes(path) if one.values["city"] == "a")
     large, small = max(sizes), sorted(sizes)[:-1]
     assert 4 * max(small) < large < sum(small), "what the test is about"
@@ -169,8 +177,7 @@ def test_only_files_that_lie_over_one_another_are_written_anew_and_what_it_bough
     plain.run("bronze", "silver")
     path = plain.workspace().path("sale")
     for day in range(1, 10):
-        plain.land(f"sales/{day}.csv", f"id,city,amount\n{day},a,1\n{99_000 - day},b,1\n")
-        plain.run("bronze", "silver")
+        append_sales(path, day + 1, [(day, "a", 1.0), (99_000 - day, "b", 1.0)])
     plain.run("gold")
     before, rows = set(RustTable(path).file_uris()), plain.rows("sale")
     report = plain.run("optimize")["sale"]

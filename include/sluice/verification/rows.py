@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
+from pyspark.sql.types import DoubleType, FloatType, TimestampNTZType, TimestampType
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
@@ -28,10 +28,12 @@ from sluice.privacy import anonymised, suppression, suppression_list, treatments
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 AnyTable = Table[Any]
 _FEW = 100
 _PLACE, _HASH = "_sluice_place", "_sluice_hash"
+_SECOND = "yyyy-MM-dd'T'HH:mm:ss"
 
 
 def recompute_silver_rows(workspace: Workspace, table: AnyTable, only: Column | None = None) -> DataFrame | None:
@@ -102,8 +104,27 @@ def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
     text = F.to_json(F.struct(*quote_columns(sorted(rows.columns))), {"ignoreNullFields": "true"})
     order = [quote_column(table.sequence_by).desc_nulls_last()] if table.sequence_by else []
     of_key = Window.partitionBy(*quote_columns(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
+    text = F.concat_ws("", text, *_list_finer_instants(rows.schema))
     ranked = rows.withColumn(_HASH, F.sha2(text, 256)).withColumn(_PLACE, F.row_number().over(of_key))
     return ranked.where(F.col(_PLACE) == 1).drop(_PLACE, _HASH)
+
+
+def _list_finer_instants(schema: StructType) -> list[Column]:
+    """What instants have below the millisecond, which JSON leaves out, by column and only where there is something."""
+    written = []
+    for field in sorted(schema, key=lambda field: field.name):
+        column, name = quote_column(field.name), field.name
+        if isinstance(field.dataType, TimestampType | TimestampNTZType):
+            micros = F.unix_micros(column.cast(TimestampType()))
+            written.append(F.when(micros % 1000 != 0, F.format_string(f"{name.replace('%', '%%')}+%d", micros % 1000)))
+        elif "timestamp" in field.dataType.simpleString():
+            forms = [
+                {"timestampFormat": f"{_SECOND}.{part}XXX", "timestampNTZFormat": f"{_SECOND}.{part}"}
+                for part in ("SSSSSS", "SSS'000'")
+            ]
+            fine, coarse = (F.to_json(F.struct(column.alias(name)), form) for form in forms)
+            written.append(F.when(fine != coarse, fine))
+    return written
 
 
 def _replace_negative_zero(rows: DataFrame) -> DataFrame:

@@ -19,6 +19,7 @@ from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
 
     from sluice.declare.datasets.tables import Table
 
@@ -116,7 +117,7 @@ class ChangeShaper:
         kept = {name: quote_column(name) if name in stays else F.when(upsert, quote_column(name)) for name in names}
         carried = [F.col(name) for name in _CARRIED if name in frame.columns]
         made = [column.alias(name) for name, column in kept.items()]
-        return frame.select(*made, SEQUENCE, CHANGE, hash_row_content(kept).alias(CONTENT), *carried)
+        return frame.select(*made, SEQUENCE, CHANGE, hash_row_content(kept, frame.schema).alias(CONTENT), *carried)
 
 
 def is_change_log(table: Table[Any]) -> bool:
@@ -134,13 +135,36 @@ def shape_truncates(frame: DataFrame) -> DataFrame:
     return frame.select(SEQUENCE, *(name for name in _CARRIED if name in frame.columns))
 
 
-def hash_row_content(columns: Mapping[str, Column]) -> Column:
+def hash_row_content(columns: Mapping[str, Column], schema: StructType) -> Column:
     """The hash of a row's content, which decides ties. It covers the columns that are not NULL, sorted by name.
 
-    A column that is added later therefore does not change the order of older rows.
+    A column that is added later therefore does not change the order of older rows. schema: has a field for each column. JSON has instants to
+    the millisecond, so what is finer is added to it, and only where there is something: stored hashes of other rows stay as they are.
     """
-    fields = (columns[name].alias(name) for name in sorted(columns))
-    return F.sha2(F.to_json(F.struct(*fields), {"ignoreNullFields": "true"}), 256)
+    names = sorted(columns)
+    text = F.to_json(F.struct(*(columns[name].alias(name) for name in names)), {"ignoreNullFields": "true"})
+    finer = (_finer_instants_text(name, columns[name], schema[name].dataType) for name in names)
+    return F.sha2(F.concat_ws("", text, *(one for one in finer if one is not None)), 256)
+
+
+def _finer_instants_text(name: str, column: Column, kind: DataType) -> Column | None:
+    """What a column's instants have below the millisecond, as text; NULL if nothing. None for types without instants."""
+    if kind.typeName() in ("timestamp", "timestamp_ntz"):
+        finer = F.unix_micros(column.cast("timestamp")) % 1000
+        return F.when(finer != 0, F.concat(F.lit(f"{name}+"), finer.cast("string")))
+    if "timestamp" not in kind.simpleString():
+        return None
+    whole, cut = (
+        F.to_json(
+            F.struct(column.alias(name)),
+            {
+                "timestampFormat": f"yyyy-MM-dd'T'HH:mm:ss.{fraction}XXX",
+                "timestampNTZFormat": f"yyyy-MM-dd'T'HH:mm:ss.{fraction}",
+            },
+        )
+        for fraction in ("SSSSSS", "SSS'000'")
+    )
+    return F.when(whole != cut, whole)
 
 
 def change_log_expectations(declared: Iterable[Expectation], marked: ChangeMarker) -> tuple[Expectation, ...]:

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 
 MOST_KEPT_ROWS = 100_000
@@ -242,7 +243,7 @@ def plan_fold_operations(
     both = join_old_and_new(new, old, table.keys)
     content = [name for name in old.columns if name not in PROVENANCE]
     equal = null_safe_equality([F.col(f"new.`{name}`") for name in content], [F.col(f"old.`{name}`") for name in content])
-    wins = row_precedence(table, "new", content) > row_precedence(table, "old", content)
+    wins = row_precedence(table, "new", content, old.schema) > row_precedence(table, "old", content, old.schema)
     operation = (
         F
         .when(F.col("old").isNull(), INSERT)
@@ -275,18 +276,19 @@ def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
     content = [name for name in rows.columns if name not in PROVENANCE]
     packed = rows.select(F.struct(*quote_columns(rows.columns)).alias("new"))
     keys = [F.col(f"new.`{key}`") for key in table.keys]
-    order = [row_precedence(table, "new", content).desc(), F.col("new._delivery"), F.col("new._row")]
+    order = [row_precedence(table, "new", content, rows.schema).desc(), F.col("new._delivery"), F.col("new._row")]
     ranked = packed.withColumn("_rank", F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
     return ranked.where(F.col("_rank") == 1).select("new.*")
 
 
-def row_precedence(table: Table[Any], side: str, content: Sequence[str]) -> Column:
+def row_precedence(table: Table[Any], side: str, content: Sequence[str], schema: StructType) -> Column:
     """Returns the order of the rows of one key, in the struct column `side`: the sequence, then the hash of the content.
 
     NULL fields are left out of the content, because a column that comes later must not change the order of older rows. In a change log the
     content is part of the key, so its rows of one key are equal.
     """
     equal = change_log.is_change_log(table)
-    hashed = F.lit("") if equal else change_log.hash_row_content({name: F.col(f"{side}.`{name}`") for name in content})
+    columns = {name: F.col(f"{side}.`{name}`") for name in content}
+    hashed = F.lit("") if equal else change_log.hash_row_content(columns, schema)
     sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))
