@@ -31,10 +31,13 @@ _NAMES_FILES = ("add", "cdc")
 
 
 def complete_commit(path: str, table: DeltaTable) -> bool:
-    """Complete the commit of the table's current version. The commit stands even if a step fails. Returns whether a checkpoint was made.
+    """Complete the commit of the table's current version. Returns whether a checkpoint was made.
 
-    table: the object that made the commit. Call this under the lease.
+    table: the object that made the commit. Call this under the lease. The commit stands without a checksum or a checkpoint.
+
+    Raises OSError if the commit or its files may not be on the disk. The system reports this once, so nobody could find out later.
     """
+    _flush_commit(locate(path), _commit_file(locate(path) / LOG, table.version()))
     write_version_checksum(path, table)
     try:
         interval = max(1, int(table.metadata().configuration.get(CHECKPOINT_INTERVAL) or 10))
@@ -53,11 +56,10 @@ def complete_commit(path: str, table: DeltaTable) -> bool:
 def write_version_checksum(path: str, table: DeltaTable) -> None:
     """Write `N.crc` for the table's version. If it cannot be written, Spark searches the log instead.
 
-    The commit and its files are on the disk before, since delta-rs fails on a checksum file whose version does not exist.
+    The commit must be on the disk before, since delta-rs fails on a checksum file whose version does not exist.
     """
     with suppress(OSError, ValueError, KeyError, DeltaError, SluiceError):
         log_folder, version = locate(path) / LOG, table.version()
-        _flush_commit(locate(path), _commit_file(log_folder, version))
         found = table.get_add_actions()
         sizes = pa.chunked_array(found["size_bytes"]).to_pylist() if len(found) else []
         counts = {"tableSizeBytes": sum(sizes), "numFiles": len(sizes), "numMetadata": 1, "numProtocol": 1}

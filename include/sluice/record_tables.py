@@ -13,12 +13,22 @@ from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, PostCommitHookProperties, write_deltalake
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    Field,
+    PostCommitHookProperties,
+    WriterProperties,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sluice import entries
 from sluice.delta_log import is_delta_table
 from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit
 from sluice.entries import ENTRY
+from sluice.errors import SluiceError
 from sluice.open_tables import LastCommit, find_commit, is_still_last, open_checked_table, open_table_to_change
 from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import delta_rs_storage_options
@@ -83,6 +93,39 @@ def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.
             entries.note_last_entry(path, table.version(), int(written[-1][ENTRY]))
 
 
+def update_record_rows(path: str, given: pa.Table, predicate: str, columns: Sequence[str], note: str | None = None) -> int:
+    """Give rows other values in one commit. Returns how many rows. Call this under the lease, of a table that no flow streams.
+
+    given: the values, as `s`; the table is `t`. predicate: which rows; it names columns only. columns: those that get another value.
+
+    Raises DamagedLog, and SluiceError if somebody else writes meanwhile or delta-rs fails: its own errors quote rows.
+    """
+    with _WRITING:
+        table = _open_own_table(path)
+        properties = _mark_commit(path, note)
+        merging = table.merge(
+            given,
+            predicate,
+            source_alias="s",
+            target_alias="t",
+            streamed_exec=True,  # otherwise values of `given` get into the log
+            writer_properties=WriterProperties(default_column_properties=ColumnProperties(statistics_enabled="NONE")),
+            commit_properties=properties,
+            post_commithook_properties=_NO_HOOKS,
+        )
+        done: Mapping[str, Any] = {}
+        try:
+            with settle_store_commit(path, table, properties):
+                done = merging.when_matched_update({name: f"s.{name}" for name in columns}).execute()
+        except CommitFailedError:
+            raise SluiceError(f"Another process wrote to the table {path} meanwhile. Nothing was changed. Try again.") from None
+        except DeltaError as error:
+            raise SluiceError(f"The table {path} could not be written: {type(error).__name__}. Nothing was changed.") from None
+        done = done or table.history(1)[0].get("operationMetrics") or {}
+        _finish_commit(path, table)
+    return int(done["num_target_rows_updated"])
+
+
 def has_many_small_files(path: str) -> bool:
     """Whether `join_small_files` would rewrite files of a table. Raises DamagedLog."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
@@ -145,7 +188,7 @@ def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
     if lacking:
         properties = _mark_commit(path, None)
         with settle_store_commit(path, table, properties):
-            table.alter.add_columns(lacking, commit_properties=properties)
+            table.alter.add_columns(lacking, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
         present += [field.name for field in lacking]
     wanted = {CHECKPOINT_INTERVAL: _PROPERTIES[CHECKPOINT_INTERVAL]}
     if set(numbers) & set(present[_INDEXED:]):
@@ -154,7 +197,7 @@ def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
     if changed:
         properties = _mark_commit(path, None)
         with settle_store_commit(path, table, properties):
-            table.alter.set_table_properties(changed, commit_properties=properties)
+            table.alter.set_table_properties(changed, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
     if lacking or changed:
         _finish_commit(path, table)
         return _open_own_table(path)

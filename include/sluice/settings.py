@@ -154,6 +154,11 @@ class Settings:
         return self.state / "spark-local"
 
     @property
+    def reports(self) -> Path:
+        """The folder of the pages that `sluice report` writes."""
+        return self.state / "reports"
+
+    @property
     def on_cluster(self) -> bool:
         """Whether Spark's executors are separate processes, perhaps on other hosts."""
         return not self.spark_master.startswith("local")

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
+from sluice.cli.monitoring import status
+from sluice.cli.monitoring.metrics import collect_numbers, format_metrics
+from sluice.cli.monitoring.report import render_report
 from sluice.column_origins import Origin, TableOrigins
 from sluice.declare import F, Pipeline, Source, expect, materialized_view, table, treat, view
+from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.locations import is_on_disk, locate
 from sluice.runs import job
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
+from sluice.runs.ledger import read_run_ledger
 from sluice.runs.status.column_lineage import list_first_columns, read_column_lineage
 from sluice.settings import Settings
 
@@ -74,7 +79,7 @@ def origins_of(found: TableOrigins, column: str) -> list[Origin]:
 def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
     if file:
         row = {"who": PERSON, "at": f"2026-11-{20 + int(run)} 10:00:00", "spent": 5}
-        lake.land(f"orders/{file}", json.dumps(row) + "\n")
+        lake.land(f"orders/{file}", json.dumps(row) + "\n" + json.dumps(row)[:-1] + "\n")  # the latter is no JSON
     for stage in lake.graph.pipeline.layer_names:
 
         def work(stage: str = stage) -> Any:
@@ -83,7 +88,10 @@ def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
         job.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work)
 
 
-def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lakehouse) -> None:
+def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    # This pipeline has no folder of its own by which commands would find it.
+    monkeypatch.setattr(loading, "load_pipeline_declaration", lambda *_: replace(shop.graph.pipeline, layers=()))
+    monkeypatch.setattr(loading, "build_declaration_graph", lambda *_, **__: shop.graph)
     land_and_run(shop, "1.jsonl", "1")
     known = read_column_lineage(shop.records)
     assert set(known) == {"orders", "order", "spending", "large_order", "large_day", "largest"}
@@ -113,8 +121,18 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
     assert named <= {f"shop.{name}" for name in (*shop.graph.stored, *shop.graph.computed)}, "nothing points at what is not there"
 
     record = locate(shop.records.bookkeeping("column_lineage.json"))
-    for text in (record.read_text(), *told):
-        assert not [value for value in (PERSON, BANNED, str(shop.settings.lake), "2026-11-21 10") if value in text]
+    seen = (
+        render_report(shop.settings, shop.graph),
+        format_metrics([collect_numbers(shop.records)]),
+        str(read_run_ledger(shop.records)),  # of which `why` and `runs` say a part
+        json.dumps(status.compute_status(shop.records), default=str),
+    )
+    assert "'quarantined': 1," in seen[2], "a record in quarantine is part of what is said"
+    for text in (record.read_text(), *told, *seen):
+        assert not [value for value in (PERSON, BANNED, "2026-11-21 10") if value in text]
+    assert not any(str(shop.settings.lake) in text for text in (record.read_text(), *told)), (
+        "what leaves the house names no place"
+    )
     if is_on_disk(folder):
         assert all(file.stat().st_mode & 0o077 == 0 for file in (record, folder / "events.jsonl"))
 

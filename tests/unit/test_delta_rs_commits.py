@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 
 from sluice import delta_rs_commits, durable_files
-from sluice.delta_rs_commits import remove_checksums_without_commit, write_version_checksum
+from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit, write_version_checksum
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,8 +106,24 @@ def test_a_commit_and_its_files_are_on_the_disk_before_its_checksum(tmp_path: Pa
         durable_files.flush_file_and_name(file)
 
     monkeypatch.setattr(delta_rs_commits, "flush_file_and_name", flush_and_note)
-    write_version_checksum(path, DeltaTable(path))
+    complete_commit(path, DeltaTable(path))
     assert flushed == [(".parquet", []), (".json", [])] and list_checksums(path) == [1]
+
+
+@pytest.mark.parametrize("fails", [".parquet", ".json"])
+def test_a_disk_that_does_not_take_a_commit_or_its_files_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    path = make_table(tmp_path / "t", 1)
+
+    def fail_to_flush(file: Path) -> None:
+        if file.suffix == fails:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(delta_rs_commits, "flush_file_and_name", fail_to_flush)
+    with pytest.raises(OSError, match="Input/output"):
+        complete_commit(path, DeltaTable(path))
+    assert list_checksums(path) == [], "which would say that the commit is there"
 
 
 def test_checksums_of_commits_that_are_gone_go_too(tmp_path: Path) -> None:

@@ -14,21 +14,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties
-from deltalake.exceptions import CommitFailedError
 
-from sluice import delta_log
+from sluice import delta_log, record_tables
 from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
 from sluice.erasure import request_events, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import Identifier
-from sluice.errors import SluiceError, UsageError, nearest_name_hint
+from sluice.errors import UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.locations import Location, locate
-from sluice.open_tables import find_table_snapshot, open_table_to_change
+from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
@@ -182,11 +180,10 @@ def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
 
 
 _LIFTED_COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
-_LIFTED_UPDATES = {name: f"s.{name}" for name in _LIFTED_COLUMNS}
 
 
 def lift_suppression(records: PipelineRecords, request: str) -> int:
-    """Lifts a request's entries, without a JVM. Returns how many. What had been delivered before stays out.
+    """Lifts a request's entries, without a JVM. Returns how many. What had been delivered before stays out. Call this under the lease.
 
     Raises UsageError if the request was not carried out, and SluiceError if another process is writing the list.
     """
@@ -206,19 +203,11 @@ def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
     path = records.bookkeeping("suppression")
     if not delta_log.is_delta_table(path):
         return 0
-    table = open_table_to_change(path)
     numbers = ledger.read_delivery_ledger_columns(records.bookkeeping("deliveries"), ["delivery"])["delivery"].to_pylist()
     row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
     schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _LIFTED_COLUMNS.items())])
-    note = CommitProperties(custom_metadata={"userMetadata": format_commit_mark(flow="suppression", lifted=request)})
-    merging = table.merge(
-        pa.Table.from_pylist([row], schema=schema),
-        predicate="t.request = s.request AND t.lifted_at IS NULL",
-        source_alias="s",
-        target_alias="t",
-        commit_properties=note,
+    given = pa.Table.from_pylist([row], schema=schema)
+    note = format_commit_mark(flow="suppression", lifted=request)
+    return record_tables.update_record_rows(
+        path, given, "t.request = s.request AND t.lifted_at IS NULL", list(_LIFTED_COLUMNS), note
     )
-    try:
-        return int(merging.when_matched_update(_LIFTED_UPDATES).execute()["num_target_rows_updated"])
-    except CommitFailedError:
-        raise SluiceError("Another process writes the suppression list just now. Try again.") from None

@@ -29,6 +29,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import key_check_values
 from sluice.runs import due, erasing
+from sluice.runs.lease import lock
 from sluice.settings import Settings
 
 NOW = datetime.now(UTC)
@@ -319,8 +320,21 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
         and rows[other.request]["lifted_at"] is None
     )
     assert not [one for one in prevention.inspect_table_log(path, "list", frozenset({"pseudonym"})) if "note" in one.what]
+    assert (Path(path) / "_delta_log" / f"{1:020}.crc").exists(), "its commit is on the disk"
+    said = DeltaTable(path).history(1)[0]
+    assert said["operation"] == "MERGE" and made.request not in json.dumps(said["operationParameters"]), "which holds no value"
     kept = requests.read_erasure_request(records, made.request)
     assert kept.lifted_at and kept.state == request_events.FAILED and kept.history[-1].note == "1 entries of the suppression list"
+
+
+def test_lifting_waits_for_whoever_else_writes_the_list(call: Call, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "people.json").write_text('[{"user_id": "7000000001"}]')
+    _, out, _ = call("erase", "request", "--pipeline", "gym", "--subject-file", str(tmp_path / "people.json"), "--json")
+    request = json.loads(out.splitlines()[-1])["request"]
+    assert "there is nothing to lift" in call("erase", "lift", request)[2]
+    with lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "r1", "Later."):
+        code, _, error = call("erase", "lift", request)
+    assert code != 0 and "r1" in error, "an erasure that puts people on the list could lose them to the other commit"
 
 
 def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, settings: Settings, club: Graph) -> None:

@@ -97,7 +97,9 @@ def lift(
     from sluice.erasure import receiving
 
     records, _ = find_erasure_request(Settings.current(), request)
-    lifted = receiving.lift_suppression(records, request)
+    # Otherwise an erasure could write the list at the same time, and one of the two commits could be lost.
+    with lock.hold_lease_without_spark(records, "receiving", "Try again when it has ended."):
+        lifted = receiving.lift_suppression(records, request)
     if as_json:
         print_json({"pipeline": records.pipeline, "request": request, "lifted": lifted})
     else:

@@ -250,7 +250,7 @@ def compose_metrics(settings: Settings, pipeline: str | None) -> str:
     found, unreadable = [], []
     for name in select_pipelines(settings, pipeline):
         try:
-            found.append(_collect_numbers(PipelineRecords(settings, name)))
+            found.append(collect_numbers(PipelineRecords(settings, name)))
         except SluiceError as error:
             unreadable.append(name)
             print(escape_keeping_lines(f"sluice: {name}: {error}"), file=sys.stderr, flush=True)
@@ -276,7 +276,8 @@ def format_metrics(found: Sequence[PipelineNumbers], unreadable: Sequence[str] =
     return "".join(f"{line}\n" for line in lines)
 
 
-def _collect_numbers(records: PipelineRecords) -> PipelineNumbers:
+def collect_numbers(records: PipelineRecords) -> PipelineNumbers:
+    """Returns what the metrics say of a pipeline, as it is now."""
     standings = due.read_request_standings(records)
     return PipelineNumbers(
         records.pipeline, compute_status(records), ledger.read_run_ledger(records), standings, datetime.now(UTC)

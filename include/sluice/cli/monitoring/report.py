@@ -67,7 +67,7 @@ def report(
 def write_report(settings: Settings, pipeline: str, to: Path | None = None) -> Path:
     """Write a pipeline's report, readable for its owner only. to: the file; otherwise one in .sluice/reports. Returns the file."""
     graph = load_declaration_graph(settings, pipeline)
-    path = to or settings.state / "reports" / f"{pipeline}.html"
+    path = to or settings.reports / f"{pipeline}.html"
     if to is None:
         make_private_folder(path.parent)
     return write_text_durably(path, render_report(settings, graph), mode=_MODE)

@@ -48,6 +48,7 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
         ScanRoot(RELEASED, str(settings.released / records.pipeline)),
         ScanRoot("spark-local", str(settings.spark_local), tuple(map(str, session.session_folders_in_use(settings)))),
         ScanRoot("warehouse", str(state / "warehouse")),
+        ScanRoot("reports", str(settings.reports)),
     ]
     # As a whole: its database and logs, and anything else that is kept there.
     found += [ScanRoot(line, str(state / line)) for line in AIRFLOW_HOMES]
