@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sluice.pipeline_stages import VERIFY, stages_after_layers
+from sluice.pipeline_stages import OPTIMIZE, VERIFY, stages_after_layers
 
 Row: TypeAlias = Mapping[str, object]
 Numbers: TypeAlias = tuple[float, ...]
@@ -151,6 +151,18 @@ def print_table_versions(console: Console, tables: list[dict[str, Any]]) -> None
         rows = "unknown" if found["rows"] is None else f"{found['rows']:,}"
         table.add_row(found["layer"], found["table"], rows, str(found["version"]))
     console.print(table)
+
+
+def print_layout_decisions(console: Console, rows: Sequence[Row]) -> None:
+    """Print which tables OPTIMIZE laid out, why, and what a question of one value opens before and after. rows: of the run ledger."""
+    _print_heading(console, "Files laid out anew")
+    done = [row for row in rows if row["stage"] == OPTIMIZE.name and str(row["decision"] or "").startswith("yes")]
+    for row in done:
+        console.print(
+            f"  {row['flow']}: {row['decision']}; {row['note'] or 'no note'}", highlight=False, soft_wrap=True, markup=False
+        )
+    if not done:
+        console.print("none: no table has files that are worth it")
 
 
 def print_truth_verdicts(console: Console, verdicts: list[TruthVerdict]) -> None:

@@ -16,6 +16,7 @@ from demonstrations.tour import clear_tour_folders, run_tour, write_tour_marker
 from demonstrations.tour_report import (
     TourRun,
     compare_with_truth,
+    print_layout_decisions,
     print_quarantine_reasons,
     print_recompute_verdicts,
     print_rule_failures,
@@ -115,6 +116,19 @@ def test_what_the_maker_wants_to_be_seen_is_printed_as_it_is(console: Console) -
     assert console.export_text().split() == ["One", "member", "nothing", "In", "quarantine", "nothing"]
     print_quarantine_reasons(console, [{"table": "heart_rate", "reason": "positive", "rows": 1_022, "deliveries": 3}])
     assert console.export_text().splitlines()[-1].split() == ["heart_rate", "positive", "1,022", "3"]
+
+
+def test_tables_that_were_laid_out_are_told_with_what_it_bought(console: Console) -> None:
+    bought = "a question by time opens 3.0 > 1.0 files"
+    rows = [
+        {"stage": "optimize", "flow": "heart_rate", "decision": "yes: demanded", "note": bought},
+        {"stage": "optimize", "flow": "bpm", "decision": "no: each partition is one file", "note": None},
+        {"stage": "vacuum", "flow": "bpm", "decision": "yes: in full", "note": None},
+    ]
+    print_layout_decisions(console, rows)
+    assert console.export_text().splitlines()[2:] == [f"  heart_rate: yes: demanded; {bought}"]
+    print_layout_decisions(console, rows[1:])
+    assert console.export_text().splitlines()[-1].startswith("none")
 
 
 def test_what_was_compared_with_a_recompute_is_told_for_each_table(console: Console) -> None:
