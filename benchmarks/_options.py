@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from _results import write_section
@@ -54,7 +56,7 @@ class BenchmarkOptions(argparse.ArgumentParser):
         form = "Short form" if asked.short else "Options"
         section = f"{self.program} short" if asked.short else self.program
         heading = f"## {title} (`{self.program}.py`{', short form' if asked.short else ''})"
-        write_section(asked.write, section, f"{heading}\n\n{form}: {said}; {os.cpu_count()} cores.\n\n{text}")
+        write_section(asked.write, section, f"{heading}\n\n{form}: {said}; {os.cpu_count()} cores; {_describe_code()}.\n\n{text}")
 
 
 @dataclass
@@ -71,6 +73,13 @@ class PrintedLines:
     def format(self) -> str:
         """All of it, as it was printed."""
         return "\n".join(["```", *self.lines, "```"])
+
+
+def _describe_code() -> str:
+    """The day, and the commit of the checkout if git knows one: a number says something only about the code that it was measured on."""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return f"{datetime.now(UTC):%d %B %Y}{f', commit {commit}' if commit else ''}"
 
 
 def _format_value(value: object) -> str:

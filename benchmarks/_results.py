@@ -38,6 +38,11 @@ class Medians:
         other = self.median(measured, contestant)
         return self.median(measured, self.contestants[0]) / other if other else math.nan
 
+    def describe_goal(self, measured: str, contestant: str, most: float) -> str:
+        """A line that says whether the first contestant's ratio to another one is what was wanted. most: the largest ratio wanted."""
+        found = self.ratio(measured, contestant)
+        return f"{measured}, against {contestant}: {found:.2f}; at most {most:g} is the goal: {'met' if found <= most else 'missed'}."
+
     def format(self, ratios: bool = True) -> str:
         """A line for each thing that was measured: medians, and the first contestant's ratio to each other one, if they are contestants."""
         first, *others = self.contestants if ratios else self.contestants[:1]

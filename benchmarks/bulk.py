@@ -28,6 +28,9 @@ SLUICE, PLAIN = CONTESTANTS = ("Sluice", "plain Spark")
 SHORT = {"records": 50_000}
 INCREMENT = 500
 """One record in so many comes once more, and as many new ones."""
+WHY = """\
+Where a first load is dearer: each record is looked at by Python for what does not fit; silver keeps its changes beside its rows; verify
+compares a table with its recompute. The start of the JVM and of three layers is most of an increment, for both."""
 NOT_GIVEN = """\
 What plain Spark does not give: records that do not fit, which it drops or makes NULL; a file that is cut or comes again; what is counted by
 delivery; a run that is killed between two tables; rows of silver that are not by arrival; erasure."""
@@ -90,7 +93,8 @@ def main() -> int:
                     print(f"  equal: {', '.join(f'{name} {rows:,}' for name, rows in counted.items())}", flush=True)
         if asked.only:
             return 0
-    text = "\n\n".join([cpu.format(), wall.format(), NOT_GIVEN])
+    goals = "\n".join(cpu.describe_goal(step, PLAIN, 1.0) for step in cpu.amounts)
+    text = "\n\n".join([cpu.format(), wall.format(), goals, WHY, NOT_GIVEN])
     print(f"\n{text}")
     parser.write_findings(asked, "A large load", text)
     return 0

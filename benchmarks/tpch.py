@@ -9,7 +9,7 @@ only if all tables and views are equal to DuckDB's, row for row. CPU seconds are
 
 Sluice: `sluice run`; tables by auto_cdc, queries by @materialized_view. plain Spark: a driver that merges the new files into 8 Delta tables
 and overwrites 22, with the same Spark settings. DuckDB: all anew from all files, into a database.
-At scales up to about 0.2 Sluice takes every view for small and makes it anew; --recompute keys shows what following keys would cost there.
+At scales up to about 0.03 Sluice takes every view for small and makes it again in full; --recompute keys shows what following keys would cost there.
 
 This is no TPC-H result: queries have neither ORDER BY nor LIMIT, refreshes are made here, and nothing was audited.
 """
@@ -45,6 +45,9 @@ SHORT = {"scale": "0.01", "refreshes": 1}
 CHANGED = ("customer", "orders", "lineitem")
 """The tables that refreshes change."""
 NOTHING_NEW = "nothing new"
+WHY = """\
+Where a refresh misses it: most of these queries aggregate everything into a few rows. No keys of such a view can be told apart by what a
+change touches, so it is computed in full, as plain Spark does; Sluice keeps no sums to which a change could be added."""
 NOT_GIVEN = """\
 What plain Spark does not give: a file that is cut or comes twice, a change that comes late, a row that does not fit, a run that is killed
 between two tables, a delivery that is taken back; views whose unchanged rows are not written again; a record of what ran; erasure.
@@ -180,8 +183,10 @@ def main() -> int:
             print(f"delivery {number}: {', '.join(f'{name} {count:,}' for name, count in counts.items())}", flush=True)
         found = measure_rounds(root, root / "made", asked.rounds, asked.refreshes)
         bounds = ask_for_bounds()
+    goals = [found.cpu.describe_goal(step, PLAIN, 0.3) for step in found.cpu.amounts if step.startswith("refresh")]
     text = "\n\n".join([
         *(table.format() for table in (found.cpu, found.wall)),
+        "\n".join([*goals, WHY]),
         "Sluice's flows, together:",
         found.stages.format(ratios=False),
         format_views(found, bounds),
