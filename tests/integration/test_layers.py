@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
 import polars
@@ -38,9 +38,28 @@ def gym(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, gym_of_tw
     settings = gym_at(tmp_path_factory.mktemp("gym"), gym_of_two_days)
     lake = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.2)
+    before = count_spark_work(spark)
     for stage in STAGES:
         run_recorded_stage(settings, JobRequest("gym", stage))
+    WORK_OF_THIRD_DAY.update({what: after - before[what] for what, after in count_spark_work(spark).items()})
     return lake
+
+
+WORK_OF_THIRD_DAY: dict[str, int] = {}
+MOST_WORK = {"jobs": 1, "executions": 1}
+"""What was counted, and a few more: how Spark divides a scan or a shuffle may differ. All of a day of the gym, with upkeep and verify."""
+
+
+def count_spark_work(spark: SparkSession) -> dict[str, int]:
+    """How many Spark jobs and SQL executions this process has begun so far. Asking takes a number of the latter."""
+    context, jvm = cast("Any", spark._jsc), cast("Any", spark._jvm)
+    executions = getattr(getattr(jvm.org.apache.spark.sql.execution, "SQLExecution$"), "MODULE$").nextExecutionId()
+    return {"jobs": int(context.sc().dagScheduler().nextJobId()), "executions": int(executions)}
+
+
+def test_a_days_increment_takes_few_jobs_and_executions(gym: Lakehouse) -> None:
+    assert gym.name == "gym", "it has run"
+    assert {what: done for what, done in WORK_OF_THIRD_DAY.items() if done > MOST_WORK[what]} == {}
 
 
 def test_the_tables_are_the_truth(gym: Lakehouse) -> None:
