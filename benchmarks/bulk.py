@@ -1,4 +1,5 @@
-"""A large first load and a small increment after it, of JSON records through bronze, silver and gold: Sluice beside one plain Spark driver.
+"""A large first load and a small increment after it, of JSON records through bronze, silver and gold: Sluice beside one plain Spark driver,
+Polars and DuckDB.
 
     .venv/bin/python benchmarks/bulk.py [--records 1000000] [--files 4] [--rounds 1] [--write benchmarks/results.md]
 
@@ -6,6 +7,7 @@ Contestants take turns, each in a process of its own, with the same Spark settin
 row for row. CPU seconds are of the process and all that it starts, JVMs and Python workers as well.
 
 plain Spark: readStream.json into bronze, a MERGE of the latest row of each key in foreachBatch into silver, gold overwritten.
+Polars and DuckDB are the programs of `increments.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import duckdb
 
 from _checkout import HERE, make_checkout, use_places
 from _cpu_seconds import adopt_orphans, measure_command
@@ -24,7 +28,7 @@ from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
-SLUICE, PLAIN = CONTESTANTS = ("Sluice", "plain Spark")
+SLUICE, PLAIN, POLARS, DUCKDB = CONTESTANTS = ("Sluice", "plain Spark", "Polars", "DuckDB")
 SHORT = {"records": 50_000}
 INCREMENT = 500
 """One record in so many comes once more, and as many new ones."""
@@ -33,22 +37,27 @@ Where a first load is dearer: each record is looked at by Python for what does n
 compares a table with its recompute. The start of the JVM and of three layers is most of an increment, for both."""
 NOT_GIVEN = """\
 What plain Spark does not give: records that do not fit, which it drops or makes NULL; a file that is cut or comes again; what is counted by
-delivery; a run that is killed between two tables; rows of silver that are not by arrival; erasure."""
+delivery; a run that is killed between two tables; rows of silver that are not by arrival; erasure. Nor do Polars and DuckDB, whose rows
+must also fit into the memory of one process; DuckDB's tables are open to one process, and to no other engine."""
 
 
-def check_equal_tables(records: PipelineRecords, plain: Path) -> dict[str, int]:
-    """Raise AssertionError where a table of silver or gold differs. Returns the rows of each."""
+def check_equal_tables(records: PipelineRecords, places: Path) -> dict[str, int]:
+    """Raise AssertionError where a table of silver or gold differs. places: below it, the others' tables. Returns the rows of each."""
     counted = {}
     for layer, name, columns in (
         ("silver", "visits", "id, device, heart_rate, steps, at, day, active, gym, note, score"),
         ("gold", "device_day", "device, day, visits, steps"),
     ):
-        found = [
-            open_table_snapshot(path).query_rows(f"SELECT {columns} FROM t ORDER BY 1, 2")
-            for path in (records.table_path(layer, name), str(plain / name))
-        ]
-        assert found[0] == found[1], f"{name} differs: {len(found[0])} rows and {len(found[1])}"
-        counted[name] = len(found[0])
+        named = ", ".join(f'"{column}"' for column in columns.split(", "))
+        asked = f"SELECT {named} FROM {{}} ORDER BY 1, 2"
+        paths = (records.table_path(layer, name), str(places / "plain" / name), str(places / "polars" / name))
+        first, *found = [open_table_snapshot(path).query_rows(asked.format("t")) for path in paths]
+        with duckdb.connect(str(places / "duckdb"), read_only=True) as database:
+            database.execute("SET TimeZone = 'UTC'")
+            found.append(database.execute(asked.format(name)).to_arrow_table())
+        for contestant, rows in zip(CONTESTANTS[1:], found, strict=True):
+            assert rows.cast(first.schema).equals(first), f"{contestant}: {name} differs, {len(rows)} rows and {len(first)}"
+        counted[name] = len(first)
     return counted
 
 
@@ -70,15 +79,18 @@ def main() -> int:
             places = root / f"round{number}"
             use_places(places)
             landing, few = places / "landing", max(1, asked.records // INCREMENT)
+            files_of_source = landing / "bulk" / "visits_raw"
             commands = {
                 SLUICE: [sys.executable, "-m", "sluice.cli", "run", "bulk"],
                 PLAIN: [sys.executable, "-m", "of_bulk.plain_spark", str(landing), str(places / "plain")],
+                POLARS: [sys.executable, "-m", "of_increments.in_polars", str(files_of_source), str(places / "polars")],
+                DUCKDB: [sys.executable, "-m", "of_increments.in_duckdb", str(files_of_source), str(places / "duckdb")],
             }
             for step, numbers, files in (
                 ("first load", range(asked.records), asked.files),
                 ("increment", range(asked.records - few, asked.records + few), 1),
             ):
-                size = land_records(landing / "bulk" / "visits_raw", step.replace(" ", "_"), numbers, files)
+                size = land_records(files_of_source, step.replace(" ", "_"), numbers, files)
                 print(f"{step}: {len(numbers):,} records, {size / 1e6:.0f} MB in {files} files", flush=True)
                 for contestant in contestants[:: -1 if number % 2 else 1]:
                     began = time.monotonic()
@@ -89,7 +101,7 @@ def main() -> int:
                         flush=True,
                     )
                 if not asked.only:
-                    counted = check_equal_tables(PipelineRecords(Settings.current(), "bulk"), places / "plain")
+                    counted = check_equal_tables(PipelineRecords(Settings.current(), "bulk"), places)
                     print(f"  equal: {', '.join(f'{name} {rows:,}' for name, rows in counted.items())}", flush=True)
         if asked.only:
             return 0
