@@ -1,5 +1,4 @@
-"""A large first load and a small increment after it, of JSON records through bronze, silver and gold: Sluice beside one plain Spark driver,
-Polars and DuckDB.
+"""A large load of JSON records through three layers and a small one after it, beside a plain Spark driver, Polars and DuckDB.
 
     .venv/bin/python benchmarks/bulk.py [--records 1000000] [--files 4] [--rounds 1] [--write benchmarks/results.md]
 
