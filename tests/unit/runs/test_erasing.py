@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from dataclasses import fields, replace
@@ -38,8 +39,15 @@ def asked(settings: Settings) -> list[str]:
     ]
 
 
+def forbid_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the import of the module that starts Spark fail."""
+    module = "sluice.session"
+    assert importlib.util.find_spec(module), "a name of no module would forbid nothing"
+    monkeypatch.setitem(sys.modules, module, None)
+
+
 def test_where_nothing_is_due_no_spark_is_started(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sluice.session", None)
+    forbid_spark(monkeypatch)
     report = erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
     assert (report["flows"], report["requests"], report["committed"]) == ([], [], False)
 
@@ -80,7 +88,7 @@ def test_what_somebody_has_to_approve_waits_and_starts_no_spark(
 ) -> None:
     strict = replace(settings, erasure_approval=True)
     records = PipelineRecords(strict, "gym")
-    monkeypatch.setitem(sys.modules, "sluice.session", None)
+    forbid_spark(monkeypatch)
     report = erasing.run_erase_stage(strict, job.JobRequest("gym", ERASE))
     assert [row["state"] for row in report["requests"]] == ["received", "received"]
     assert requests.list_waiting_requests(records) == []

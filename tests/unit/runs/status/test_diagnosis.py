@@ -126,7 +126,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], list[list[dict[str, Any]]], str]] =
         [row(spark={"shuffle_bytes": GiB, "input_bytes": GiB // 3})],
         [
             [row(spark={"shuffle_bytes": GiB - 1, "input_bytes": 0})],
-            [row(spark={"shuffle_bytes": GiB, "input_bytes": GiB // 3 + 1})],
+            [row(spark={"shuffle_bytes": 3 * GiB, "input_bytes": GiB})],
         ],
         "1,074 MB were shuffled, of less that was read",
     ),
