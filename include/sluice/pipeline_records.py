@@ -15,6 +15,10 @@ LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.dr
 LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
 QUARANTINE = "quarantine"
 """The folder of a pipeline with its quarantines, beside those of its layers."""
+QUARANTINED_RECORD = ("record", "made", "content")
+"""The columns of a quarantine that hold a record: as delivered, as the transform made it, and as the bytes of a whole file."""
+PERSONAL_IN_QUARANTINE = frozenset({*QUARANTINED_RECORD, "_subject"})
+"""The columns of a quarantine that may hold personal data: a record, and the person whose record it is."""
 LINEAGE_EVENTS = "openlineage"
 """The folder of a pipeline's `_sluice` for OpenLineage events that go to no server."""
 FOLLOWED_JOBS = "followed_jobs"

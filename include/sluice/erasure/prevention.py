@@ -23,11 +23,11 @@ from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
 from sluice.locations import locate
+from sluice.pipeline_records import PERSONAL_IN_QUARANTINE
 from sluice.settings import Settings
 from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS, parse_statistics_columns
 
 RETENTIONS = (RETENTION, LOG_RETENTION)
-QUARANTINE = frozenset({"record", "content", "made", "_subject"})
 _CANARY = "_sluice/canary"
 _CONDITIONS = ("predicate", "matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
 
@@ -49,7 +49,7 @@ class LogFinding:
 def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
     """Inspects the logs of all tables of a pipeline, including undeclared ones."""
     known, pipeline = personal_columns_by_path(settings, graph), graph.pipeline.name
-    everything = frozenset().union(*known.values()) | QUARANTINE
+    everything = frozenset().union(*known.values()) | PERSONAL_IN_QUARANTINE
     found: list[LogFinding] = []
     for root in (locate(settings.lake), locate(settings.restricted)):
         for table in actions.find_delta_tables(root / pipeline):
@@ -67,7 +67,7 @@ def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, froz
         path = places.table(one.name)
         found[path] = found.get(path, frozenset()).union(*(each.private for each in graph.sharing(one)))
         if has_quarantine(one):
-            found[places.quarantine(one.name)] = QUARANTINE
+            found[places.quarantine(one.name)] = PERSONAL_IN_QUARANTINE
     for stream in graph.streams.values():
         late = frozenset().union(stream.private, *(graph[name].private for name in stream.reads))
         found[graph.location_of_late(settings, stream.name)] = late

@@ -12,7 +12,7 @@ from sluice.cli.printing import AsJson, LeaseWait, Limit, PipelineName, escaping
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
-from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine, name_quarantined_table
+from sluice.pipeline_records import QUARANTINE, QUARANTINED_RECORD, PipelineRecords, name_quarantine, name_quarantined_table
 from sluice.runs import ledger
 from sluice.runs.repair import readmission
 from sluice.settings import Settings, require_known_pipeline
@@ -21,7 +21,6 @@ quarantine = typer.Typer(help="Rows and files that were set aside: list, show, r
 
 PLAIN = ("_delivery", "_file", "_row", "reasons", "rules_version", "quarantined_at")
 """The columns of a quarantine that hold no part of a record."""
-RAW = ("record", "made", "content")
 _BY_REASON = """
 SELECT reason, count(*) AS rows, count(DISTINCT _delivery) AS deliveries
 FROM (SELECT unnest(reasons) AS reason, _delivery FROM t) GROUP BY reason ORDER BY rows DESC, reason
@@ -80,7 +79,7 @@ def show(
     named, (delivery, row) = readmission.parse_quarantine_entry(name) if "/" in name else (name, (None, None))
     named = name_quarantined_table(named) or named
     _, _, path = resolve_table_name(settings, f"{pipeline}.{name_quarantine(named)}")
-    columns = (*PLAIN, *RAW) if raw else PLAIN
+    columns = (*PLAIN, *QUARANTINED_RECORD) if raw else PLAIN
     limits = {"_delivery": delivery, "_row": row}
     where = " AND ".join(f"{column} = {number}" for column, number in limits.items() if number is not None) or "true"
     rows = query_delta_table(

@@ -19,7 +19,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.lake import releases, versions
 from sluice.lake.releases import Release
 from sluice.locations import locate, locate_given
-from sluice.pipeline_records import PipelineRecords, name_quarantined_table
+from sluice.pipeline_records import PERSONAL_IN_QUARANTINE, PipelineRecords, name_quarantined_table
 from sluice.runs.copies import cloning
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import COPY, SHALLOW
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sluice.runs.copies.comparison import Comparison
 
 _AGAINST = "A version or date of the same table; or the folder of another lake."
-_RECORDS = frozenset({"record", "made", "content", "_subject"})
 
 
 def clone(
@@ -138,7 +137,7 @@ def _find_comparison_columns(graph: Graph, wanted: str) -> tuple[tuple[str, ...]
     declared = next((one for one in graph if one.name == (name_quarantined_table(wanted) or wanted)), None)
     if declared and declared.keys and declared.name == wanted:
         return declared.keys, declared.private
-    return ("_delivery", "_row"), _RECORDS | (declared.private if declared else frozenset())
+    return ("_delivery", "_row"), PERSONAL_IN_QUARANTINE | (declared.private if declared else frozenset())
 
 
 def _list_stand_in_notes(records: PipelineRecords, wanted: str, against: str, keys: tuple[str, ...]) -> list[str]:

@@ -12,11 +12,9 @@ from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, prin
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.open_tables import open_table_snapshot
-from sluice.pipeline_records import PipelineRecords, list_pipeline_records, name_quarantined_table
+from sluice.pipeline_records import PERSONAL_IN_QUARANTINE, PipelineRecords, list_pipeline_records, name_quarantined_table
 from sluice.runs import ledger
 from sluice.settings import Settings
-
-_HELD_BACK = ("record", "made", "content", "_subject")
 
 
 def sql(
@@ -104,7 +102,7 @@ def _print_table_rows(name: str, columns: list[str], rows: list[dict[str, Any]],
 
 def select_printable_columns(columns: Sequence[str], wanted: str) -> list[str]:
     """The columns of a table that may be printed: for a quarantine, none with a part of a record."""
-    return [column for column in columns if not (name_quarantined_table(wanted) and column in _HELD_BACK)]
+    return [column for column in columns if not (name_quarantined_table(wanted) and column in PERSONAL_IN_QUARANTINE)]
 
 
 def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:
