@@ -168,8 +168,8 @@ def run(bench: Bench, people: Sequence[int], sample: int) -> list[Took]:
     return found
 
 
-def told(found: list[Took]) -> dict[str, Any]:
-    """By number of people, what the erasure took in parts of one DELETE each."""
+def ratios_to_single_deletes(found: list[Took]) -> dict[str, Any]:
+    """The cost of an erasure relative to one DELETE per person, by number of people."""
     ratios = {}
     for one in (took for took in found if took.way == "erasure"):
         other = next(took for took in found if took.way == "a DELETE each" and took.people == one.people)
@@ -199,7 +199,7 @@ def main() -> None:
         said.add(
             f"{took.way:>15}  {took.people:>7,} people  {took.seconds:>10,.2f} s  {took.cpu:>10,.2f} s CPU  {took.rows:>10,} rows{how}"
         )
-    compared = told(found)
+    compared = ratios_to_single_deletes(found)
     said.add(f"of a DELETE each: {json.dumps(compared['of_a_DELETE_each'])}, goal for 100 people {GOAL}")
     print(json.dumps(compared))
     parser.write_findings(given, "Erasing people from a table", said.format())

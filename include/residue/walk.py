@@ -29,7 +29,7 @@ _MOST_FILES = 500
 
 
 class ScannedSoFar(NamedTuple):
-    """How far a scan is: files and bytes that it has looked at, of how many."""
+    """The progress of a scan: the files and bytes scanned so far, and their totals."""
 
     files: int
     all_files: int
@@ -49,7 +49,7 @@ def scan_roots(
 ) -> ScanResult:
     """Scans the roots for the needles of the people and of the canary. processes: by default as many as there are cores.
 
-    heard: is told now and then how far it is.
+    heard: is called now and then with the progress.
 
     Needles go to the processes by a pipe, never by an argument or a file. A root that is not there holds nothing, and is named. A root that
     is a link is where that leads: only links below a root are not followed.

@@ -280,5 +280,5 @@ def _require_text_settings(path: Path, prefix: str, wanted: tuple[str, ...], rea
             raise UsageError(f"{path}: there is no setting '{prefix}{key}'.{nearest_name_hint(key, wanted)}")
     for key in wanted:
         if not (isinstance(read.get(key), str) and read[key]):
-            raise UsageError(f"{path}: '{prefix}{key}' must be said, as a text.")
+            raise UsageError(f"{path}: '{prefix}{key}' must be set to a non-empty string.")
     return {key: str(read[key]) for key in wanted}

@@ -87,10 +87,10 @@ def test_a_wrong_name_ends_a_command_with_2_and_one_line() -> None:
     ("line", "instead", "told"),
     [
         ('lake = "lake"', 'lak = "lake"', "there is no setting 'lak'. Did you mean 'lake'?"),
-        ('lake = "lake"', "", "'lake' must be said"),
-        ('lake = "lake"', "lake = 7", "'lake' must be said, as a text"),
+        ('lake = "lake"', "", "'lake' must be set"),
+        ('lake = "lake"', "lake = 7", "'lake' must be set to a non-empty string"),
         ('profile = "local"', 'profil = "local"', "there is no setting 'spark.profil'. Did you mean 'profile'?"),
-        ("[spark]", "[[spark]]", "'spark.profile' must be said"),
+        ("[spark]", "[[spark]]", "'spark.profile' must be set"),
         ('lake = "lake"', "lake = lake", "is not TOML"),
     ],
 )

@@ -139,7 +139,7 @@ def find_running_airflow(settings: Settings) -> tuple[int, int] | None:
             holder = json.loads((folder / "supervisor.json").read_text())
             return holder["pid"], holder["port"]
         time.sleep(0.1)
-    raise SluiceError(f"Airflow's home {folder} is locked, but nobody says by whom.")
+    raise SluiceError(f"Airflow's home {folder} is locked by an unknown process.")
 
 
 def _is_file_locked(path: Path) -> bool:

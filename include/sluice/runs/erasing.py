@@ -185,7 +185,7 @@ def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[li
 def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
     requests = tuple(name.strip() for name in given.requests.split(",") if name.strip())
     if given.approved and not requests:
-        raise UsageError("--approved says of which requests: --requests ID,ID.")
+        raise UsageError("--approved needs --requests ID,ID.")
     asked = job.JobRequest(given.pipeline, ERASE, run=given.run_id, airflow_run=given.airflow_run, wait=given.wait)
     return run_erase_stage(Settings.current(), asked, requests, given.approved)
 

@@ -144,7 +144,7 @@ def _stream_seconds(found: PipelineNumbers) -> Iterator[Sample]:
 
 
 def _of_latest_stream(number: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
-    """What was so after the last batch of each stream that has it."""
+    """Makes a function that yields the value of one number after the last batch of each stream that reports it."""
 
     def samples(found: PipelineNumbers) -> Iterator[Sample]:
         latest = {row["flow"]: row["stream"][number] for row in found.runs if number in row["stream"]}
@@ -246,7 +246,7 @@ def _serve_metrics(settings: Settings, pipeline: str | None, host: str, port: in
 
 
 def compose_metrics(settings: Settings, pipeline: str | None) -> str:
-    """The numbers of one pipeline or of all. What of one cannot be read is told to standard error."""
+    """The metrics of one pipeline or of all, as text. Errors of unreadable pipelines go to standard error."""
     found, unreadable = [], []
     for name in select_pipelines(settings, pipeline):
         try:
@@ -260,7 +260,7 @@ def compose_metrics(settings: Settings, pipeline: str | None) -> str:
 def format_metrics(found: Sequence[PipelineNumbers], unreadable: Sequence[str] = ()) -> str:
     """All metrics of some pipelines in Prometheus' text format, version 0.0.4: those that have no sample are left out.
 
-    unreadable: the pipelines whose records could not be read, of which that alone is said.
+    unreadable: the pipelines whose records could not be read. Their only metric is sluice_pipeline_readable, with 0.
     """
     lines = [
         "# HELP sluice_pipeline_readable 1 where a pipeline's records could be read.",

@@ -173,7 +173,7 @@ def _print_newest_rows(
 
 
 def _find_history_tables(settings: Settings, name: str) -> list[tuple[PipelineRecords, str, str]]:
-    """Of each table: its pipeline's records, what it is called here, and where it lies."""
+    """For each table: the records of its pipeline, its name in the output, and its path."""
     if name in list_pipeline_names(settings):
         every = PipelineRecords(settings, name)
         return [(every, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.list_pipeline_tables(every)]
@@ -182,7 +182,7 @@ def _find_history_tables(settings: Settings, name: str) -> list[tuple[PipelineRe
 
 
 def _find_input_path(records: PipelineRecords, name: str) -> str | None:
-    """Where a table lies that a view reads; None of one that is not there any more."""
+    """The path of a table that a view reads; None if the table no longer exists."""
     known = {ledgers.sql_name(row) for row in ledgers.list_pipeline_tables(records)}
     return ledgers.find_table_path(records, name) if name in known else None
 

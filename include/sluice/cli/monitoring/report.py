@@ -126,7 +126,7 @@ def _make_cards(state: Mapping[str, Any], runs: Sequence[RunTimes]) -> list[dict
 
 
 def _list_problems(state: Mapping[str, Any]) -> list[str]:
-    """What `sluice status` would say that is not as it should be, without names of files."""
+    """The problems that `sluice status` would print, without file names."""
     found = [escape_to_one_line(problem) for problem in state["problems"]]
     found += [f"{flow['table']}: its flow is stuck; sluice status says why" for flow in state["flows"] if flow["stuck"]]
     found += [f"{table['table']}: the latest data is older than its target" for table in state["freshness"] if table["late"]]

@@ -141,7 +141,7 @@ def compute_standing(records: PipelineRecords) -> dict[str, Any]:
 
 
 def print_standing(state: dict[str, Any]) -> None:
-    """Print a standing, with the name of its pipeline under `pipeline`. What is as it should be takes no line, but for the accounts."""
+    """Print the state of a pipeline, whose name is under `pipeline`. Apart from the accounts, only problems are printed."""
     _print_lag(state["flows"])
     _print_freshness(state["freshness"])
     if state["stale"]:

@@ -180,8 +180,8 @@ def _resolve_time_reach(
         }
         if len(made_of) > 1:
             raise DeclarationError(
-                f"View '{item.name}': reach names '{name}', a @view of several tables ({', '.join(sorted(made_of))}); how far a change of "
-                "each of them reaches cannot be said by it. Read these tables instead."
+                f"View '{item.name}': reach names '{name}', a @view of several tables ({', '.join(sorted(made_of))}). Each of "
+                "them needs a reach of its own: read these tables instead of the @view."
             )
         found[made_of.pop()] = reach
     return {name: found[name] for name in stored if name in found}

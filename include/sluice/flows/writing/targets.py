@@ -209,8 +209,8 @@ def check_comparable_columns(dataset: Dataset[Any], schema: StructType) -> None:
         if kind:
             what = "is" if field.dataType.typeName() == kind else "holds"
             raise DeclarationError(
-                f"Table '{dataset.name}': its column '{field.name}' {what} a {kind.upper()}, which Spark cannot compare, and rows that did "
-                f"not change are told by comparing them. Store it as {_INSTEAD[kind]}."
+                f"Table '{dataset.name}': its column '{field.name}' {what} a {kind.upper()}, which Spark cannot compare. Sluice finds "
+                f"unchanged rows by comparing them. Store it as {_INSTEAD[kind]}."
             )
 
 

@@ -226,7 +226,7 @@ def _find_subject_expression_mistakes(session: SparkSession, graph: Graph, schem
             yield f"{owner}: subject_at cannot be read: {_first_error_line(error)}"
             continue
         if kind not in ("timestamp", "timestamp_ntz", "date", "void"):
-            yield f"{owner}: subject_at gives {kind.upper()}; of what time a row tells is a TIMESTAMP, as in subject_at='timestamp_seconds(time)'."
+            yield f"{owner}: subject_at has the type {kind.upper()} and must be a TIMESTAMP, as in subject_at='timestamp_seconds(time)'."
 
 
 def _find_missing_link_columns(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[str]:
