@@ -1,1 +1,1 @@
-"""Commands that tell how a pipeline stands and what happened: status, history, ledger, runs."""
+"""Commands that show the state and the history of a pipeline, such as status, history, ledger and runs."""

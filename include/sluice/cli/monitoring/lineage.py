@@ -23,15 +23,15 @@ from sluice.settings import Settings
 
 
 def lineage(
-    of: Annotated[str, typer.Argument(metavar="PIPELINE.TABLE[.COLUMN]", help="Of which table or column.")],
+    of: Annotated[str, typer.Argument(metavar="PIPELINE.TABLE[.COLUMN]", help="The table or column.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say which columns a table or column comes from, and what uses it, as the last runs found it."""
+    """Say which columns a table or column comes from, and what uses it. The last runs found that."""
     pipeline, _, rest = of.partition(".")
     table, _, column = rest.partition(".")
     records = PipelineRecords.of_known(Settings.current(), pipeline)
     if not table:
-        raise UsageError(f"'{of}' names no table. Say {pipeline}.TABLE or {pipeline}.TABLE.COLUMN.")
+        raise UsageError(f"'{of}' names no table. Write {pipeline}.TABLE or {pipeline}.TABLE.COLUMN.")
     known = read_column_lineage(records)
     found = require_traced_table(known, pipeline, table)
     if column:
@@ -55,13 +55,13 @@ def lineage(
         title=f"{pipeline}.{table}",
     )
     if told["rows_by"]:
-        escaping_console().print(f"Which rows it has is decided by: {', '.join(told['rows_by'])}", soft_wrap=True)
+        escaping_console().print(f"Columns that decide which rows it has: {', '.join(told['rows_by'])}", soft_wrap=True)
 
 
 def describe_column_lineage(
     known: Mapping[str, TableOrigins], found: TableOrigins, columns: Iterable[TracedColumn]
 ) -> dict[str, Any]:
-    """A table's columns in words: each with what it comes from, the first columns of that chain, and what uses it."""
+    """Describes a table's columns: for each the columns it is made from, the first columns of that chain, and what uses it."""
     return {
         "table": found.table,
         "columns": [

@@ -1,7 +1,7 @@
 """`sluice metrics`: numbers of pipelines in Prometheus' text format, from the lake's own records, without a JVM.
 
-For the text-file collector of Prometheus' node exporter, or for whatever scrapes a file: write it after each run, or by a timer. Or for
-whatever asks for it: `--serve` answers (`metrics_server.py`). Labels are names of pipelines, tables, stages, states and steps; no value of a
+The command writes a file, after each run or by a timer, for the text-file collector of Prometheus' node exporter; or `--serve` answers requests
+over HTTP (`metrics_server.py`). Labels are names of pipelines, tables, stages, states and steps; no value of a
 cell, no file, nobody.
 """
 
@@ -33,12 +33,12 @@ from sluice.runs.ledger import STAGE_CPU, Row
 from sluice.settings import Settings
 
 Sample = tuple[Mapping[str, str], float]
-"""Labels beside the pipeline's, and a number."""
+"""A value with its labels; the label of the pipeline is added later."""
 
 
 @dataclass(frozen=True)
 class PipelineNumbers:
-    """What is known of a pipeline. state: as `sluice status --json` has it."""
+    """The records of a pipeline from which its metrics are made. state: as `sluice status --json` prints it."""
 
     pipeline: str
     state: Mapping[str, Any]
@@ -49,7 +49,7 @@ class PipelineNumbers:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric: its name without `sluice_`, what it is, whether it only grows, and its samples of one pipeline."""
+    """A metric: its name without `sluice_`, its help text, the function that makes its samples of one pipeline, and its kind."""
 
     name: str
     about: str
@@ -155,7 +155,7 @@ def _of_latest_stream(number: str) -> Callable[[PipelineNumbers], Iterator[Sampl
 
 
 def _runs_of_stages(found: PipelineNumbers) -> Iterator[Sample]:
-    """A run of a stage has failed where one of its flows has."""
+    """A run of a stage counts as failed if one of its flows failed."""
     failed: dict[tuple[str, Any, str], bool] = {}
     for row in found.runs:
         run = (row["run"], row["started_at"], row["stage"])
@@ -179,31 +179,31 @@ def _certificate_age(found: PipelineNumbers) -> Iterator[Sample]:
 METRICS = (
     Metric("table_rows", "Rows of a table.", _of_tables("rows")),
     Metric("table_files", "Files of a table's latest version.", _of_tables("files")),
-    Metric("table_bytes", "Bytes of these files.", _of_tables("bytes")),
+    Metric("table_bytes", "Bytes of the files of a table's latest version.", _of_tables("bytes")),
     Metric("table_version", "A table's latest version.", _of_tables("version")),
     Metric("lag_deliveries", "Deliveries that a flow has not taken yet.", _of_flows("deliveries")),
     Metric("lag_versions", "Versions of its inputs that a flow has not taken yet.", _of_flows("versions")),
-    Metric("lag_seconds", "For how long the oldest of these has waited.", _of_flows("seconds_behind")),
+    Metric("lag_seconds", "Seconds that the oldest delivery or version has waited for a flow.", _of_flows("seconds_behind")),
     Metric("data_age_seconds", "Age of a published table's latest data.", _age_of_data),
-    Metric("table_late", "1 where that is more than its target.", _late_tables),
+    Metric("table_late", "1 if the latest data of a published table is older than its target.", _late_tables),
     Metric("rows_apart_total", "Rows that were quarantined, dropped, suppressed, rescued or late.", _rows_apart, "counter"),
-    Metric("stage_seconds", "How long a stage took the last time.", _stage_seconds),
-    Metric("stage_cpu_seconds", "What its process and its JVM took of the CPU then.", _stage_cpu_seconds),
-    Metric("stage_end_timestamp_seconds", "When a stage ended the last time.", _stage_ends),
-    Metric("stage_failed", "1 where a stage failed the last time.", _failed_stages),
+    Metric("stage_seconds", "Seconds of the last run of a stage.", _stage_seconds),
+    Metric("stage_cpu_seconds", "CPU seconds of the last run of a stage, of its process and its JVM.", _stage_cpu_seconds),
+    Metric("stage_end_timestamp_seconds", "Time at which the last run of a stage ended.", _stage_ends),
+    Metric("stage_failed", "1 if the last run of a stage failed.", _failed_stages),
     Metric("stage_runs_total", "Runs of a stage that did something, by how they ended.", _runs_of_stages, "counter"),
     Metric("rows_in_total", "Rows that a table's flow has taken.", _summed_by_table(lambda row: row["rows_in"]), "counter"),
-    Metric("rows_out_total", "Rows that it wrote or took out.", _summed_by_table(lambda row: row["rows_out"]), "counter"),
-    Metric("flow_seconds_total", "Seconds that it took.", _summed_by_table(lambda row: row["seconds"]), "counter"),
-    Metric("task_seconds_total", "Seconds of Spark's tasks for it.", _summed_by_table(lambda row: row["spark"].get("task_seconds")), "counter"),
-    Metric("stream_batches_total", "Batches of its streams.", _summed_by_table(lambda row: row["stream"].get("batches")), "counter"),
-    Metric("stream_seconds_total", "Seconds of these, by step.", _stream_seconds, "counter"),
-    Metric("stream_longest_batch_seconds", "The longest batch of the last run that had one.", _of_latest_stream("longest_batch_seconds")),
-    Metric("stream_state_rows", "Rows of state after the last batch.", _of_latest_stream("state_rows")),
-    Metric("stream_state_bytes", "Bytes of state in memory then.", _of_latest_stream("state_bytes")),
-    Metric("watermark_lag_seconds", "From the watermark to the start of that batch.", _of_latest_stream("watermark_lag_seconds")),
+    Metric("rows_out_total", "Rows that a table's flow has written or removed.", _summed_by_table(lambda row: row["rows_out"]), "counter"),
+    Metric("flow_seconds_total", "Seconds that a table's flow has taken.", _summed_by_table(lambda row: row["seconds"]), "counter"),
+    Metric("task_seconds_total", "Seconds of Spark's tasks for a flow.", _summed_by_table(lambda row: row["spark"].get("task_seconds")), "counter"),
+    Metric("stream_batches_total", "Batches of a flow's stream.", _summed_by_table(lambda row: row["stream"].get("batches")), "counter"),
+    Metric("stream_seconds_total", "Seconds of a stream's batches, by step.", _stream_seconds, "counter"),
+    Metric("stream_longest_batch_seconds", "Seconds of the longest batch in the last run that had one.", _of_latest_stream("longest_batch_seconds")),
+    Metric("stream_state_rows", "Rows of a stream's state after its last batch.", _of_latest_stream("state_rows")),
+    Metric("stream_state_bytes", "Bytes of a stream's state in memory after its last batch.", _of_latest_stream("state_bytes")),
+    Metric("watermark_lag_seconds", "Seconds from the watermark to the start of the last batch.", _of_latest_stream("watermark_lag_seconds")),
     Metric("files_missed", "Delivered files that could not be read.", lambda found: [({}, len(found.state["missed"]))]),
-    Metric("records_add_up", "1 where every record that came is accounted for.", lambda found: [({}, int(found.state["adds_up"]))]),
+    Metric("records_add_up", "1 if every delivered record is accounted for.", lambda found: [({}, int(found.state["adds_up"]))]),
     Metric("erasure_requests", "Requests to erase people, by state.", _requests_by_state),
     Metric("certificate_age_seconds", "Age of the last certificate of an erasure.", _certificate_age),
 )  # fmt: skip
@@ -219,11 +219,11 @@ def metrics(
         int | None,
         typer.Option("--serve", metavar="PORT", min=0, max=65535, help="Answer GET /metrics on this port until SIGTERM."),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="With --serve: on which address. Nobody has to log in.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option("--host", help="The address for --serve. It asks for no password.")] = "127.0.0.1",
 ) -> None:
     """Write numbers of lag, freshness, rows, durations and erasures in Prometheus' text format."""
     if to is not None and serve is not None:
-        raise UsageError("--to writes once and --serve answers until it is ended: ask for one of them.")
+        raise UsageError("--to and --serve exclude each other: --to writes a file once, --serve answers until it is ended.")
     settings = Settings.current()
     if serve is not None:
         _serve_metrics(settings, pipeline, host, serve)
@@ -258,12 +258,12 @@ def compose_metrics(settings: Settings, pipeline: str | None) -> str:
 
 
 def format_metrics(found: Sequence[PipelineNumbers], unreadable: Sequence[str] = ()) -> str:
-    """All metrics of some pipelines in Prometheus' text format, version 0.0.4: those that have no sample are left out.
+    """All metrics of some pipelines in Prometheus' text format, version 0.0.4: metrics without a sample are left out.
 
     unreadable: the pipelines whose records could not be read. Their only metric is sluice_pipeline_readable, with 0.
     """
     lines = [
-        "# HELP sluice_pipeline_readable 1 where a pipeline's records could be read.",
+        "# HELP sluice_pipeline_readable 1 if a pipeline's records could be read.",
         "# TYPE sluice_pipeline_readable gauge",
     ]
     readable = {**{one.pipeline: 1 for one in found}, **dict.fromkeys(unreadable, 0)}

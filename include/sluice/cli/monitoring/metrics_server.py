@@ -14,41 +14,41 @@ from typing import Any
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 ENDPOINT = "/metrics"
 _FRESH = 5.0
-"""Seconds for which a text is given again: whoever asks more often does not make the lake be read more often."""
+"""Seconds for which a text is served again, so that frequent requests do not cause more reads of the lake."""
 _SILENT = 30.0
-"""Seconds after which a connection that says nothing is closed."""
+"""Seconds after which a silent connection is closed."""
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Answers GET /metrics. compose: makes the text; it is called by one thread at a time."""
+    """Answers GET /metrics. compose: makes the text; only one thread at a time calls it."""
 
     daemon_threads = True
 
     def __init__(self, host: str, port: int, compose: Callable[[], str]) -> None:
-        """Begin to listen. port: 0 for any that is free. Raises OSError where that cannot be had."""
+        """Begin to listen. port: 0 for any free one. Raises OSError if the port cannot be opened."""
         super().__init__((host, port), _MetricsHandler)
         self._compose, self._lock = compose, threading.Lock()
         self._text, self._composed_at = "", 0.0
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the endpoint."""
         host, port = str(self.server_address[0]), self.server_address[1]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}{ENDPOINT}"
 
     def read_text(self) -> str:
-        """The text of now, or of a moment ago."""
+        """The current text, or one that is at most a few seconds old."""
         with self._lock:
             if not self._composed_at or time.monotonic() - self._composed_at > _FRESH:
                 self._text, self._composed_at = self._compose(), time.monotonic()
             return self._text
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has gone, or said nothing: no reason to write a traceback."""
+        """Writes no traceback: the client has closed the connection, or was silent."""
 
 
 def serve_until_signal(server: MetricsServer) -> None:
-    """Answer until SIGTERM or SIGINT, and give the port back. To be called in the main thread."""
+    """Answer until SIGTERM or SIGINT, then release the port. Call it in the main thread."""
     with server, _signals_end_server(server):
         server.serve_forever(poll_interval=0.2)
 
@@ -71,7 +71,7 @@ class _MetricsHandler(BaseHTTPRequestHandler):
     server: MetricsServer
 
     def do_GET(self) -> None:
-        """The text at ENDPOINT; everything else is not there."""
+        """Sends the text for ENDPOINT, and 404 for every other path."""
         if self.path.partition("?")[0] != ENDPOINT:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
@@ -87,8 +87,8 @@ class _MetricsHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Not which Python it is."""
+        """Names the server without Python's version."""
         return "sluice"
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """A line a request would fill the log."""
+        """Writes nothing: one line per request would fill the log."""

@@ -42,7 +42,7 @@ def history(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List a table's versions, newest first. What made each, how many rows it moved, and of which deliveries."""
+    """List a table's versions, newest first: what made each, how many rows it changed, and from which deliveries."""
     settings = Settings.current()
     rows = []
     for records, shown, path in _find_history_tables(settings, name):
@@ -59,7 +59,7 @@ def history(
         columns = ("version", "at", "operation", "rows_in", "rows_out", "run", "mode", "flow", "inputs", "deliveries")
         print_rows(rows, (*several, *columns))
     else:
-        escaping_console().print(f"Nothing here yet in {settings.lake} of '{name}'.", soft_wrap=True)
+        escaping_console().print(f"The lake {settings.lake} has no table of '{name}' yet.", soft_wrap=True)
 
 
 def ledger(
@@ -69,7 +69,7 @@ def ledger(
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List deliveries, newest first. Which file came when, and what became of it."""
+    """List deliveries, newest first: which file came when, and its state."""
     records = PipelineRecords.of_known(Settings.current(), pipeline)
     if state is not None and state not in _STATES:
         raise UsageError(f"There is no state '{state}'.{nearest_name_hint(state, _STATES)}")
@@ -121,7 +121,7 @@ def runs(
 
 
 def _group_idle_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, with those of a run's stage that had nothing new in the place of the first of them: else they would hide all others."""
+    """The rows, with one row for all tables of a run's stage that had nothing new: they would hide the others."""
     idle: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if _is_idle_run(row):
@@ -142,7 +142,7 @@ def _is_idle_run(row: dict[str, Any]) -> bool:
 
 
 def _rules_as_rows(run: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the rules of a table found in a run, a row each; of those on single rows the ones that some row did not meet."""
+    """The findings of a table's rules in a run, one row each. Rules on single rows are left out if every row met them."""
     common = {name: run[name] for name in ("started_at", "run", "flow", "state")}
     of_rows = [
         {**common, "rule": name, "rows": count, "null": run["null_rules"].get(name, 0), "rules_version": run["rules_version"]}

@@ -1,4 +1,4 @@
-"""`sluice report`: one HTML file about a pipeline, to look at, to keep and to mail; made of the lake's own records, without a JVM.
+"""`sluice report`: one HTML file about a pipeline, made from the lake's own records, without a JVM.
 
 It holds names of tables, columns and rules, ids and counts: no value of a cell, no name of a file, and nothing that is fetched.
 """
@@ -34,7 +34,7 @@ from sluice.settings import Settings
 _TEMPLATE = Path(__file__).parent / "report.html.j2"
 _MOST_RUNS = 40
 _COLOURS = ("low", "middle", "high")
-"""Of the layers, from the lowest, as the page's style calls them."""
+"""The colours of the layers, from the lowest layer up, as the page's style names them."""
 _MODE = 0o600
 
 
@@ -43,7 +43,7 @@ def report(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", help="The file to write, of one pipeline, - for standard output; otherwise .sluice/reports/PIPELINE.html."
+            "--to", help="The file to write, for one pipeline; - for standard output. By default .sluice/reports/PIPELINE.html."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -74,7 +74,7 @@ def write_report(settings: Settings, pipeline: str, to: Path | None = None) -> P
 
 
 def render_report(settings: Settings, graph: Graph, at: datetime | None = None) -> str:
-    """The report as HTML. at: when it says that it was made; now unless given."""
+    """The report as HTML. at: the time of making that the page shows; now unless given."""
     at, records = at or datetime.now(UTC), graph.records(settings)
     state, rows = compute_status(records), ledger.read_run_ledger(records)
     runs = _select_latest_runs(rows)

@@ -1,4 +1,4 @@
-"""The charts of `sluice report`: bars by run, of the time that its stages took and of what was counted, and small ones for a cell of a table."""
+"""The charts of `sluice report`: bars by run for the seconds of its stages and for counts, and small bars for a cell of a table."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sluice.runs.status.run_times import RunTimes
 
 _STAGES_HIGH, _STRIP_HIGH, _CELL_HIGH = 130, 34, 16
 _LEFT, _APART, _BAR = 4, 22, 16
-"""Of bars by run: where the first begins, from one to the next, and how wide it is."""
+"""For bars by run: the left edge of the first bar, the distance between bars, and their width."""
 _CELL_BARS, _CELL_APART = 24, 5
 OTHER_COLOUR = "other"
-"""Of stages that are no layer, as the page's style calls it."""
+"""The colour of stages that are no layer, as the page's style names it."""
 COUNTS_APART = (*ALERT_COUNTS, "late")
-"""Rows that did not go into their table, or went there in another way."""
+"""Counts of rows that did not go into their table, or not in the usual way."""
 
 RunValues = Sequence[float | None]
-"""A number for each run; None where it is not known."""
+"""A number for each run; None if it is unknown."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """x, y: its upper left corner. about: what is read at it."""
+    """x, y: the upper left corner. about: the text shown for the bar."""
 
     x: int
     y: int
@@ -39,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Strip:
-    """A row of bars. total: what they are together, or the last of them."""
+    """A row of bars. total: their sum, or the last of them."""
 
     title: str
     total: str
@@ -49,7 +49,7 @@ class Strip:
 
 
 def draw_stage_bars(runs: Sequence[RunTimes], colours: Mapping[str, str]) -> dict[str, Any]:
-    """The seconds of each run, one stage upon the other."""
+    """The seconds of each run, with its stages stacked."""
     most = max((run.seconds for run in runs), default=0.0)
     bars = []
     for place, run in enumerate(runs):
@@ -69,7 +69,7 @@ def draw_stage_bars(runs: Sequence[RunTimes], colours: Mapping[str, str]) -> dic
 
 
 def draw_run_strips(graph: Graph, rows: Sequence[Row], runs: Sequence[RunTimes]) -> list[Strip]:
-    """What was counted of each run, a strip for each count that is not always zero."""
+    """The counts of each run: a strip for each count that is not always zero."""
     files, size = _measure_table_sizes(graph, rows, runs)
     found = [_draw_strip("CPU seconds", runs, [run.cpu_seconds for run in runs])]
     found.append(_draw_strip("rows written", runs, [_sum_of_run(run, lambda row: row["rows_out"]) for run in runs]))
@@ -115,7 +115,7 @@ def _draw_strip(
 
 
 def _scale_to_heights(values: Sequence[float], high: int) -> list[int]:
-    """What is not zero is seen, however small."""
+    """The height of a bar: at least one unit if the value is not zero, so that it can be seen."""
     most = max(values, default=0)
     return [max(1, int(high * value / most)) if value else 0 for value in values]
 
@@ -131,7 +131,7 @@ def _sum_of_run(run: RunTimes, count: Callable[[Row], float | None]) -> float:
 def _measure_table_sizes(
     graph: Graph, rows: Sequence[Row], runs: Sequence[RunTimes]
 ) -> tuple[list[float | None], list[float | None]]:
-    """The files and the bytes of all declared tables after each run, as far as runs have noted them."""
+    """The files and the bytes of all declared tables after each run, if the run recorded them."""
     now: dict[str, Mapping[str, int]] = {}
     after: dict[str, tuple[int, int]] = {}
     for row in rows:

@@ -24,7 +24,7 @@ Kind = Literal["text", "number", "chart"]
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """What lists are made of. state: as `sluice status` computes it. rows: the run ledger. runs: those that the page shows."""
+    """The data that the lists are made from. state: as `sluice status` computes it. rows: the run ledger. runs: those that the page shows."""
 
     records: PipelineRecords
     state: Mapping[str, Any]
@@ -33,7 +33,7 @@ class ReportFacts:
 
     @property
     def shown_rows(self) -> list[Row]:
-        """The rows of the run ledger that are of the shown runs."""
+        """The rows of the run ledger for the shown runs."""
         names = {run.run for run in self.runs}
         return [row for row in self.rows if row["run"] in names]
 
@@ -198,7 +198,7 @@ def _list_failures(facts: ReportFacts) -> Section:
     ]
     columns: list[tuple[str, str, Kind]] = [("at", "at (UTC)", "text"), ("run", "run", "text"), ("stage", "stage", "text")]
     columns += [("flow", "table", "text"), ("failure", "which kind", "text")]
-    return Section("Failures", "The last ones; the log of the run says more.", columns, found[:_FAILURE_ROWS])
+    return Section("Failures", "The latest failures; the log of a run has the details.", columns, found[:_FAILURE_ROWS])
 
 
 def _list_erasures(facts: ReportFacts) -> Section:
@@ -213,7 +213,7 @@ def _list_erasures(facts: ReportFacts) -> Section:
     ]
     columns: list[tuple[str, str, Kind]] = [("request", "request", "text"), ("state", "state", "text")]
     columns += [("due", "to be proved by", "text"), ("physical", "bytes may go from", "text")]
-    return Section("Erasures", "Requests by their ids; nobody is named.", columns, found[:_ERASURE_ROWS])
+    return Section("Erasures", "Requests by their ids, without names of people.", columns, found[:_ERASURE_ROWS])
 
 
 def _list_certificates(facts: ReportFacts) -> Section:
@@ -222,7 +222,7 @@ def _list_certificates(facts: ReportFacts) -> Section:
     except SluiceError:
         return Section(
             "Certificates",
-            "One of them cannot be read; sluice erase verify says which.",
+            "A certificate cannot be read; sluice erase verify says which.",
             [("number", "", "text")],
             [{"number": ""}],
         )
@@ -240,7 +240,7 @@ def _list_certificates(facts: ReportFacts) -> Section:
     columns: list[tuple[str, str, Kind]] = [("number", "number", "text"), ("request", "request", "text")]
     columns += [("at", "issued at (UTC)", "text"), ("logical", "no query returns the person", "text")]
     columns += [("physical", "no byte is left", "text"), ("verdict", "verdict", "text")]
-    return Section("Certificates", "As they were issued; sluice erase verify checks one again.", columns, found)
+    return Section("Certificates", "The verdicts when they were issued; sluice erase verify checks one again.", columns, found)
 
 
 SECTIONS: Sequence[Callable[[ReportFacts], Section]] = (

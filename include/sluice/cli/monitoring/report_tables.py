@@ -1,4 +1,4 @@
-"""The tables of `sluice report`: each as a node of the lineage's picture, and as a panel with its columns and versions."""
+"""The tables of `sluice report`: each is a node in the picture of the lineage, and a panel with its columns and versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def describe_nodes(
     colours: Mapping[str, str],
     at: datetime,
 ) -> list[dict[str, Any]]:
-    """The nodes with what is known of their tables: how many rows, how old the latest data is, what the last run did, and whether all is well."""
+    """The nodes with their tables' number of rows, age of the latest data, last run, and state."""
     flows = {flow["table"]: flow for flow in state["flows"]}
     late = {table["table"] for table in state["freshness"] if table["late"]}
     last = {(row["flow"], row["stage"]): row for row in rows}
@@ -96,7 +96,7 @@ def _describe_table_size(settings: Settings, graph: Graph, node: lineage.Lineage
 
 
 def _describe_age(settings: Settings, graph: Graph, name: str, at: datetime, late: bool) -> str:
-    """How old a table's latest data is, and whether it may be so old."""
+    """The age of a table's latest data, and whether it is more than the target."""
     if name not in graph.stored or graph.table_of(name) != name:
         return ""
     changed = find_last_data_change(graph.location(settings, name))
@@ -106,7 +106,7 @@ def _describe_age(settings: Settings, graph: Graph, name: str, at: datetime, lat
 
 
 def _describe_last_work(row: Row | None) -> str:
-    """What the last run did to a table, in a few letters."""
+    """The changes of the last run to a table, in a few characters."""
     if row is None or not row["seconds"]:
         return ""
     moved = [f"{sign}{row[name]:,}" for sign, name in (("+", "inserted"), ("~", "updated"), ("-", "deleted")) if row[name]]

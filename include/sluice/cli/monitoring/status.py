@@ -1,6 +1,6 @@
-"""`sluice status`: what there is, what waits and what happened last, and whether it adds up; read from the lake without a JVM.
+"""`sluice status`: tables, waiting deliveries and last runs, and whether every record is accounted for; read from the lake without a JVM.
 
-Its standing: lag, freshness, rows by earlier code, gaps, and what the delivery ledger lacks.
+It also shows lag, freshness, rows by earlier code, gaps in the schedule, and what the delivery ledger lacks.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from sluice.settings import Settings
 def status(
     pipeline: OnePipeline = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit code 1 where the delivery ledger does not add up, or a file is missed.")
+        bool, typer.Option("--check", help="Exit code 1 if the delivery ledger does not add up, or a file is missed.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what there is, what waits and what ran last. Also whether every record that came is accounted for, and who writes now."""
+    """Show tables, waiting deliveries and last runs; also whether every delivered record is accounted for, and who writes now."""
     settings = Settings.current()
     found = [compute_status(PipelineRecords(settings, name)) for name in select_pipelines(settings, pipeline)]
     if as_json:
@@ -48,7 +48,7 @@ def status(
 
 
 def compute_status(records: PipelineRecords) -> dict[str, Any]:
-    """What there is, what waits and what ran last of a pipeline, as a plain object."""
+    """A pipeline's tables, waiting deliveries and last runs, as a plain object."""
     writing = holder.find_lease_holder(records)
     deliveries = ledger.read_delivery_ledger(records, replacing=find_replacing_sources(records))
     return {
@@ -106,7 +106,7 @@ def _print_status(state: dict[str, Any]) -> None:
 
 
 def compute_standing(records: PipelineRecords) -> dict[str, Any]:
-    """A pipeline's standing as a plain object. A part that cannot be told, such as of wrong declarations, is left empty, with the reason."""
+    """A pipeline's state as a plain object. A part that cannot be found stays empty, and `problems` has the reason."""
     found: dict[str, Any] = {
         "flows": [],
         "freshness": [],

@@ -27,13 +27,13 @@ _OF_TABLE = ("seconds", *FLOW_STEPS, OTHER, "jobs", "rows_in", "rows_out", "writ
 def why(
     of: Annotated[
         str | None,
-        typer.Argument(metavar="[PIPELINE | PIPELINE.TABLE]", help="Of which; otherwise the pipeline that ran last."),
+        typer.Argument(metavar="[PIPELINE | PIPELINE.TABLE]", help="A pipeline or table; otherwise the pipeline that ran last."),
     ] = None,
     run: Annotated[str | None, typer.Option("--run", help="This run; otherwise the last one.")] = None,
     limit: Limit = 12,
     as_json: AsJson = False,
 ) -> None:
-    """Say where the time of a run went, and what would help. Of a table: its last runs."""
+    """Say where the time of a run went, and what would help. For a table, show its last runs."""
     settings = Settings.current()
     pipeline, _, table = (of or "").partition(".")
     known = {
@@ -44,7 +44,7 @@ def why(
         if as_json:
             print_json({"run": None})
         else:
-            escaping_console().print("Nothing has been run yet. sluice run PIPELINE does.", soft_wrap=True)
+            escaping_console().print("Nothing has been run yet. Run: sluice run PIPELINE", soft_wrap=True)
         return
     rows = known[latest["pipeline"]]
     runs = list(dict.fromkeys(row["run"] for row in rows))
@@ -94,7 +94,7 @@ def _print_run(run: RunTimes, limit: int) -> None:
     )
     print_rows(run.stages, ("stage", "state", "seconds", "cpu_seconds", *STAGE_STEPS, OTHER), title="Seconds by stage")
     if run.tables:
-        title = "Seconds by table (several are done side by side, so they do not add up to those of the stage)"
+        title = "Seconds by table (several run side by side, so they do not add up to those of the stage)"
         print_rows(run.tables[:limit], ("table", "stage", *_OF_TABLE), title=title)
         if len(run.tables) > limit:
             printed.print(f"... and {len(run.tables) - limit} that took less; --limit shows more")
@@ -103,7 +103,7 @@ def _print_run(run: RunTimes, limit: int) -> None:
 
 
 def _print_table(pipeline: str, table: str, rows: list[Row], last: RunTimes, as_json: bool) -> None:
-    """rows: of the table, the newest first. last: the run that is judged."""
+    """rows: the run ledger's rows of the table, newest first. last: the run whose findings are printed."""
     shown = [
         {**one, "run": row["run"], "ended_at": format_instant(row["ended_at"])}
         for row in rows
@@ -119,14 +119,14 @@ def _print_table(pipeline: str, table: str, rows: list[Row], last: RunTimes, as_
 
 
 def _print_streams(what: str, tables: Sequence[Mapping[str, Any]]) -> None:
-    """A line for each that has taken a batch. what: the column that tells them apart."""
+    """Prints a line for each stream with a batch. what: the column that distinguishes the lines."""
     rows = [{what: one[what], **_describe_stream(one["stream"])} for one in tables if one["stream"]]
     if rows:
         print_rows(rows, (what, *dict.fromkeys(name for row in rows for name in row if name != what)), title="Streams")
 
 
 def _describe_stream(numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Seconds are of all batches together, but for the longest."""
+    """Describes a stream's numbers. Seconds are sums of all batches, except those of the longest batch."""
     seconds = numbers.get("seconds", 0.0)
     state, lag = numbers.get("state_bytes"), numbers.get("watermark_lag_seconds")
     found = {
@@ -148,7 +148,7 @@ def _print_findings(run: RunTimes) -> None:
     printed = escaping_console()
     found = diagnose_run(run)
     printed.print(
-        "\nWhat would help" if found else "\nNothing stands out that a declaration or a setting would help.", style="bold"
+        "\nWhat would help" if found else "\nNothing stands out: no declaration or setting would help much.", style="bold"
     )
     for finding in found:
         printed.print(f"* {finding.subject}: {finding.found}.\n  {finding.rule}: {finding.remedy}.", soft_wrap=True)

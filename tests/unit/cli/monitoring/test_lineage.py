@@ -60,7 +60,7 @@ def test_a_table_shows_all_its_columns_and_goes_back_to_the_first(capsys: pytest
     assert said["columns"][0]["first_from"] == ["heart_rate_bronze.bpm"]
     assert said["rows_by"] == ["heart_rate.time (group by)"]
     shown = ask(capsys, "gym.device_day")
-    assert "gym.device_day" in shown and "decided by: heart_rate.time (group by)" in shown
+    assert "gym.device_day" in shown and "which rows it has: heart_rate.time (group by)" in shown
 
 
 @pytest.mark.parametrize(

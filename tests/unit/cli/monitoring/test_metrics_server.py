@@ -92,7 +92,7 @@ def test_a_port_that_is_taken_and_two_ways_at_once_are_wrong_use(capsys: pytest.
     with MetricsServer("127.0.0.1", 0, lambda: "") as taken:
         for arguments, said in (
             (["--serve", str(taken.server_address[1])], "Nothing can listen on 127.0.0.1"),
-            (["--serve", "0", "--to", "x.prom"], "ask for one of them"),
+            (["--serve", "0", "--to", "x.prom"], "exclude each other"),
             (["nobody", "--serve", "0"], "nobody"),
         ):
             with pytest.raises(SystemExit) as ended:

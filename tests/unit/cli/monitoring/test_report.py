@@ -191,7 +191,7 @@ def test_requests_and_certificates_are_shown_by_ids(settings: Settings, monkeypa
         raise UsageError("0a1b-7.json is no certificate")
 
     monkeypatch.setattr(chain, "read_certificates", fail)
-    assert "One of them cannot be read" in render(settings, []).shown
+    assert "A certificate cannot be read" in render(settings, []).shown
 
 
 def test_what_a_table_costs_is_not_said_again_of_its_quarantine(settings: Settings) -> None:
