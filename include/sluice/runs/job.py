@@ -257,7 +257,7 @@ def _is_failed_stage(graph: Graph, stage: str, error: BaseException) -> bool:
 def _append_whole_stage_row(
     workspace: Workspace, request: JobRequest, at: datetime, times: StepTimes, error: BaseException | None = None
 ) -> None:
-    """Records that a stage failed before or beside its flows, or, without an error, that it went well after it had."""
+    """Records that a stage failed outside its flows; without an error, that it succeeded after such a failure."""
     from sluice.lake.report import FlowReport
 
     failed = {} if error is None else {ledger.WHOLE_STAGE: error}

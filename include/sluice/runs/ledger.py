@@ -95,8 +95,8 @@ FLOW_OBJECTS = (
 )
 """The columns of the run ledger that hold a JSON object of a flow."""
 WHOLE_STAGE = "(whole stage)"
-"""The flow of the row of a stage that failed before or beside its flows, such as over a damaged log, and of the row that says that it went
-well again. No table has this name."""
+"""The flow in the row of a stage that failed outside its flows, for instance over a damaged log, and in the row of its next
+success. No table has this name."""
 STAGE_STEPS = "stage_steps"
 STAGE_CPU = "stage_cpu_seconds"
 """The columns of the run ledger that are the same in all rows of a stage: its seconds by step, and the CPU seconds of its processes."""

@@ -1,4 +1,4 @@
-"""Sends OpenLineage events to a server, or keeps them in files of the pipeline, of which the oldest go. Sending never fails a run.
+"""Sends OpenLineage events to a server, or keeps them in files of the pipeline, whose oldest it removes. Sending never fails a run.
 
 On a disk events are appended to `events.jsonl`. Once that is large it gets a name with its time, and the next events begin a new one. On a
 store, where nothing is appended, the events of each call are an object of their own. A kill at any point leaves some files more than should be
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from openlineage.client.event_v2 import JobEvent, RunEvent
 
 FILE_BYTES = 8_000_000
-"""From this size on, a file of events is closed."""
+"""The size in bytes at which a file of events is closed."""
 KEPT_BYTES = 64_000_000
 KEPT_FILES = 1_000
-"""So much is kept of closed files, and so many of them: the newest, and the very newest always. A file of which any byte is beyond this goes."""
+"""The most bytes and the most closed files that are kept: the newest ones, and always the very newest. A file that exceeds either is removed."""
 MOST_REMOVED = 100
-"""So many files go at most in one call, since a stage waits for it: there may be many more on a store that had no bound before."""
+"""The most files that one call removes, because a stage waits for it: a store that had no limit before may have many more."""
 _OPEN = "events.jsonl"
 _CLOSED = "events-"
 _MODE = 0o600
@@ -76,7 +76,7 @@ def _open_client(settings: Settings, pipeline: str) -> Iterator[Any]:
 
 @contextmanager
 def _oldest_events_removed(folder: Location) -> Iterator[None]:
-    """Removes the oldest events after the block, also where it failed for want of room. If they cannot be removed, they stay."""
+    """Removes the oldest events after the block, also if it failed because the disk was full. If they cannot be removed, they stay."""
     try:
         yield
     finally:

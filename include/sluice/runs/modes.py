@@ -21,13 +21,13 @@ def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], i
         raise UsageError("Mode 'replay' needs an interval: --from and --to name the days to replay.")
     if mode == "refresh" and not tables:
         raise UsageError(
-            "Mode 'refresh' needs --tables (sluice run: --table): the tables to make anew, with everything that reads them."
+            "Mode 'refresh' needs --tables (sluice run: --table): the tables to make from scratch, with everything that reads them."
         )
     for name in tables:
         declared = graph[name]
         if mode == "refresh" and not declared.may_refresh:
             raise UsageError(
-                f"'{name}' is bronze, which holds records that the landing folder may have lost, so it is not made anew. Its source may "
+                f"'{name}' is bronze, which holds records that the landing folder may have lost, so it is not made from scratch. Its source may "
                 f"allow it: may_refresh=True."
             )
 

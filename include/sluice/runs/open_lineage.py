@@ -2,8 +2,8 @@
 
 Events hold names of tables and columns, versions, counts and types; no value, condition or path, and no text of a declaration or an error.
 They are made from what the engine knows at the end of a flow, because Spark's listener loses streams and merges. A view that is computed when
-it is read has no runs: it is a job of its own, told anew when a table below it changed. `openlineage-python` is loaded only if events are
-asked for.
+it is read has no runs: it is a job of its own, whose event is sent again when a table below it changes. `openlineage-python` is loaded only
+if events are configured.
 """
 
 from __future__ import annotations

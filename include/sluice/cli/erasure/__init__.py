@@ -1,4 +1,4 @@
-"""`sluice erase`: requests, from the first to the proof."""
+"""`sluice erase`: makes requests, carries them out, and proves them."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`sluice erase run` and `approve`: carry out what is due of a pipeline's requests, without Airflow. They take only ids of requests."""
+"""`sluice erase run` and `approve`: carry out a pipeline's due requests, without Airflow. Their arguments are ids of requests, never identifiers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
 from sluice.settings import Settings, require_known_pipeline
 
-_REQUEST = "A request's id; may be given again. Otherwise all that is due."
+_REQUEST = "A request's id; may be given again. By default all due requests."
 
 
 def run(

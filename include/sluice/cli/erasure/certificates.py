@@ -1,4 +1,4 @@
-"""`sluice erase certificate`, `verify` and `scan`: what was proved, whether it is still valid, and what a search finds now. Print no identifier."""
+"""`sluice erase certificate`, `verify` and `scan`: show certificates, check them, and search again. They print no identifier."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from residue import ScanResult
     from sluice.erasure.proof.certificate import Certificate
 
-_PUBLIC = "Check with this public key; the certificates beside this one are its chain."
+_PUBLIC = "Check with this public key; the certificates in the same folder are its chain."
 _HEAD = "A head of the chain that was printed earlier and kept elsewhere."
-_HOLDS = {True: "holds", False: "does not hold", None: "cannot be known here"}
+_HOLDS = {True: "holds", False: "does not hold", None: "cannot be checked here"}
 _SAID = {
-    "hash": "hash: the record agrees with itself",
-    "seal": "signature: it was issued with the key",
-    "page": "page: it is the one that was issued",
-    "chain": "chain: it and the ones before it are all there",
-    "head": "head: so are the later ones, and those that requests tell of",
-    "kept": "the head that was kept elsewhere is in the chain",
+    "hash": "hash: the record is unchanged",
+    "seal": "signature: it was made with the key",
+    "page": "page: it is the page that was issued",
+    "chain": "chain: this certificate and all earlier ones exist",
+    "head": "head: all later ones exist, and all that requests name",
+    "kept": "kept head: the head that was kept elsewhere is in the chain",
 }
 _REQUEST = "Search only for the people of this request; may be given again."
 
@@ -38,7 +38,7 @@ def certificate(
     new: Annotated[bool, typer.Option("--new", help="Scan now and issue another one.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the latest certificate of a request, if it is the one that was issued. With --new the exit code is 1 unless it says PASS.
+    """Show the latest certificate of a request, unless it was changed. With --new, the exit code is 1 unless the verdict is PASS.
 
     If a new scan finds the person, a request that was not carried out yet keeps its state.
     """
@@ -108,7 +108,7 @@ def verify(
             {"what": what, "": _HOLDS[report[part]]} for part, what in _SAID.items() if report[part] is not None or part != "kept"
         ]
         rows += [
-            {"what": "verdict then", "": report["issued"] or "not shown: it may not be the one that was issued"},
+            {"what": "verdict then", "": report["issued"] or "not shown: it may have been changed"},
             {"what": "verdict of the scan now", "": report["verdict"] or "not scanned"},
         ]
         print_rows([*rows, *({"what": "otherwise now", "": one} for one in report["differs"])], ("what", ""))
@@ -119,7 +119,7 @@ def verify(
 
 
 def public_key() -> None:
-    """Print the public half of certificate.key, as PEM. It can check certificates, but make none."""
+    """Print the public half of certificate.key, as PEM. It checks certificates and cannot make them."""
     from sluice.erasure.proof import signatures
 
     print(signatures.export_public_key(Settings.current()), end="")
@@ -142,7 +142,7 @@ def scan(
     asked = [requests.read_erasure_request(records, one) for one in request] if request else known
     there = [one for one in asked if vault.has_vault_entry(records, one.request)]
     if not there:
-        raise SluiceError("There is nobody to search for: the vault has no identifiers of these requests (any more).")
+        raise SluiceError("There is nobody to search for: the vault has no identifiers of these requests, or they were removed.")
     result = sought.scan_all_roots(settings, graph, sought.collect_sought_needles(settings, graph, there))
     others = [
         f"{one.root}/{scan_report.hide_path_of_hit(result, one.root, one.path)}"
@@ -173,11 +173,11 @@ def _print_issued_certificate(found: Certificate) -> None:
 
 
 def _print_chain_head(record: dict[str, Any]) -> None:
-    """Print the head of the chain, to be kept out of reach of everybody who may write into the lake."""
+    """Print the head of the chain. Keep it where nobody who writes into the lake can change it."""
     from sluice.erasure.proof import chain
 
     escaping_console().print(
-        f"Head of the chain, to be kept elsewhere: {chain.format_chain_head(record)}", soft_wrap=True, highlight=False
+        f"Head of the chain; keep it elsewhere: {chain.format_chain_head(record)}", soft_wrap=True, highlight=False
     )
 
 
@@ -205,7 +205,7 @@ def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
     if rows:
         print_rows(rows, scan_report.FOUND_COLUMNS, "Found")
     else:
-        printed.print("Nothing of them was found.")
+        printed.print("The scan found nothing of them.")
     if result.unread:
         print_rows(scan_report.list_unread_files(result), scan_report.UNREAD_COLUMNS, "No decoder opens")
     if undeclared:

@@ -1,4 +1,4 @@
-"""`sluice erase request`, `import`, `lift` and `withdraw`. Identifiers come by a file or standard input, not as arguments; they print none."""
+"""`sluice erase request`, `import`, `lift` and `withdraw`. They read identifiers from files or standard input only, and print none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def request(
     from sluice.erasure.subjects import subject_files
 
     if (pipeline is None) == (of is None):
-        raise UsageError("Name the pipeline, once: sluice erase request gym, or --pipeline gym.")
+        raise UsageError("Name the pipeline once: sluice erase request gym, or --pipeline gym.")
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline or of or "")
     text = _read_identifier_file(subject_file, "--subject-file") if subject_file else _read_identifiers_from_stdin()
@@ -93,7 +93,7 @@ def lift(
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let the people of a request come back by new data. What was delivered before stays out."""
+    """Allow new data of a request's people. Data delivered before stays erased."""
     from sluice.erasure import receiving
 
     records, _ = find_erasure_request(Settings.current(), request)

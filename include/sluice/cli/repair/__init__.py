@@ -1,1 +1,1 @@
-"""Commands that mend tables: quarantine, restore, repair, checkpoint."""
+"""Commands that repair tables and flows: quarantine, restore, repair, checkpoint."""

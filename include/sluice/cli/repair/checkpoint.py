@@ -66,7 +66,7 @@ def reset(
     memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None:
         _print_reset_outcome(
-            {"flow": flow, "reset": False}, f"'{flow}' has no checkpoint; its next run starts with everything anyway.", as_json
+            {"flow": flow, "reset": False}, f"'{flow}' has no checkpoint; its next run reads everything anyway.", as_json
         )
         return
     consequence = _describe_reset_consequence(books, declared.name)
@@ -168,7 +168,7 @@ def _describe_reset_consequence(books: PipelineBooks, table: str) -> str:
         )
     if table in books.graph.tables:
         return (
-            f"The next run folds {name} anew from all deliveries that count: {flow.deliveries:,}, {flow.rows or 0:,} rows of bronze. "
+            f"The next run folds {name} again from all valid deliveries: {flow.deliveries:,}, {flow.rows or 0:,} rows of bronze. "
             "Only what differs is written."
         )
     return f"The next run recomputes {name} in full from {', '.join(declared.reads)} ({format_size(flow.bytes)}). Only what differs is written."

@@ -115,7 +115,7 @@ def replay(
 def discard(
     pipeline: PipelineName,
     ids: Ids = None,
-    reason: Annotated[str, typer.Option("--reason", help="The reason, which the ledger keeps, with who did it.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason; the ledger keeps it with the name of who did it.")] = "",
     wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
@@ -152,7 +152,7 @@ def _print_readmission_report(pipeline: str, report: dict[str, Any], as_json: bo
     for flow in report["flows"]:
         escaping_console().print(f"{pipeline}.{flow['flow']}: {flow['note']}", soft_wrap=True)
     if report["committed"]:
-        escaping_console().print(f"What reads these tables follows in the next run: sluice run {pipeline}", soft_wrap=True)
+        escaping_console().print(f"Tables that read these follow in the next run: sluice run {pipeline}", soft_wrap=True)
 
 
 def _query_each_quarantine(records: PipelineRecords, text: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`sluice restore` brings a table back to a version, without people erased since; `sluice repair` mends logs damaged by a loss of power."""
+"""`sluice restore` brings a table back to a version, without people erased since; `sluice repair` repairs logs damaged by a loss of power."""
 
 from __future__ import annotations
 

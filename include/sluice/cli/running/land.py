@@ -1,4 +1,4 @@
-"""`sluice land`: the pipeline's maker puts deliveries into the landing folder."""
+"""`sluice land`: puts deliveries into the landing folder, by the function that the pipeline declares for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`sluice run`: runs stages of a pipeline one after the other, in one Spark session, without Airflow. `sluice stop` ends it from outside.
 
 Ctrl-C and SIGTERM are requests to stop too: the first one ends a run before its next batch, the second one at once. `--keep-running`
-prints a line for each look that did something.
+prints a line for each look that changed something.
 """
 
 from __future__ import annotations
@@ -224,10 +224,10 @@ def _describe_flow_changes(reports: list[dict[str, Any]], lowest: str) -> Iterat
 def stop(
     pipeline: PipelineName,
     within: Annotated[
-        float, typer.Option("--within", min=0, metavar="SECONDS", help="How long to wait for its end; 0: not at all.")
+        float, typer.Option("--within", min=0, metavar="SECONDS", help="How long to wait for the end of the run; 0: not at all.")
     ] = WITHIN,
     force: Annotated[
-        bool, typer.Option("--force", help="Then end it by SIGTERM and SIGKILL, only on the run's own host.")
+        bool, typer.Option("--force", help="Then end the run by SIGTERM and SIGKILL. Works only on the run's own host.")
     ] = False,
 ) -> None:
     """Ask a pipeline's run to stop before its next batch, and wait until it has. The next run continues from there."""
@@ -253,7 +253,7 @@ def stop(
         _force_run_end(found, process, within)
     elif within:
         raise SluiceError(
-            f"It has not ended within {within:g} s, since its batch has not; the request stands. Wait longer with --within, or end it "
+            f"It has not ended within {within:g} s, because its batch has not ended. The request stays valid. Wait longer with --within, or end it "
             f"now: sluice stop {pipeline} --within 0 --force"
         )
 
@@ -274,6 +274,6 @@ def _has_run_ended(records: PipelineRecords, found: LeaseHolder) -> bool:
 
 def _force_run_end(found: LeaseHolder, process: psutil.Process | None, within: float) -> None:
     if process is None or not is_process_alive(process):
-        raise SluiceError(f"It has not ended within {within:g} s, and it is on {found.host}: there it can be ended with --force.")
+        raise SluiceError(f"It has not ended within {within:g} s, and it runs on {found.host}: use --force there.")
     end_process_and_jvm(process, _PATIENCE)
-    escaping_console().print("It was ended. The next run repeats what was not committed.")
+    escaping_console().print("The run was ended. The next run repeats what was not committed.")

@@ -42,7 +42,7 @@ def doctor(
     port: Annotated[bool, typer.Option("--port", help="Also check that Airflow can have its port.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only what fails.")] = False,
     lake: Annotated[
-        str, typer.Option("--lake", metavar="URL", help="Try this place on an object store instead, such as s3a://bucket/lake.")
+        str, typer.Option("--lake", metavar="URL", help="Only test this place on an object store, such as s3a://bucket/lake.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
@@ -81,7 +81,7 @@ def new_pipeline(
     for path in files:
         printed.print(f"wrote   {_shorten_path(path, settings.root)}", soft_wrap=True)
     printed.print(f"copied  {from_folder} to {_shorten_path(landing, settings.root)}", soft_wrap=True)
-    printed.print(f"Read them, since they are a guess. Then: sluice check {name} --plans", soft_wrap=True)
+    printed.print(f"They are a guess: read and correct them. Then: sluice check {name} --plans", soft_wrap=True)
 
 
 def tour(
@@ -191,7 +191,7 @@ def list_secrets(as_json: AsJson = False) -> None:
 @secrets.command()
 def delete(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="I know what is lost.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it, although it cannot be made again.")] = False,
 ) -> None:
     """Remove a secret. Without --yes, only say what would be lost."""
     settings = Settings.current()

@@ -88,7 +88,7 @@ def _draft_pipeline(name: str, folder: Path, sample: FolderSample) -> templates.
 
 
 def _name_silver_columns(sample: FolderSample) -> list[templates.DraftColumn]:
-    """The silver columns: what bronze calls them, and a name that needs no quotes anywhere."""
+    """The silver columns: the name in bronze, and a name that never needs quotes."""
     types, taken, columns = sample.types(), set[str](), []
     for position, bronze in enumerate(sample.columns, start=1):
         name = _to_snake_case(bronze) or f"column_{position}"

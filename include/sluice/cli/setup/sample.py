@@ -121,7 +121,7 @@ def _sample_file(path: Path) -> _FileSample | None:
 
 
 def _detect_encoding(path: Path) -> str:
-    """Either utf-8 or windows-1252; "" where both read the same. Raises UsageError for what is no text."""
+    """Either utf-8 or windows-1252; "" where both read the same. Raises UsageError for a file that is no text."""
     for encoding in ("ascii", "utf-8", "windows-1252"):
         try:
             with path.open(encoding=encoding, newline="") as file:
@@ -137,7 +137,7 @@ def _detect_encoding(path: Path) -> str:
 
 
 def _detect_delimiter(text: str) -> tuple[str, list[list[str]]]:
-    """The delimiter under which the most rows are as wide as the header, and the rows read so."""
+    """The delimiter with which the most rows have as many fields as the header, and the rows read with it."""
     tables = {delimiter: _parse_csv_rows(text, delimiter) for delimiter in USUAL_DELIMITERS}
 
     def score(delimiter: str) -> tuple[bool, float, int]:

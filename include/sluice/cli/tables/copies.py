@@ -33,7 +33,9 @@ _AGAINST = "A version or date of the same table; or the folder of another lake."
 
 def clone(
     pipeline: PipelineName,
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The lake to make: a folder without tables of the pipeline.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="FOLDER", help="The folder of the new lake; it must not have tables of the pipeline.")
+    ],
     shallow: Annotated[
         bool, typer.Option("--shallow", help="Refer to the existing files: quick, but with all personal data.")
     ] = False,
@@ -167,7 +169,7 @@ def _print_comparison(name: str, there: ComparedSide, found: Comparison, notes: 
     printed.print(f"{name} here and {there.called} there: {verdict}; by {', '.join(found.keys)}.", soft_wrap=True)
     rows = [{"rows": kind, "number": number} for kind, number in (*found.rows.items(), ("equal", found.equal))]
     if found.repeated:
-        rows.append({"rows": "with a key that is there twice, not compared", "number": found.repeated})
+        rows.append({"rows": "with a key that occurs twice, not compared", "number": found.repeated})
     print_rows(rows, ("rows", "number"))
     if found.columns:
         differing = [{"column": column, "rows": number} for column, number in found.columns.items()]
@@ -179,7 +181,7 @@ def _print_comparison(name: str, there: ComparedSide, found: Comparison, notes: 
         printed.print(f"\nColumn {column} is {here} here and {other} there, and was not compared.", soft_wrap=True)
     if found.arrival:
         counts = ", ".join(f"{column} of {number:,}" for column, number in found.arrival.items())
-        printed.print(f"\nRows that are equal otherwise came another way: {counts}", soft_wrap=True)
+        printed.print(f"\nOtherwise equal rows have another origin: {counts}", soft_wrap=True)
     if found.examples:
         print_rows(
             [{"row": one["row"], **one["key"]} for one in found.examples], ("row", *found.examples[0]["key"]), title="Such as"
@@ -228,9 +230,9 @@ def list_releases(pipeline: PipelineName, as_json: AsJson = False) -> None:
 def remove(
     pipeline: PipelineName,
     number: Annotated[int, typer.Argument(help="The number of the release.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only say what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only say what would be removed.")] = False,
 ) -> None:
-    """Remove a release. Its number is not given again."""
+    """Remove a release. Its number is not used again."""
     release = releases.find_release(PipelineRecords.of_known(Settings.current(), pipeline), number)
     if yes:
         releases.remove_release(release)

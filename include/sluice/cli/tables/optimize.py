@@ -25,7 +25,7 @@ def optimize(
     wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether tables' files are worth a rewrite, and why. With --now, rewrite those of one table. Every run does so where it is worth it."""
+    """Say whether tables' files are worth a rewrite, and why. Every run rewrites those that are. With --now, rewrite one table's files."""
     settings = Settings.current()
     pipeline, _, table = name.partition(".")
     graph = load_declaration_graph(settings, pipeline)
@@ -65,5 +65,5 @@ def optimize(
 
 
 def _describe_questions(path: str, columns: Sequence[str]) -> list[str]:
-    """What a question by each of the columns opens now."""
+    """The files and bytes that a query by each of the columns opens now."""
     return [describe_question_costs(column, cost) for column, cost in measure_asked_questions(path, columns).items()]

@@ -19,7 +19,7 @@ from sluice.settings import Settings
 
 def vacuum(
     name: TableOrPipeline,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, and remove nothing. Starts no Spark.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed. Starts no Spark.")] = False,
     wait: LeaseWait = 0.0,
     as_json: AsJson = False,
 ) -> None:

@@ -58,7 +58,7 @@ def record_column_lineage(workspace: Workspace, reports: Iterable[FlowReport]) -
 
 
 def _trace_computed_views(workspace: Workspace, report: FlowReport, known: Mapping[str, TableOrigins]) -> dict[str, TableOrigins]:
-    """Returns the columns of the computed views that must be traced, each after those it reads. report: is told what could not be traced.
+    """Returns the columns of the computed views that must be traced, each after those it reads. report: gets a note for each that failed.
 
     A view that could not be traced is kept without columns, so that it is tried again only when it or its inputs have changed.
     """

@@ -171,7 +171,7 @@ def _next_look_for_old_rows(began: datetime, stay: Sequence[timedelta]) -> datet
 
 
 def find_end_of_quiet_topic(source: Source, began: datetime, locate: Callable[[str], str]) -> datetime:
-    """Returns now: only the broker knows what is new."""
+    """Returns the present, because only the broker knows what is new."""
     return began
 
 

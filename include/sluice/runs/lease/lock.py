@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LOOK_AGAIN = 0.5
 _LOCKED_TO_THE_END: list[IO[bytes]] = []
-_REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you may also remove it: the next run writes it anew."
+_REMEDY = "Put a copy of it back. If no newer Sluice has written this lake, you may also remove it: the next run writes it again."
 
 
 @contextmanager

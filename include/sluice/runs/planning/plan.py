@@ -121,11 +121,7 @@ def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], pat
     clustered = clustering.read_cluster_columns(path)
     if declared.cluster_by and not is_ and (clustered != declared.cluster_by or clustering.was_clustered_otherwise(path)):
         before = "" if clustered == declared.cluster_by else f", before by {', '.join(clustered) or 'nothing'}"
-        until = (
-            "they are all written anew"
-            if clustered
-            else "OPTIMIZE has need of it, which then writes all of them anew, or at once"
-        )
+        until = "they are all rewritten" if clustered else "OPTIMIZE needs to rewrite them, which then rewrites all, or at once"
         yield (
             f"'{name}' is declared to be clustered by {', '.join(declared.cluster_by)}{before}. The files that are there stay as they "
             f"are until {until}: {now}."
@@ -133,15 +129,15 @@ def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], pat
     if was_clustered and not declared.cluster_by:
         yield (
             f"'{name}' is or was clustered, and is not declared so. Its protocol keeps that: Spark alone writes it, and Delta allows neither "
-            "zorder_by nor partition_by. Remove the table's folder and run again: it is made anew."
+            "zorder_by nor partition_by. Remove the table's folder and run again, which makes the table from scratch."
         )
     files = deletion_vectors.count_files_with_deleted_rows(path)
     if files and not (declared.layout and declared.layout.deletion_vectors):
-        yield f"{files} files of '{name}' hold rows that are only marked as deleted, which is not declared. Written anew by: {now}."
+        yield f"{files} files of '{name}' hold rows that are only marked as deleted, which is not declared. To rewrite them: {now}."
 
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:
-    """Returns the tables that were restored and not made anew since."""
+    """Returns the tables that were restored and not made from scratch since."""
     names = books.graph.datasets
     return {name: mark for name in names if (mark := versions.read_restoration_mark(books.path(name))) is not None}
 

@@ -55,7 +55,7 @@ class PlannedStep:
 
 
 def plan_flow_step(books: PipelineBooks, flow: FlowLag, before: Sequence[PlannedStep], refreshed: bool) -> PlannedStep:
-    """Plans the step of a flow. before: at least the steps of its inputs. refreshed: whether it must be made anew."""
+    """Plans the step of a flow. before: at least the steps of its inputs. refreshed: whether it must be made from scratch."""
     declared = books.graph[flow.table]
     plan: Callable[[PipelineBooks, Any, FlowLag, Sequence[PlannedStep], bool], PlannedStep]
     plan = load_kind_function(declared.kind, "plan")

@@ -129,7 +129,7 @@ def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: s
     if any(one.is_commit and one.version == 0 for one in damage):
         return (
             f"The first commit of {called} is damaged, and with it what columns it has. Put {path}/{LOG} back from a backup; "
-            f"or move {path} away: what can be made anew is made by the next run, and bronze says how it is read again."
+            f"or move {path} away: the next run makes tables from scratch where it can, and for bronze it says how to read the deliveries again."
         )
     commits, _ = list_log_versions(locate(path) / LOG)
     last = max(commits, default=-1)

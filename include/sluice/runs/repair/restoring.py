@@ -88,7 +88,7 @@ def describe_restore_effects(dataset: Dataset[Any]) -> str:
             + ("Its change log was not restored. " if _has_change_log(dataset) else "")
         )
     if dataset.kind.keeps_state:
-        return "Its stream goes on with what is new; what it wrote since that version comes again only with a refresh. "
+        return "Its stream goes on with what is new; what it wrote since that version returns only with a refresh. "
     return "Its flow goes on with what is new; what it took since that version is not in it. "
 
 
@@ -132,5 +132,5 @@ def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: i
             raise SluiceError(
                 f"Somebody who was erased may be in version {version} of '{called}': no column of it says whose its rows are "
                 f"by '{domain}', so that they cannot be left out.{since} "
-                f"Make it anew instead: sluice run {pipeline} --mode refresh --table {dataset.name}"
+                f"Make it from scratch instead: sluice run {pipeline} --mode refresh --table {dataset.name}"
             )

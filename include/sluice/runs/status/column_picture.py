@@ -1,4 +1,4 @@
-"""The columns of one table as a picture: what they come from on the left, what is made of them on the right. Without a lake."""
+"""The columns of one table as a picture: their origins on the left, and the columns made from them on the right. Needs no lake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sluice.runs.status.column_lineage import list_column_uses
 from sluice.runs.status.lineage import draw_curve
 
 WIDTH, HEIGHT = 200, 18
-"""Of a column, in units of the picture."""
+"""The size of a column's box, in units of the picture."""
 _ACROSS, _DOWN = 270, 22
 _MARGIN = 4
 _LETTERS = 32
@@ -21,7 +21,7 @@ _Place = tuple[str, str]
 
 @dataclass(frozen=True)
 class ColumnBox:
-    """A column. table: the one that it is of. shown: its name, with the table's unless that is the picture's own. x, y: its upper left corner."""
+    """The box of a column. shown: its name; with the table's name if it is another table. x, y: the upper left corner."""
 
     table: str
     shown: str
@@ -39,7 +39,7 @@ class ColumnPicture:
 
 
 def draw_column_lineage(known: Mapping[str, TableOrigins], found: TableOrigins) -> ColumnPicture | None:
-    """A table's columns with those that their values come from, and those whose values come from them. None where nothing is known of any."""
+    """A table's columns with their origins and the columns made from them. None if no origin or use is known."""
     own = [(found.table, column.name) for column in found.columns]
     before = {(found.table, column.name): [(one.table, one.column) for one in column.origins] for column in found.columns}
     after = {

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from sluice.declare.assembly.graph import Graph
 
 WIDTH, HEIGHT = 190, 62
-"""Of a node, in units of the picture."""
+"""The size of a node, in units of the picture."""
 _ACROSS, _DOWN = 250, 76
-"""From one node to the next one of the next column, and to the one below."""
+"""The distance from a node to one in the next column, and to the one below it."""
 
 
 @dataclass(frozen=True)

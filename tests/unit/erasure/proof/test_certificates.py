@@ -318,7 +318,7 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
     assert failed.value.exit_code == 1
     (made,) = certificate.read_certificates(PipelineRecords(settings, "house"), request_of_her)
     printed = capsys.readouterr().out
-    assert "FAIL" in printed and f"Head of the chain, to be kept elsewhere: 1:{made.record['hash']}" in printed.replace("\n", "")
+    assert "FAIL" in printed and f"Head of the chain; keep it elsewhere: 1:{made.record['hash']}" in printed.replace("\n", "")
     certificates.certificate(request_of_her)
     certificates.verify(made.path, rescan=False, head=f"1:{made.record['hash']}")
     certificates.public_key()

@@ -142,7 +142,7 @@ def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sluice.cli.running.run._PATIENCE", 0.5)
         code, out, _ = call("stop", "gym", "--within", "0", "--force")
-    assert code == 0 and "It was ended." in out
+    assert code == 0 and "The run was ended." in out
     assert deaf.wait(10) == -signal.SIGKILL
 
 
@@ -153,7 +153,7 @@ def test_what_runs_on_another_host_is_not_ended_from_here(call: Call, settings: 
         f'{{"run": "r1", "pid": {os.getpid()}, "host": "elsewhere", "since": "2026-11-21T00:00:00+00:00"}}'
     )
     code, _, err = call("stop", "gym", "--within", "0.1", "--force")
-    assert code == 1 and "it is on elsewhere" in err
+    assert code == 1 and "it runs on elsewhere" in err
 
 
 def test_a_jvm_does_not_outlive_the_process_that_is_ended(tmp_path: Path) -> None:
