@@ -1,9 +1,9 @@
-"""Run every benchmark of this folder, one after the other, and say what each took.
+"""Run every benchmark of this folder, one after the other, and print how long each took.
 
     .venv/bin/python benchmarks/_all.py [--long] [--write benchmarks/results.md] [--only bulk records]
 
-The short form of all of them is made for at most 20 minutes on two cores. A program that fails, or misses a goal, does not keep the others
-from running; the exit code is then 1.
+The short form of all benchmarks takes at most 20 minutes on two cores. A program that fails, or misses a goal, does not stop the others;
+the exit code is then 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A checkout with one pipeline of a benchmark, and a round's places of its own."""
+"""A checkout with one pipeline of a benchmark, and separate folders for each round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU seconds of a process and of all that it starts, the JVMs too that outlive the process which started them."""
+"""CPU seconds of a process and of all processes that it starts, including JVMs that outlive the process which started them."""
 
 from __future__ import annotations
 

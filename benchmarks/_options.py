@@ -1,7 +1,7 @@
-"""The options that every benchmark has, and its section of a file of results.
+"""The options that every benchmark has, and its section in a file of results.
 
-A program that lies beside this module, and whose name does not begin with an underscore, is run by `make bench` in its short form and by
-`make bench-full` as it is by itself. README.md says what it must have.
+`make bench` runs the short form of each program in this folder whose name does not begin with an underscore; `make bench-full` runs each
+with its default options. README.md lists what a program must have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The memory that a process and all that it starts hold at most, while a block runs."""
+"""The highest memory of a process and of all processes that it starts, while a block runs."""
 
 from __future__ import annotations
 

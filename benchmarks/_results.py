@@ -1,6 +1,6 @@
-"""What benchmarks find, as tables of medians and ratios: printed, and kept as sections of a file such as benchmarks/results.md.
+"""The results of benchmarks as tables of medians and ratios: printed, and kept as sections of a file such as benchmarks/results.md.
 
-A section stands between two comments with its name, and a benchmark replaces its own only.
+A section stands between two comments with its name. A benchmark replaces only its own section.
 """
 
 from __future__ import annotations

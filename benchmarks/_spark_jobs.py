@@ -1,4 +1,4 @@
-"""Which jobs Spark ran."""
+"""Lists the jobs that Spark ran."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""VACUUM by the inventory of a table's log beside the two that Delta on Spark has, on copies of one table: a part of `upkeep.py`.
+"""Compares Sluice's VACUUM, by the inventory of a table's log, with the two ways of Delta on Spark: a part of `upkeep.py`.
 
-The table is one that each of a hundred runs wrote anew as a whole, in partitions, so that a hundredth of its files are needed. In turn each
-way vacuums a copy of its own, and then does it once more, when there is nothing to remove. Before a time counts, the copies must have the
-same files, and the table's rows.
+Each way works on a copy of one table. A hundred runs each overwrote this table, in partitions, so that a hundredth of its files are needed.
+Each way vacuums its copy, and then once more when there is nothing to remove. A time counts only if all copies have the same files and the
+table's rows.
 """
 
 from __future__ import annotations

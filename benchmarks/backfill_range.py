@@ -1,8 +1,8 @@
-"""A backfill of 31 days as one run, against a backfill of one day: the ratio of their times, in one Spark session.
+"""Compares a backfill of 31 days in one run with a backfill of one day: the ratio of their times, in one Spark session.
 
     .venv/bin/python benchmarks/backfill_range.py [--scale 0.2] [--rounds 3] [--days 31] [--short] [--write FILE]
 
-The transform is changed before each backfill, so that each has every row of its days to write.
+Before each backfill the transform is changed, so that the backfill must write every row of its days.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     .venv/bin/python benchmarks/bulk.py [--records 1000000] [--files 4] [--rounds 1] [--write benchmarks/results.md]
 
-Contestants take turns, each in a process of its own, with the same Spark settings. What they took counts only if silver and gold are equal,
-row for row. CPU seconds are of the process and all that it starts, JVMs and Python workers as well.
+Contestants take turns, each in its own process, with the same Spark settings. A time counts only if silver and gold are equal, row for row.
+CPU seconds are those of the process and of all processes that it starts, including JVMs and Python workers.
 
-plain Spark: readStream.json into bronze, a MERGE of the latest row of each key in foreachBatch into silver, gold overwritten.
-Polars and DuckDB are the programs of `increments.py`.
+The plain Spark driver reads by readStream.json into bronze, merges the latest row of each key into silver by foreachBatch, and overwrites
+gold. Polars and DuckDB are the programs of `increments.py`.
 """
 
 from __future__ import annotations

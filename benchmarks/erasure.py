@@ -1,12 +1,12 @@
-"""Erasing 1, 100 and 10,000 people from a table, against one DELETE each and against writing the table anew.
+"""Erases 1, 100 and 10,000 people from a table: Sluice's erasure against one DELETE per person, and against rewriting the table.
 
     .venv/bin/python benchmarks/erasure.py [--full] [--rows 1000000] [--subjects 100000] [--people 1 100 10000] [--sample 3]
 
-A table of heart rates with a change feed has so many rows of so many devices, in files by time, as OPTIMIZE and ZORDER BY time leave them: each
-device has rows in each file, which is the worst case. Erased are devices by chance, by the step that erases them from a lake. What is said:
-seconds, and seconds of CPU of the JVM, since a machine has more to do. One DELETE each is measured for a sample of people and multiplied,
-which favours it: each leaves a version more for the next to read. Goal: 100 people in at most 0.10 of the DELETEs, by both.
---full: 20 million rows.
+The table has --rows heart rates of --subjects devices and a change feed. Its files are in order of time, as OPTIMIZE and ZORDER BY time leave
+them, so that each device has rows in each file: the worst case. The step of Sluice that erases people erases randomly chosen devices. The
+results are wall seconds, and CPU seconds of the JVM, because a busy machine changes the former. One DELETE per person is measured for a sample
+and multiplied, which favours it: each DELETE adds a version that the next one must read. Goal: 100 people cost at most 0.10 of the DELETEs, by
+both measures. --full: 20 million rows.
 """
 
 from __future__ import annotations

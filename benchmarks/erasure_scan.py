@@ -1,8 +1,8 @@
-"""How fast the scan is: MB/s per core, by kind of file, for few and for many people.
+"""The speed of the scan: MB/s per core, by kind of file, for few and for many people.
 
     .venv/bin/python benchmarks/erasure_scan.py [--megabytes 64] [--people 1,100,10000]
 
-Each kind is scanned in one process; the last line scans all of them in two. Files are made in a temporary folder and removed.
+One process scans each kind of file; for the last line two processes scan all of them. The files are made in a temporary folder and removed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""10,000 changed rows against histories of 1, 10 and 50 million: views kept by affected keys, against the same recomputed in full.
+"""10,000 changed rows against histories of 1, 10 and 50 million: views kept by affected keys, against the same views recomputed in full.
 
     .venv/bin/python benchmarks/gold.py [--full] [--millions 0.1 1 10] [--rounds 3] [--views device_day ...] [--jobs]
 
-A table of heart rates has 100,000 rows a day of 1,000 devices, a file a day, as OPTIMIZE and ZORDER BY time leave them. A batch of 10,000
-changed rows comes by MERGE: 96 % of the last two days (half of them new, half corrections), the rest late on three days of the last month.
-Three views follow it: a group-by per device and day, a join with aggregate, a 7-day moving sum with its declared reach. In the same round,
-on the same change, each is recomputed in full from the table: by the same flow (`recompute="full"`), and as a plain batch job would, the
-transform's rows written over the table. Said are, per view and size, CPU seconds (user and system, of the JVM and of Python) and wall
-seconds, medians of the rounds, and their ratios, medians of the pairs; at the end, whether the three tables are equal.
-Goals: at 50 million at most 0.15 of the CPU seconds of the full recompute; from 1 to 50 million at most 1.5 times the seconds; at no size
-more than 1.1 times the full recompute. --full: 50 million, too, which takes about half an hour and 2 GB of disk.
+A table of heart rates has 100,000 rows a day of 1,000 devices, with one file per day, as OPTIMIZE and ZORDER BY time leave them. A MERGE
+brings a batch of 10,000 changed rows: 96 % on the last two days (half new rows, half corrections), the rest late rows on three days of the
+last month. Three views follow it: a group-by per device and day, a join with an aggregate, and a 7-day moving sum with its declared reach.
+In the same round, each view is also recomputed in full after the same change: by the same flow (`recompute="full"`), and as a plain batch
+job would do it, which overwrites the table with the transform's rows. The results, by view and size, are CPU seconds (user and system, of the
+JVM and of Python) and wall seconds as medians of the rounds, their ratios as medians of the pairs, and whether the three tables are equal.
+Goals: at 50 million rows at most 0.15 of the CPU seconds of the full recompute; from 1 to 50 million at most 1.5 times the seconds; at every
+size at most 1.1 times the full recompute. --full: also 50 million rows, which takes about half an hour and 2 GB of disk.
 """
 
 from __future__ import annotations

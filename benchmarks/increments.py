@@ -1,13 +1,13 @@
-"""An everyday increment: 2,200 records into 82,000, through bronze, silver and gold, by seven ways that have names.
+"""An everyday increment: 2,200 records into 82,000, through bronze, silver and gold, in seven named ways.
 
     .venv/bin/python benchmarks/increments.py [--records 80000] [--came 2200] [--increments 3] [--growing 30] [--write FILE]
 
-Contestants take turns at each increment, each with a lake of its own and the same files; a tenth of an increment's records are corrections.
-Silver and gold must be equal, row for row, before a second counts. CPU seconds are of the processes and of all that they start.
+Contestants take turns at each increment, each with its own lake and the same files. A tenth of an increment's records are corrections. A time
+counts only if silver and gold are equal, row for row. CPU seconds are those of the processes and of all processes that they start.
 
-Sluice, three jobs: a process for each layer, as a DAG of Airflow starts them. Sluice, one process: `sluice run`, with the stages of upkeep.
-Sluice, kept running: `sluice run --keep-running`; it runs by itself after the others, which have ended by then, for --growing increments.
-course style: a spark-submit with default settings for each layer. plain Spark: one driver with the settings of Sluice's.
+Sluice, three jobs: a process for each layer, as Airflow's DAG starts them. Sluice, one process: `sluice run`, with the stages of upkeep.
+Sluice, kept running: `sluice run --keep-running`; it runs alone, after the others have ended, for --growing increments.
+course style: a spark-submit with default settings for each layer. plain Spark: one driver with Sluice's settings.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""JSON records into bronze by the engine, against Spark's own readStream.json with the same schema: CPU seconds and wall seconds.
+"""JSON records into bronze: the engine against Spark's own readStream.json with the same schema, in CPU seconds and wall seconds.
 
     .venv/bin/python benchmarks/ingest.py [--records 1000000] [--files 200] [--rounds 1] [--only clean|rescue]
 
-Same files, same machine, 2 cores; each run in a process of its own, after a warm-up on a small folder. CPU is that of the whole tree of
-processes: Python, the JVM, Python workers. "rescue": 5 % of the records have a field of another type or one that is not in the schema.
+Both read the same files on the same machine with 2 cores; each run has its own process, after a warm-up on a small folder. CPU seconds are
+those of all its processes: Python, the JVM, Python workers. "rescue": 5 % of the records have a field of another type, or one that the schema
+lacks.
 """
 
 from __future__ import annotations

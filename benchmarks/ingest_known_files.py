@@ -1,9 +1,9 @@
-"""What known files cost: 10 new files beside 10,000 known ones against 10 new beside 10 known, as the CPU time of a real `sluice run`.
+"""The cost of known files: 10 new files among 10,000 known ones against 10 new among 10 known, as the CPU time of a real `sluice run`.
 
     .venv/bin/python benchmarks/ingest_known_files.py [--known 10000] [--rounds 3]
 
-Both pipelines are one source of JSON lines. A round lands ten files in each and runs `sluice run --stage bronze` for it in a process of
-its own, in turn. CPU seconds are of that process and all that it started. Of discovery alone the milliseconds are said, too.
+Both pipelines have one source of JSON lines. Each round lands ten files in each of them and runs `sluice run --stage bronze` for it, in its own
+process, in turn. CPU seconds are those of this process and of all processes that it started. The milliseconds of discovery are also printed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a discovery on a store costs beside many known objects: the memory and CPU seconds of one that finds 100 new ones among a million.
+"""The memory and CPU seconds of a discovery on a store that finds 100 new objects among a million known ones.
 
     .venv/bin/python benchmarks/known_objects.py [--known 1000000] [--new 100]
 
-The ledger of deliveries really has a row for each known object, written by delta-rs. The store's pages are those of a server that makes
-them up by their numbers (`demonstrations.numbered_store`); they are asked for by the same client over the same protocol as of any store.
-The discovery runs in a process of its own, whose memory is told at its highest, with what it took before it began taken off.
+The ledger of deliveries has a real row for each known object, written by delta-rs. A server makes up the store's pages from numbers
+(`demonstrations.numbered_store`); the usual client asks for them by the usual protocol. The discovery runs in its own process; its memory is
+the highest value, less what the process had before the discovery began.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What a day of the gym costs with its lake on an object store beside a lake on a disk: CPU seconds and requests, stage by stage.
+"""The cost of a day of the gym with its lake on an object store, against a lake on a disk: CPU seconds and requests, stage by stage.
 
     .venv/bin/python benchmarks/lake_on_store.py [--rounds 3] [--scale 1] [--write FILE]
 
-It needs `make setup-store`. A first day is landed and run on both. Then, each round, one more day is landed and each stage runs in a process of
-its own, on the disk and on the store in turn. The store is moto's S3 server on this machine, whose own CPU seconds do not count; its log
-says which requests it got. Both lakes must have the same rows. A real store answers a request in some 20 to 50 ms, so that here the requests
-are what tells how long a run would take there, and what it would cost.
+It needs `make setup-store`. A first day is landed and run on both. Each round lands one more day and runs each stage in its own process, on the
+disk and on the store in turn. The store is moto's S3 server on this machine; its own CPU seconds do not count, and its log lists the requests.
+Both lakes must have the same rows. A real store answers a request in some 20 to 50 ms, so the number of requests shows how long a run would
+take there, and what it would cost.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a run with nothing new costs: a quiet pipeline's beside the same run that looks for itself, as CPU seconds of `sluice run`.
+"""The cost of a run with nothing new: a quiet pipeline's run against the same run that looks for itself, as CPU seconds of `sluice run`.
 
     .venv/bin/python benchmarks/nothing_new.py [--pipeline gym] [--rounds 3] [--write FILE]
 
-A day is landed and run first. Then, in turn, runs of all stages in a process of their own: one that finds the pipeline quiet, and one
-whose mark was taken away, so that Spark starts and every stage looks. CPU seconds are of that process and all that it started. Both must
-leave every table at its version and record the same flows as done; what a quiet run does not do is a turn of `verify`.
+A day is landed and run first. Then runs of all stages take turns, each in its own process: one that finds the pipeline quiet, and one whose mark
+was removed, so that Spark starts and every stage looks. CPU seconds are those of the process and of all processes that it started. Both must
+leave every table at its version and record the same flows as done. A quiet run leaves out one thing: the turn of `verify`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What it costs to record a run, as runs go by: Sluice's record tables beside plain appends through delta-rs, as CPU seconds of this process.
+"""The cost of recording runs, as their number grows: Sluice's record tables against plain appends through delta-rs, in CPU seconds.
 
     .venv/bin/python benchmarks/records.py [--runs 60] [--write FILE]
 
-A run is recorded as a pipeline of nine sources does it: one append to `deliveries`, nine to `outcomes`, seven to `runs`, and the joining of
-small files. The other contestant makes the same appends by `write_deltalake(path, mode="append")`, with delta-rs' own settings, and counts
-its entries by reading the highest one. It gives no version checksums, no flush to the disk and no joined files. Both must hold the same rows.
+A run is recorded as for a pipeline of nine sources: one append to `deliveries`, nine to `outcomes`, seven to `runs`, and the joining of small
+files. The other contestant makes the same appends by `write_deltalake(path, mode="append")`, with delta-rs' own settings, and counts its entries
+by reading the highest one. It does not write version checksums, flush to the disk or join files. Both must hold the same rows.
 """
 
 from __future__ import annotations

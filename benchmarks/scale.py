@@ -1,10 +1,10 @@
-"""What grows with what: the cost of files, deliveries, commits, partitions, rows and views, each at several sizes, with its slope.
+"""How costs grow with files, deliveries, commits, partitions, rows and views: each cost at several sizes, with its slope.
 
     .venv/bin/python benchmarks/scale.py [--short] [--only rows views] [--rows 20000 1000000] [--write benchmarks/results.md]
 
-Files, deliveries, commits and partitions are measured without a JVM: what a run pays for them before, and beside, its work on rows.
-Rows and views are real runs of `sluice run`, each in a process of its own. CPU seconds are of a process and all that it starts.
-A slope of 1 means that ten times as many cost ten times as much, 0 that they cost the same.
+Files, deliveries, commits and partitions are measured without a JVM: what a run spends on them in addition to its work on rows. Rows and views
+are real runs of `sluice run`, each in its own process. CPU seconds are those of a process and of all processes that it starts. A slope of 1 means
+that ten times as many cost ten times as much; 0 means that they cost the same.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A keyed merge into 1, 10 and 100 days: what late rows cost when they stretch a batch over a table's whole time.
+"""A keyed merge into 1, 10 and 100 days: the cost of late rows that spread a batch over all days of a table.
 
     .venv/bin/python benchmarks/silver.py [--full] [--days 1 10] [--rows 20000] [--rounds 3] [--jobs]
 
-A table of heart rates has so many rows on each of so many days, a file a day, as OPTIMIZE and ZORDER BY time leave them. A batch of a
-twentieth of a day's rows comes: 95 % of today (half of them new, half corrections), the rest late corrections on three past days. What is
-said: seconds of the silver stage, the Spark jobs of its micro-batch, and how many of the table's files its MERGE rewrote.
+A table of heart rates has --rows rows on each of --days days, with one file per day, as OPTIMIZE and ZORDER BY time leave them. A batch has a
+twentieth of a day's rows: 95 % of today (half new rows, half corrections), the rest late corrections on three past days. The results are the
+seconds of the silver stage, the Spark jobs of its micro-batch, and the number of files that its MERGE rewrote.
 Goal: with the most days at most 1.5 times the seconds of the fewest. --full: 1, 10 and 100 days of 200,000 rows, which takes minutes.
 """
 

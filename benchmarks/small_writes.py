@@ -1,12 +1,12 @@
-"""A small merge or append through delta-rs beside the same through Spark, into tables that are copies of each other.
+"""A small merge or append through delta-rs against the same through Spark, into copies of one table.
 
     .venv/bin/python benchmarks/small_writes.py [--rounds 5]
 
-In turn each way writes the same that Spark has computed into a table of 2,000 rows and into one of 600,000: operations (a third each
-inserted, updated, deleted), 20 and 1,000 of them; and rows that are appended, 20 and 50,000. Before a time counts, both tables must hold
-the same rows. What is said are CPU seconds of Python and JVM together.
+Both ways take turns and write the same rows, which Spark has computed, into a table of 2,000 rows and into one of 600,000: 20 and 1,000
+operations (a third each inserted, updated, deleted), and 20 and 50,000 appended rows. A time counts only if both tables hold the same rows. The
+results are CPU seconds of Python and JVM together.
 
-What delta-rs does not give: tables with conditions, texts as partitions and the others of docs/decisions.md go through Spark.
+delta-rs does not write every table: those with conditions, partitions by texts, and the others of docs/decisions.md go through Spark.
 """
 
 from __future__ import annotations

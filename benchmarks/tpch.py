@@ -1,17 +1,17 @@
-"""Derived from TPC-H: 8 tables kept from feeds of changes and the 22 queries as views, by Sluice, by one plain Spark driver, and by DuckDB.
+"""Derived from TPC-H: 8 tables kept from feeds of changes, and the 22 queries as views, by Sluice, by one plain Spark driver, and by DuckDB.
 
     .venv/bin/python benchmarks/tpch.py [--scale 0.01] [--rounds 1] [--refreshes 3] [--recompute keys] [--write FILE]
 
-The data is made by tpchgen-cli, which is fetched from PyPI unless it is on the PATH. First all tables are delivered, as Parquet files; then
-refreshes, each of which inserts 0.1 % of the orders with their lines, deletes as many, and corrects 0.1 % of the customers; at last
-nothing. After each delivery every contestant, in turn, brings its tables and views up to date in a process of its own, and that counts
-only if all tables and views are equal to DuckDB's, row for row. CPU seconds are of that process and all that it starts, JVMs as well.
+tpchgen-cli makes the data; it is fetched from PyPI unless it is on the PATH. The first delivery has all tables, as Parquet files. Each refresh
+inserts 0.1 % of the orders with their lines, deletes as many, and corrects 0.1 % of the customers; the last delivery is empty. After each
+delivery every contestant, in turn, brings its tables and views up to date in its own process. A time counts only if all tables and views
+equal DuckDB's, row for row. CPU seconds are those of the process and of all processes that it starts, including JVMs.
 
 Sluice: `sluice run`; tables by auto_cdc, queries by @materialized_view. plain Spark: a driver that merges the new files into 8 Delta tables
-and overwrites 22, with the same Spark settings. DuckDB: all anew from all files, into a database.
-At scales up to about 0.03 Sluice takes every view for small and makes it again in full; --recompute keys shows what following keys would cost there.
+and overwrites 22, with the same Spark settings. DuckDB: reads all files and makes everything again, in a database.
+At scales up to about 0.03 Sluice treats every view as small and recomputes it; --recompute keys measures what following keys would cost there.
 
-This is no TPC-H result: queries have neither ORDER BY nor LIMIT, refreshes are made here, and nothing was audited.
+This is no TPC-H result: queries have neither ORDER BY nor LIMIT, the refreshes are this program's own, and nobody audited it.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""OPTIMIZE by need beside `OPTIMIZE ZORDER` of the whole each night, and beside no OPTIMIZE at all, of tables that grow day by day.
+"""OPTIMIZE by need, against `OPTIMIZE ZORDER` of the whole table each night, and against no OPTIMIZE, for tables that grow day by day.
 
     .venv/bin/python benchmarks/upkeep.py [--short] [--days 60] [--vacuum-files 10000] [--write benchmarks/results.md]
 
-Two tables, which come by commits as flows make them: measurements like gym's heart_rate at a tenth of its size, in order of time as they
-arrive; and a table like TPC-H's lineitem at SF 0.1, loaded once and then added to, each day all over its parts. By need, each day ends with
-what the stage `optimize` decides and does. Each night: the same table is laid out as a whole by Delta on Spark, gets one more day, and is laid
-out again, which is what is measured. After it, all three must hold the same rows.
+Commits like those of flows fill two tables: measurements like gym's heart_rate at a tenth of its size, in the order of time in which they
+arrive; and a table like TPC-H's lineitem at SF 0.1, which is loaded once and then gets rows in all its parts each day. By need: the stage
+`optimize` decides and works at the end of each day. Each night: Delta on Spark lays out the same table as a whole, the table gets one more day,
+and Delta lays it out again; only the latter is measured. Afterwards all three must hold the same rows.
 
-Said are bytes written anew and CPU seconds (Python and JVM) of a day: by need on average of all days, of the nightly one of one night; and
-how many files and bytes a question of one value, and of one day, opens by the log's least and greatest values.
+The results are rewritten bytes and CPU seconds (Python and JVM) per day: by need the average of all days, each night those of one night; and
+the files and bytes that a query for one value, and for one day, opens by the least and greatest values in the log.
 
-Then VACUUM of a table with many files that it does not need any more: by the inventory of its log, and both ways of Delta on Spark.
+Then VACUUM of a table with many files that it no longer needs: by the inventory of its log, and in both ways of Delta on Spark.
 
-What is left out: the days before the measured one are not laid out nightly, which would only cost more. 20 days take less than 3 minutes.
+The days before the measured one are not laid out nightly, which would only cost more. 20 days take less than 3 minutes.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], pat
     clustered = clustering.read_cluster_columns(path)
     if declared.cluster_by and not is_ and (clustered != declared.cluster_by or clustering.was_clustered_otherwise(path)):
         before = "" if clustered == declared.cluster_by else f", before by {', '.join(clustered) or 'nothing'}"
-        until = "they are all rewritten" if clustered else "OPTIMIZE needs to rewrite them, which then rewrites all, or at once"
+        until = "they are all rewritten" if clustered else "OPTIMIZE finds a need and rewrites all of them. To do it at once"
         yield (
             f"'{name}' is declared to be clustered by {', '.join(declared.cluster_by)}{before}. The files that are there stay as they "
             f"are until {until}: {now}."
