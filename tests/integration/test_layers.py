@@ -47,7 +47,7 @@ def gym(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession, gym_of_tw
 
 WORK_OF_THIRD_DAY: dict[str, int] = {}
 MOST_WORK = {"jobs": 120, "executions": 190}
-"""What was counted (111 and 177), and a few more: how Spark divides a scan or a shuffle may differ. All of a day of the gym, with upkeep and verify."""
+"""A few more than were counted, 111 and 177: how Spark divides a scan may differ. A day of the gym, with upkeep and verify."""
 
 
 def count_spark_work(spark: SparkSession) -> dict[str, int]:
