@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class SlowReader(Protocol):
-    """A flow that has yet to read files that VACUUM would remove; in words, what is to be done. overdue: it was waited for long enough."""
+    """A flow or a clone that still needs files which VACUUM would remove; in words, what is to be done. overdue: it was waited for long enough."""
 
     @property
     def overdue(self) -> bool:
         """Whether it holds the files no longer."""
 
-    def start_over(self) -> str:
-        """Have it start over. Returns that in words."""
+    def let_go(self) -> str:
+        """Do what must be done before the files go. Returns in words what follows for it."""
 
 
 RemoveInFull = Callable[["SparkSession", str, timedelta, str | None], None]
@@ -59,7 +59,7 @@ def vacuum_table(
 ) -> FlowReport:
     """Remove the files of one table that no version within its retention needs, where that is worth it. No such file, no commit.
 
-    behind: the flows that have yet to read such files; as long as one is waited for, nothing is removed. at_once: as `decide_vacuum`.
+    behind: the flows and clones that still need such files; as long as one is waited for, nothing is removed. at_once: as `decide_vacuum`.
     always: in full, also where nothing is known to be there, since the files of writes that were aborted are in no commit. remove_in_full:
     what does it in full; without it Delta on Spark does.
     """
@@ -70,9 +70,9 @@ def vacuum_table(
         holding = [one for one in behind if not one.overdue]
         if needed and holding:
             report.notes += [f"{HELD} {one}" for one in holding]
-            report.decision = f"no: {len(holding)} flows are behind; else {report.decision}"
+            report.decision = f"no: {len(holding)} readers are behind; else {report.decision}"
         elif needed:
-            report.notes += [one.start_over() for one in behind]
+            report.notes += [one.let_go() for one in behind]
             workspace.note(VACUUM.name)
             mark = commit_marks.read_session_mark(workspace.session)
             if not (always or decision.in_full):

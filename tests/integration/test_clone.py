@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from sluice.cli.tables.read import query_delta_table
+from sluice.cli.tables.vacuum import describe_table_vacuums
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving
@@ -22,7 +25,9 @@ from sluice.lake import log
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import pseudonyms
 from sluice.runs.copies import cloning
-from sluice.runs.execution import clones
+from sluice.runs.execution import clones, upkeep
+from sluice.runs.status import removals
+from sluice.table_properties import RETENTION
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -243,6 +248,29 @@ def test_two_values_with_one_stand_in_stop_the_clone(club: Lakehouse, tmp_path: 
 
     with pytest.raises(SluiceError, match="'i' is INT and has 3 values; two of them got one stand-in"):
         copying.copy_table_into_clone(club.workspace(), asked, b"", FlowReport("t", "clone"))
+
+
+@pytest.mark.slow
+def test_vacuum_waits_for_a_shallow_clone_that_reads_files_which_its_table_has_no_longer(club: Lakehouse, tmp_path: Path) -> None:
+    dev = tmp_path / "dev"
+    shallow, _ = cloned(club, dev, clones.SHALLOW, "initials")
+    path, rows = club.workspace().path("initials"), club.rows("initials")
+    club.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{RETENTION}' = 'interval 0 days')")
+    club.spark.sql(f"UPDATE delta.`{path}` SET visits = visits")
+    (held,) = upkeep.vacuum_named_table(club.workspace(), "initials")
+    why = f"the shallow clone {dev} reads files that the table no longer has; remove that folder, and the files go with the next VACUUM"
+    assert held.deleted == 0 and held.notes == [f"not vacuumed: {why}"]
+    assert held.decision and held.decision.startswith("no: 1 readers are behind; else yes: "), held.decision
+    assert Counter(shallow.rows("initials")) == Counter(rows)
+    (asked,) = [row for row in describe_table_vacuums(club.settings, club.graph) if row["table"] == "initials"]
+    assert not asked["remove"] and asked["why"] == why
+
+    patient = replace(club.graph, pipeline=replace(club.graph.pipeline, vacuum_waits="1 second"))
+    assert removals.decide_table_vacuums(club.settings, patient, datetime.now(UTC) + timedelta(seconds=2))["initials"].needed
+    shutil.rmtree(dev / "club")
+    (done,) = upkeep.vacuum_named_table(club.workspace(), "initials")
+    assert done.deleted > 0 and done.notes == [f"{done.deleted} files removed"]
+    assert Counter(club.rows("initials")) == Counter(rows)
 
 
 @pytest.mark.slow

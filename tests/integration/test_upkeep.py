@@ -272,7 +272,7 @@ def test_a_stalled_flow_holds_files_for_the_declared_time_and_then_starts_over(l
     for held in (waiting(None), waiting("1 day")):
         report = held.run("vacuum")["sale"]
         assert report.deleted == 0 and "has not read version" in report.notes[0]
-        assert report.decision and report.decision.startswith("no: 1 flows are behind; else yes: "), report.decision
+        assert report.decision and report.decision.startswith("no: 1 readers are behind; else yes: "), report.decision
     report = waiting("1 second").run("vacuum")["sale"]
     said = "VACUUM waited 1 second for it to read version 3 of an input"
     assert report.deleted > 0 and report.notes[0] == f"the flow 'gold_by_city' starts over with its next run: {said}"

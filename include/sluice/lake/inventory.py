@@ -85,7 +85,8 @@ class FileInventory:
 class VacuumDecision:
     """Whether files of a table are to be removed now, and why or why not.
 
-    in_full: whether the folder is walked. due: when the passing of time alone makes the decision yes; None if it never does.
+    in_full: whether the folder is walked. due: when the passing of time alone makes the decision yes; None if it never does. held: what keeps
+    files that would go otherwise, in words; the decision is then no.
     """
 
     needed: bool
@@ -93,6 +94,7 @@ class VacuumDecision:
     inventory: FileInventory
     in_full: bool = False
     due: datetime | None = None
+    held: str | None = None
 
 
 def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
@@ -228,7 +230,7 @@ class _LogReading:
             return
         if kind == "remove" and "deletionTimestamp" in action:
             at = _instant_of(action["deletionTimestamp"])
-        if not self.current.isdisjoint(_list_spellings(path)) or path in self.removed or _ELSEWHERE.match(path):
+        if not self.current.isdisjoint(_list_spellings(path)) or path in self.removed or lies_in_another_table(path):
             return
         if self.until is not None and at <= self.until:
             return
@@ -266,6 +268,11 @@ def _read_commit(file: Location) -> tuple[Mapping[str, Any], list[tuple[str, Map
 
 def _instant_of(milliseconds: object) -> datetime:
     return datetime.fromtimestamp(int(str(milliseconds)) / 1000, UTC)
+
+
+def lies_in_another_table(name: str) -> bool:
+    """Whether a file of the log lies in another table, as those of a shallow clone do, or leads out of this one."""
+    return _ELSEWHERE.match(name) is not None
 
 
 def list_possible_places(root: Location, name: str) -> list[Location]:

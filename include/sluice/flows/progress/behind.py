@@ -47,7 +47,7 @@ class LaggingFlow:
         """Returns a sentence for a report."""
         return f"the flow '{self.flow}' has not read version {self.version} yet; run it, and the files go with the next VACUUM"
 
-    def start_over(self) -> str:
+    def let_go(self) -> str:
         """Makes the flow start over in its next run, and returns a sentence that says so. Call it under the lease, before the files are removed."""
         why = f"VACUUM waited {self.waits} for it to read version {self.version} of an input"
         checkpoints.reset_checkpoint(self.folder, self.flow, why)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from sluice import delta_log, record_tables, upkeep, vacuum
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
-from sluice.flows.progress import behind, streams
-from sluice.flows.progress.behind import LaggingFlow
+from sluice.flows.progress import streams
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import RECORD_TABLES
 from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import removals
+from sluice.vacuum import SlowReader
 from sluice.work_progress import count_work
 
 if TYPE_CHECKING:
@@ -26,30 +26,31 @@ if TYPE_CHECKING:
 
 
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Vacuums every table by its retention, but not past a flow that is behind; then removes bytes of erased people whose retention is over.
+    """Vacuums every table by its retention, but not past a flow or a clone that is behind.
 
-    Also removes leftovers of killed commits, which VACUUM leaves. Raises StopRequested between two tables.
+    Also removes bytes of erased people whose retention is over, and leftovers of killed commits, which VACUUM leaves. Raises StopRequested
+    between two tables.
     """
     now = datetime.now(UTC)
-    lagging, paths = behind.find_lagging_flows(workspace, now), workspace.tables()
-    reports = _vacuum_tables(workspace, paths, lagging)
+    slow, paths = removals.find_slow_readers(workspace.settings, workspace.graph, now), workspace.tables()
+    reports = _vacuum_tables(workspace, paths, slow)
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
     joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
-    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, lagging)]
+    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, slow)]
 
 
 def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
     """Vacuums one table by its retention. name: as in `Workspace.tables`."""
-    lagging = behind.find_lagging_flows(workspace, datetime.now(UTC))
-    return _vacuum_tables(workspace, {name: workspace.tables()[name]}, lagging)
+    slow = removals.find_slow_readers(workspace.settings, workspace.graph, datetime.now(UTC))
+    return _vacuum_tables(workspace, {name: workspace.tables()[name]}, slow)
 
 
-def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
+def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], slow: Mapping[str, list[SlowReader]]) -> list[FlowReport]:
     """Vacuums those of the tables that exist and returns a report for each. paths: by name."""
     with_people = removals.locate_tables_with_people(workspace.settings, workspace.graph)
     return [
-        vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), path in with_people)
+        vacuum.vacuum_table(workspace, name, path, slow.get(path, ()), path in with_people)
         for name, path in _visit_tables(workspace, paths)
     ]
 
@@ -64,7 +65,7 @@ def _visit_tables(workspace: Workspace, paths: Mapping[str, str]) -> Iterator[tu
             work.advance()
 
 
-def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[LaggingFlow]]) -> list[FlowReport]:
+def _vacuum_record_tables(workspace: Workspace, slow: Mapping[str, list[SlowReader]]) -> list[FlowReport]:
     """Vacuums the record tables whose files are due to go, and returns their reports."""
     reports = []
     for name in RECORD_TABLES:
@@ -73,7 +74,7 @@ def _vacuum_record_tables(workspace: Workspace, lagging: Mapping[str, list[Laggi
             streams.stop_if_requested(workspace)
             reports.append(
                 vacuum.vacuum_table(
-                    workspace, f"_sluice/{name}", path, lagging.get(path, ()), remove_in_full=_remove_expired_record_files
+                    workspace, f"_sluice/{name}", path, slow.get(path, ()), remove_in_full=_remove_expired_record_files
                 )
             )
     return [report for report in reports if report.committed or report.notes]

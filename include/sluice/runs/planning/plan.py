@@ -77,12 +77,13 @@ def plan_run(
             found.append(steps.plan_flow_step(books, flow, found, refreshed=mode == "refresh" and flow.table in chosen))
         elif flow.table in chosen:
             found.append(_plan_replay_step(books, flow, interval, found))
+    vacuums = decide_table_vacuums(settings, graph, datetime.now(UTC))
     notes = [
         *_list_replay_notes(graph, interval, chosen),
         *(describe_restored_table(books, *one) for one in find_restored_tables(books).items()),
         *_list_layout_changes(books),
+        *(f"No file of '{name}' would be removed: {one.held}" for name, one in vacuums.items() if one.held),
     ]
-    vacuums = decide_table_vacuums(settings, graph, datetime.now(UTC))
     return RunPlan(
         mode, interval, found, _find_staleness(books, found, interval, chosen), notes, decide_table_layouts(books), vacuums
     )

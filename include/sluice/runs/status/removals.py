@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from dataclasses import replace
 from datetime import datetime
 
 from sluice import delta_log
@@ -11,11 +12,14 @@ from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import DamagedLog
 from sluice.erasure import prevention
 from sluice.flows.progress.behind import LaggingFlow, find_lagging_flows_at
+from sluice.lake import shallow
 from sluice.lake.inventory import VacuumDecision, decide_vacuum
 from sluice.lake.places import PipelinePlaces
+from sluice.lake.shallow import LaggingClone
 from sluice.lake.workspace import list_record_tables
 from sluice.record_tables import RECORD_TABLES
 from sluice.settings import Settings
+from sluice.vacuum import SlowReader
 
 
 def locate_tables_with_people(settings: Settings, graph: Graph) -> Set[str]:
@@ -24,13 +28,43 @@ def locate_tables_with_people(settings: Settings, graph: Graph) -> Set[str]:
 
 
 def decide_table_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
-    """Decides for each existing table whether to remove files at `now` (UTC). Leaves out damaged tables, which their readers report."""
+    """Decides for each existing table whether to remove files at `now` (UTC), and not from a shallow clone that is waited for.
+
+    Leaves out damaged tables, which their readers report.
+    """
     with_people, found = locate_tables_with_people(settings, graph), {}
+    clones = _find_lagging_clones(settings, graph, now)
     for name, path in list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).items():
         if delta_log.is_delta_table(path):
             with contextlib.suppress(DamagedLog):
-                found[name] = decide_vacuum(path, now, path in with_people)
+                found[name] = _respect_clones(decide_vacuum(path, now, path in with_people), clones.get(path, ()))
     return found
+
+
+def _respect_clones(decision: VacuumDecision, clones: Sequence[LaggingClone]) -> VacuumDecision:
+    """Returns the decision with the clones that hold the files, or that lose them."""
+    holding = [one for one in clones if not one.overdue]
+    if not (decision.needed and clones):
+        return decision
+    if not holding:
+        return replace(decision, why="; ".join([decision.why, *(f"it breaks the shallow clone {one.lake}" for one in clones)]))
+    ends = [one.until for one in holding]
+    due = None if None in ends else max(end for end in ends if end is not None)
+    held = "; ".join(map(str, holding))
+    return replace(decision, needed=False, why=held, due=due, held=held)
+
+
+def _find_lagging_clones(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[LaggingClone]]:
+    records = graph.records(settings)
+    paths = list_record_tables(graph, PipelinePlaces(records, graph), settings).values()
+    return shallow.find_lagging_clones(records, paths, graph.pipeline.vacuum_waits, now)
+
+
+def find_slow_readers(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[SlowReader]]:
+    """Returns, by table path, the flows and shallow clones that still need files which VACUUM would remove at `now` (UTC)."""
+    flows = find_lagging_flows_at(PipelinePlaces(graph.records(settings), graph), graph, now)
+    clones = _find_lagging_clones(settings, graph, now)
+    return {path: [*flows.get(path, ()), *clones.get(path, ())] for path in [*flows, *clones]}
 
 
 def decide_all_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 from tests.commands import ask_command, set_places
 
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.lake import shallow
+from sluice.runs.status import removals
 from sluice.settings import Settings
 from sluice.table_properties import RETENTION
 
@@ -55,6 +60,71 @@ def test_a_plan_says_which_files_would_be_removed(capsys: pytest.CaptureFixture[
     assert "heart_rate" in part and "device_day" not in part
     found = json.loads(ask_command(capsys, "plan", "gym", "--json").splitlines()[-1])["vacuums"]
     assert {one["table"]: (one["needed"], one["files"]) for one in found} == {"heart_rate": (True, 2), "device_day": (False, 0)}
+
+
+def clone_without_spark(settings: Settings, lake: Path, name: str, version: int) -> None:
+    """Makes a shallow clone of a table as Delta on Spark does: a log that names the files of the source by their addresses."""
+    graph = load_declaration_graph(settings, "gym")
+    path = Path(graph.location(settings, name))
+    target = lake / path.relative_to(settings.lake)
+    (target / "_delta_log").mkdir(parents=True)
+    kept = {Path(file).name for file in DeltaTable(str(path), version=version).file_uris()}
+    actions = []
+    for number in range(version + 1):
+        for line in (path / "_delta_log" / f"{number:020}.json").read_text().splitlines():
+            action = json.loads(line)
+            if "add" in action:
+                name = action["add"]["path"]
+                action["add"]["path"] = (path / name).as_uri()
+                actions += [action] if name in kept else []
+            elif not number:
+                actions.append(action)
+    (target / "_delta_log" / f"{0:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+    shallow.register_shallow_clone(graph.records(settings), "r", str(lake))
+
+
+def test_a_shallow_clone_holds_the_files_that_it_reads_and_its_table_has_no_longer(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = tmp_path / "dev"
+    clone_without_spark(settings, lake, "heart_rate", 1)
+    (one,) = json.loads(ask_command(capsys, "vacuum", "gym.heart_rate", "--dry-run", "--json"))["tables"]
+    assert (one["remove"], one["files"]) == (False, 2)
+    assert one["why"].startswith(f"the shallow clone {lake} reads files that the table no longer has; remove that folder")
+    planned = json.loads(ask_command(capsys, "plan", "gym", "--json").splitlines()[-1])
+    (layout,) = [row for row in planned["vacuums"] if row["table"] == "heart_rate"]
+    assert not layout["needed"] and layout["why"] == one["why"]
+    assert f"No file of 'heart_rate' would be removed: {one['why']}" in planned["notes"]
+    shutil.rmtree(lake / "gym")
+    assert json.loads(ask_command(capsys, "vacuum", "gym.heart_rate", "--dry-run", "--json"))["tables"][0]["remove"]
+    clone_without_spark(settings, tmp_path / "later", "heart_rate", 2)
+    write_deltalake(
+        str(Path(load_declaration_graph(settings, "gym").location(settings, "heart_rate"))),
+        pa.table({"device": ["t3"]}),
+        mode="append",
+    )
+    assert json.loads(ask_command(capsys, "vacuum", "gym.heart_rate", "--dry-run", "--json"))["tables"][0]["remove"], (
+        "it has its files"
+    )
+
+
+def test_a_clone_is_not_waited_for_longer_than_declared(settings: Settings, tmp_path: Path) -> None:
+    clone_without_spark(settings, tmp_path / "dev", "heart_rate", 1)
+    graph, now = load_declaration_graph(settings, "gym"), datetime.now(UTC)
+    assert removals.decide_table_vacuums(settings, graph, now + timedelta(days=999))["heart_rate"].held, (
+        "without a limit for ever"
+    )
+    graph = replace(graph, pipeline=replace(graph.pipeline, vacuum_waits="30 days"))
+    held = removals.decide_table_vacuums(settings, graph, now + timedelta(days=29))["heart_rate"]
+    assert held.held and held.due is not None and timedelta(days=29) < held.due - now <= timedelta(days=30)
+    late = now + timedelta(days=31)
+    broken = removals.decide_table_vacuums(settings, graph, late)["heart_rate"]
+    assert broken.needed and broken.why.endswith(f"; it breaks the shallow clone {tmp_path / 'dev'}")
+    (reader,) = removals.find_slow_readers(settings, graph, late)[graph.location(settings, "heart_rate")]
+    assert reader.overdue and reader.let_go() == (
+        f"the shallow clone {tmp_path / 'dev'} is broken now: VACUUM waited 30 days for it. Remove that folder and make the clone again, as a "
+        f"copy or with --shallow: sluice clone gym --to {tmp_path / 'dev'}"
+    )
 
 
 def test_a_table_that_is_not_there_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -260,7 +260,7 @@ def test_a_flow_that_is_behind_for_longer_than_declared_is_not_waited_for(worksp
     (early,) = behind.find_lagging_flows(patient, NOW + timedelta(days=29))[workspace.path("said")]
     (late,) = behind.find_lagging_flows(patient, NOW + timedelta(days=31))[workspace.path("said")]
     assert (early.overdue, late.overdue) == (False, True)
-    assert late.start_over() == (
+    assert late.let_go() == (
         "the flow 'test_erasure_steps_each' starts over with its next run: VACUUM waited 30 days for it to read version 1 of an input"
     )
     assert behind.find_lagging_flows(patient, NOW + timedelta(days=31)) == {}
