@@ -138,14 +138,17 @@ def _note_what_it_bought(
 
 
 def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
-    """Write the small files of one of Sluice's own record tables anew as one; None where there are few."""
+    """Join small files of one of Sluice's own record tables, where that is worth it; None where there is no such table."""
     path = workspace.places.bookkeeping(name)
-    if not delta_log.is_delta_table(path) or not record_tables.has_many_small_files(path):
+    if not delta_log.is_delta_table(path):
         return None
     with report_table_change(f"_sluice/{name}", OPTIMIZE.name, path) as report:
-        workspace.note(OPTIMIZE.name)
-        before, after = record_tables.join_small_files(path, commit_marks.read_session_mark(workspace.session))
-        report.notes.append(f"{before} files > {after}")
+        join, why = record_tables.decide_file_join(path)
+        report.decision = f"{'yes' if join else 'no'}: {why}"
+        if join:
+            workspace.note(OPTIMIZE.name)
+            before, after = record_tables.join_small_files(path, commit_marks.read_session_mark(workspace.session))
+            report.notes.append(f"{before} files > {after}")
     return report
 
 

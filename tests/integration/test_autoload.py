@@ -101,6 +101,7 @@ def test_however_often_it_is_called_its_records_are_few_files(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
     for number in (2, 3, 4):
         land(folder, f"{number}.json", {"id": number * 10})
         take(folder, "json", str(tmp_path / "visits"), tmp_path / "checkpoint")

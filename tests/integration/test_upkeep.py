@@ -221,6 +221,7 @@ def test_the_files_of_records_become_one_and_flows_go_on_from_where_they_were(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
     for number in (1, 2):
         lake.land(f"sales/{number}.csv", f"id,city,amount\n{number},a,1\n")
         lake.run()
@@ -240,6 +241,7 @@ def test_files_of_records_go_when_they_are_old_and_no_flow_has_yet_to_read_them(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
     monkeypatch.setitem(record_tables._PROPERTIES, RETENTION, "interval 0 days")
     lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
     lake.run()

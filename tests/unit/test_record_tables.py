@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ def test_an_older_table_of_many_columns_goes_on_counting_and_gets_its_statistics
     forget_own_tables(monkeypatch)
     append(path, 1)
     assert list_entries(path) == [7, 8, 9, 10]
-    join_small_files(path)
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    assert join_small_files(path) == (4, 1)
     forget_own_tables(monkeypatch)
     monkeypatch.setattr("sluice.open_tables.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
     append(path, 1)
@@ -125,6 +127,27 @@ def test_large_files_are_left_as_they_are(runs: str, monkeypatch: pytest.MonkeyP
     smallest = min(pa.chunked_array(open_checked_table(runs).get_add_actions()["size_bytes"]).to_pylist())
     monkeypatch.setattr(record_tables, "LARGE_FILE_BYTES", smallest)
     assert not has_many_small_files(runs)
+
+
+def test_over_a_thousand_commits_each_byte_is_rewritten_a_few_times_and_files_stay_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was joined, or came large, is not rewritten whenever a few tiny ones have come."""
+    monkeypatch.setattr(record_tables, "LARGE_FILE_BYTES", 1024 * 1024)  # so that files become good within the test
+    table, chance = DeltaTable.create(tmp_path / "t", pa.schema([("bytes", pa.binary())])), random.Random(5)
+    came = rewritten = most = joins = 0
+    for number in range(1000):
+        size = chance.randint(1000, 9000) if number else 600_000
+        write_deltalake(table, pa.table({"bytes": [chance.randbytes(size)]}), mode="append")
+        sizes = pa.chunked_array(table.get_add_actions()["size_bytes"]).to_pylist()
+        most = max(most, len(sizes))
+        came += size
+        if (join := record_tables.choose_file_join(sizes)) is not None:
+            said = table.optimize.compact(target_size=join.target)
+            assert (said["numFilesRemoved"], said["numFilesAdded"]) == (join.files, join.into), "delta-rs joins what was foreseen"
+            rewritten, joins = rewritten + join.bytes, joins + 1
+    assert joins > 5 and rewritten <= 3 * came, f"{rewritten / came:.1f} times"
+    assert most < 3 * MOST_SMALL_FILES
 
 
 def test_only_files_that_have_outlived_the_retention_go(runs: str) -> None:
