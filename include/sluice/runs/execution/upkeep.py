@@ -66,7 +66,7 @@ def _visit_tables(workspace: Workspace, paths: Mapping[str, str]) -> Iterator[tu
 
 
 def _vacuum_record_tables(workspace: Workspace, slow: Mapping[str, list[SlowReader]]) -> list[FlowReport]:
-    """Vacuums the record tables whose files are due to go, and returns their reports."""
+    """Vacuums the record tables whose files are due to go, and returns a report for each that exists."""
     reports = []
     for name in RECORD_TABLES:
         path = workspace.places.bookkeeping(name)
@@ -77,7 +77,7 @@ def _vacuum_record_tables(workspace: Workspace, slow: Mapping[str, list[SlowRead
                     workspace, f"_sluice/{name}", path, slow.get(path, ()), remove_in_full=_remove_expired_record_files
                 )
             )
-    return [report for report in reports if report.committed or report.notes]
+    return reports
 
 
 def _remove_expired_record_files(session: SparkSession, path: str, keep: timedelta, mark: str | None) -> None:
@@ -109,10 +109,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
         if rewritten is not None:
             report.notes, report.version_before = [*rewritten.notes, *report.notes], rewritten.version_before
             report.note_new_versions(path)
-        if name in declared:
-            reports.append(report)
-        elif report.committed:
-            aside.append(report)
+        (reports if name in declared else aside).append(report)
     records = [joined for name in RECORD_TABLES if (joined := upkeep.join_record_files(workspace, name)) is not None]
     return [*reports, *aside, *records]
 

@@ -2,13 +2,14 @@
 
 Each look does what a triggered run does, with the same flows and checkpoints, so one may follow the other at any time. There is no endless
 query for each flow: each look handles new columns and tables that were made anew, and keeps the order of the layers. A flow with nothing new
-costs no Spark job and no row in the run ledger.
+costs no Spark job and no row in the run ledger. Upkeep that leaves a table as it is costs a row if the reason is another than the last time.
 """
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,6 +34,8 @@ whose data came again; optimises and vacuums tables; and verifies one."""
 FAILURES = 5
 """How many times in a row a flow may fail before the process ends."""
 
+_NUMBERS = re.compile(r"\d[\d.,:-]*( [KMGT]?B\b)?")
+"""What is different in a decision each time, without another reason."""
 _LONGEST_PAUSE = 300.0
 _LOOK_FOR_STOP = 0.2
 
@@ -109,6 +112,7 @@ class PipelineKeeper:
         self._failing: dict[str, _FailingFlow] = {}
         self._next_upkeep = time.monotonic() + upkeep
         self._number = 0
+        self._decisions: dict[tuple[str, str], str] = {}
         self._reports: list[dict[str, Any]] = []
         self._errors: dict[str, str] = {}
         self._differing: dict[str, str] = {}
@@ -194,14 +198,15 @@ class PipelineKeeper:
             except stages.FlowsFailed as failed:
                 found.extend(failed.reports)
                 errors.update(failed.errors)
-                raise stages.FlowsFailed(
-                    [one for one in found if _is_worth_recording(one) or one.flow in errors], errors
-                ) from None
-            return [one for one in found if _is_worth_recording(one) or describe_stage(stage).always_recorded]
+                raise stages.FlowsFailed(self.select_recorded(stage, found, errors), errors) from None
+            return self.select_recorded(stage, found)
 
         try:
             report = job.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
             report |= job.clean_up_after_stage(self._workspace.records, stage)
+            if not describe_stage(stage).always_recorded:
+                did = {one.flow for one in found if _has_done_something(one)}
+                report["flows"] = [flow for flow in report["flows"] if flow["flow"] in did]
             self._reports += [report] if report["flows"] or "catalog" in report else []
         except stages.FlowsFailed as failed:
             self._reports.append(
@@ -212,6 +217,20 @@ class PipelineKeeper:
         except Exception as error:
             errors[stage] = error
         self._note(stage, found, errors)
+
+    def select_recorded(self, stage: str, found: Sequence[FlowReport], failed: Collection[str] = ()) -> list[FlowReport]:
+        """Returns the reports that are worth a row in the run ledger: of flows that did something or failed, and of new decisions.
+
+        A decision is new if it is another than the last of this session, apart from its numbers: else the rows would have no end.
+        """
+        chosen = []
+        for one in found:
+            reason, key = _NUMBERS.sub("#", one.decision or ""), (stage, one.flow)
+            is_new = bool(reason) and self._decisions.get(key) != reason
+            self._decisions[key] = reason
+            if is_new or _has_done_something(one) or one.flow in failed or (not failed and describe_stage(stage).always_recorded):
+                chosen.append(one)
+        return chosen
 
     def _note(self, stage: str, reports: Sequence[FlowReport], errors: Mapping[str, BaseException]) -> None:
         """Records which flows have taken what waited for them, and which must be tried again. Raises StopRequested."""
@@ -240,6 +259,6 @@ class PipelineKeeper:
                 self._errors[name] = self._failing[name].why
 
 
-def _is_worth_recording(report: FlowReport) -> bool:
-    """Whether a flow did anything that is worth a row in the run ledger."""
+def _has_done_something(report: FlowReport) -> bool:
+    """Whether a flow wrote or was given anything."""
     return report.committed or report.has_news()

@@ -1,0 +1,71 @@
+"""What the run ledger keeps of upkeep that left a table as it was: each "no", with its reason. Without Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from sluice.declare import Pipeline, Source, table
+from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.ingest.ledger import DELIVERIES
+from sluice.lake.report import FlowReport
+from sluice.lake.workspace import Workspace
+from sluice.record_tables import create_record_table
+from sluice.runs import job, ledger, summary
+from sluice.runs.execution import upkeep
+from sluice.runs.execution.stages import StageOptions
+from sluice.runs.keep_running.keeping import PipelineKeeper
+from sluice.settings import Settings
+
+PIPELINE = Pipeline(name="wards", description="Wards.", owner="t", layers=("wards.bronze", __name__))
+STAYS = Source(name="stays", schema="patient STRING")
+stay = table(name="stay", reads="stays", keys="patient", sql="SELECT patient FROM stays")
+
+
+@pytest.fixture
+def wards(settings: Settings) -> Workspace:
+    """A pipeline with a table, its quarantine and a record table, of one file each."""
+    session: Any = None  # no Spark is asked
+    found = Workspace(settings, build_declaration_graph(PIPELINE, (STAYS, stay)), session, "r1")
+    for path in (found.path("stay"), found.quarantine("stay")):
+        write_deltalake(path, pa.table({"patient": ["p"]}), mode="append")
+    create_record_table(found.deliveries, DELIVERIES)
+    return found
+
+
+def record_stage(wards: Workspace, stage: str, reports: list[FlowReport]) -> dict[str, str]:
+    """Records the reports as a run does, and reads the decisions back."""
+    report = summary.summarize_run("r1", "wards", stage, "increment", 0.1, reports)
+    job.append_report_rows(wards.settings, job.JobRequest("wards", stage), report, datetime.now(UTC), {}, {})
+    return {row["flow"]: row["decision"] for row in ledger.read_run_ledger(wards.records) if row["stage"] == stage}
+
+
+def test_the_run_ledger_keeps_why_a_table_was_not_rewritten(wards: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.upkeep.rewrite_int96_files", lambda *asked: None)  # it marks commits in the session
+    kept = record_stage(wards, "optimize", upkeep.run_optimize_stage(wards, "optimize", StageOptions()))
+    assert kept["stay"] == kept["stay_quarantine"] and kept["stay"].startswith(
+        "no: 1 files; 0 B came since the last rewrite left "
+    )
+    assert kept["_sluice/deliveries"].startswith("no: to join some of 0 files would make fewer than 32 less")
+    assert set(kept) == {"stay", "stay_quarantine", "_sluice/deliveries"}
+
+
+def test_a_session_that_is_kept_running_records_a_decision_when_its_reason_changes(wards: Workspace) -> None:
+    keeper = PipelineKeeper(wards, job.JobRequest("wards", ""), 0.0, 0.0)
+
+    def keep(decision: str) -> list[FlowReport]:
+        return keeper.select_recorded("optimize", [FlowReport("stay", "silver", decision=decision)])
+
+    assert record_stage(wards, "optimize", keep("no: 12 of 40 files lie over one another")) == {
+        "stay": "no: 12 of 40 files lie over one another"
+    }
+    assert not keep("no: 13 of 41 files lie over one another"), (
+        "else each look would add a row, since the ledger has a decision too"
+    )
+    assert keep("no: no data came since the last rewrite") and not keep("no: no data came since the last rewrite")
+    assert keep("no: 2 of 3 files lie over one another; to write 3.1 MB anew is more than the budget of 980 KB")
+    assert not keep("no: 2 of 3 files lie over one another; to write 980 KB anew is more than the budget of 1.2 MB")
