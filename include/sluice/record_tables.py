@@ -196,7 +196,7 @@ def decide_file_join(path: str) -> tuple[FileJoin | None, str]:
         return join, f"{join.files} of {len(sizes)} files, {format_size(join.bytes)}, become {join.into}"
     return (
         None,
-        f"to join some of {len(sizes)} files would make fewer than {MOST_SMALL_FILES} less, or rewrite large ones for a few small ones",
+        f"{len(sizes)} files; no join makes {MOST_SMALL_FILES} fewer without rewriting large ones for a few small ones",
     )
 
 

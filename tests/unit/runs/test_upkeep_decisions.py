@@ -50,7 +50,7 @@ def test_the_run_ledger_keeps_why_a_table_was_not_rewritten(wards: Workspace, mo
     assert kept["stay"] == kept["stay_quarantine"] and kept["stay"].startswith(
         "no: 1 files; 0 B came since the last rewrite left "
     )
-    assert kept["_sluice/deliveries"].startswith("no: to join some of 0 files would make fewer than 32 less")
+    assert kept["_sluice/deliveries"].startswith("no: 0 files; no join makes 32 fewer ")
     assert set(kept) == {"stay", "stay_quarantine", "_sluice/deliveries"}
 
 
