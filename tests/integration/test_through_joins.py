@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
@@ -11,6 +13,7 @@ from sluice.cli.running.plan import _describe_bound
 from sluice.declare import Pipeline, Source, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.flows.gold import choice
 from sluice.lake import table_frames, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
@@ -97,6 +100,22 @@ def test_a_customers_change_makes_anew_the_rows_of_the_customers_orders(settings
     report = shop.run()["order_cities"]
     assert (report.recomputed, report.updated, report.inserted) == ("keys: 10 of 100 rows", 10, 0)
     assert shop.is_right()
+
+
+def test_a_join_is_followed_only_where_that_is_worth_its_jobs(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(settings, spark, replace(order_cities, recompute="auto"))
+    shop.run()
+    # 210 rows in all: more than the bound of any view, and as many as ten times that.
+    monkeypatch.setattr(choice, "SMALL_ROWS", 21)
+    shop.put("customers", [(3, "Rome")])
+    assert shop.run()["order_cities"].recomputed == "full: small for a join" and shop.is_right()
+    shop.put("orders", [(30, 4, 0)])
+    assert shop.run()["order_cities"].recomputed == "keys: 1 of 100 rows", "a change by its own key is followed all the same"
+    monkeypatch.setattr(choice, "SMALL_ROWS", 20)
+    shop.put("customers", [(5, "Bergen")])
+    assert shop.run()["order_cities"].recomputed == "keys: 10 of 100 rows" and shop.is_right()
 
 
 def test_changes_on_both_sides_of_the_join_at_once(settings: Settings, spark: SparkSession) -> None:

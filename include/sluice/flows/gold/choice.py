@@ -22,6 +22,9 @@ SMALL_ROWS = 200_000
 Source: `benchmarks/bulk.py`, 4,000 records into 100,000 and 300,000, with this bound and without it."""
 SMALL_BYTES = 64 * 1024 * 1024
 """The same bound for the bytes of their files."""
+JOINS_WORTH = 10
+"""Following a change through a join is worth its jobs only above so many times these bounds. Source: `benchmarks/tpch.py` at scale 0.1, 600,000
+rows: three queries took 7, 8 and 14 s in full; followed through joins, 19, 25 and 25."""
 MOST = 0.5
 """From this share of its rows on, a view is recomputed in full."""
 
@@ -81,11 +84,17 @@ def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str
     """Returns the reason to recompute the view in full whatever has changed, or None. Reads nothing."""
     if view.recompute_rule.always_full:
         return "as declared"
-    if not view.recompute_rule.by_cost:
-        return None
+    return "small table" if view.recompute_rule.by_cost and _are_tables_small(known) else None
+
+
+def reason_not_to_follow_joins(view: MaterializedView[Any], known: States) -> str | None:
+    """Returns the reason to recompute the view in full if a change reaches it only through a join, or None. Reads nothing."""
+    return "small for a join" if view.recompute_rule.by_cost and _are_tables_small(known, JOINS_WORTH) else None
+
+
+def _are_tables_small(known: States, times: int = 1) -> bool:
     rows = sum_row_counts(known)
-    small = rows is not None and rows <= SMALL_ROWS and sum(state.bytes for state in known.values()) <= SMALL_BYTES
-    return "small table" if small else None
+    return rows is not None and rows <= times * SMALL_ROWS and sum(state.bytes for state in known.values()) <= times * SMALL_BYTES
 
 
 def is_most_of_view_touched(

@@ -115,6 +115,9 @@ class ViewBatch:
         if why:
             return (), why
         if any(self.reach[name].joined for name in found):
+            why = choice.reason_not_to_follow_joins(self.view, self.known)
+            if why:
+                return (), why
             evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
         scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach, self._read_inputs_beside))
         if choice.is_most_of_view_touched(self.workspace, self.view, self.known, scopes):
