@@ -129,14 +129,14 @@ def test_large_files_are_left_as_they_are(runs: str, monkeypatch: pytest.MonkeyP
     assert not has_many_small_files(runs)
 
 
-def test_over_a_thousand_commits_each_byte_is_rewritten_a_few_times_and_files_stay_few(
+def test_over_hundreds_of_commits_each_byte_is_rewritten_a_few_times_and_files_stay_few(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was joined, or came large, is not rewritten whenever a few tiny ones have come."""
     monkeypatch.setattr(record_tables, "LARGE_FILE_BYTES", 1024 * 1024)  # so that files become good within the test
     table, chance = DeltaTable.create(tmp_path / "t", pa.schema([("bytes", pa.binary())])), random.Random(5)
     came = rewritten = most = joins = 0
-    for number in range(1000):
+    for number in range(400):
         size = chance.randint(1000, 9000) if number else 600_000
         write_deltalake(table, pa.table({"bytes": [chance.randbytes(size)]}), mode="append")
         sizes = pa.chunked_array(table.get_add_actions()["size_bytes"]).to_pylist()
@@ -146,7 +146,7 @@ def test_over_a_thousand_commits_each_byte_is_rewritten_a_few_times_and_files_st
             said = table.optimize.compact(target_size=join.target)
             assert (said["numFilesRemoved"], said["numFilesAdded"]) == (join.files, join.into), "delta-rs joins what was foreseen"
             rewritten, joins = rewritten + join.bytes, joins + 1
-    assert joins > 5 and rewritten <= 3 * came, f"{rewritten / came:.1f} times"
+    assert joins > 3 and rewritten <= 3 * came, f"{rewritten / came:.1f} times"
     assert most < 3 * MOST_SMALL_FILES
 
 
