@@ -56,15 +56,16 @@ def vacuum_table(
     at_once: bool = False,
     always: bool = False,
     remove_in_full: RemoveInFull | None = None,
+    now: datetime | None = None,
 ) -> FlowReport:
     """Remove the files of one table that no version within its retention needs, where that is worth it. No such file, no commit.
 
     behind: the flows and clones that still need such files; as long as one is waited for, nothing is removed. at_once: as `decide_vacuum`.
     always: in full, also where nothing is known to be there, since the files of writes that were aborted are in no commit. remove_in_full:
-    what does it in full; without it Delta on Spark does.
+    what does it in full; without it Delta on Spark does. now: when `behind` was found, after which no other file may have become old.
     """
     with report_table_change(name, VACUUM.name, path) as report:
-        decision = decide_vacuum(path, datetime.now(UTC), at_once)
+        decision = decide_vacuum(path, now or datetime.now(UTC), at_once)
         needed = always or decision.needed
         report.decision = f"{'yes' if needed else 'no'}: {'demanded' if always else decision.why}"
         holding = [one for one in behind if not one.overdue]

@@ -37,9 +37,9 @@ class Pipeline:
     part of a module's name is its layer. stages: "apart": each layer is a task of the DAG, with a Spark of its own. "together": one task
     brings all layers up to date in one Spark, which is cheaper; the run ledger has them apart all the same. maker: the module behind
     `sluice land`. retain: how long removed data files are kept (an interval such as "7 days"): time travel reaches this far back, and an
-    erased person's bytes are gone after it. vacuum_waits: how long VACUUM keeps files that a flow has yet to read; after that the flow
-    starts over from its inputs as they are then. None: for ever. keep_quarantine, keep_late: how long rows stay that were quarantined, or
-    that came too late for a stream; None: for ever.
+    erased person's bytes are gone after it. vacuum_waits: how long VACUUM keeps files that a flow has yet to read, or that a shallow
+    clone reads; after that the flow starts over from its inputs as they are then, and the clone is broken. None: for ever.
+    keep_quarantine, keep_late: how long rows stay that were quarantined, or that came too late for a stream; None: for ever.
     erase_within: how long after its receipt an erasure must be proved. also_here: what lies below the pipeline's folders without a
     declaration, such as "lake/by_hand", "restricted/old_keys", "landing/notes.txt" or "released/readme": certificates name it as an
     exception, and anything else without a declaration makes them INCONCLUSIVE.

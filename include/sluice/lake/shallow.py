@@ -6,9 +6,10 @@ So VACUUM waits for a clone, as it does for a flow that is behind. Needs no JVM.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+
+from deltalake.exceptions import DeltaError
 
 from sluice.declare.pipeline import parse_duration
 from sluice.delta_log import DamagedLog, is_delta_table
@@ -63,15 +64,20 @@ def find_lagging_clones(
 ) -> dict[str, list[LaggingClone]]:
     """Returns, by table path, the shallow clones from which VACUUM would take files at `now` (UTC). waits: how long VACUUM waits, as declared.
 
-    A table or clone whose log is damaged is left out: VACUUM reports the table, and the clone cannot be read anyway.
+    A table or clone whose log is damaged is left out: VACUUM reports the table, and the clone cannot be read anyway. A clone that cannot be
+    opened, such as for its rights, may read them.
     """
     lakes, found = find_shallow_clone_lakes(records), dict[str, list[LaggingClone]]()
     for path in paths if lakes else ():
         for lake in lakes:
-            with suppress(DamagedLog):
+            try:
                 at = _find_first_loss(path, _locate_in_clone(records, path, lake), now)
-                if at is not None:
-                    found.setdefault(path, []).append(LaggingClone(records.pipeline, lake, at, now, waits))
+            except DamagedLog:
+                continue
+            except (DeltaError, OSError):  # nobody can tell now which files it reads, and VACUUM must not fail for other tables
+                at = now
+            if at is not None:
+                found.setdefault(path, []).append(LaggingClone(records.pipeline, lake, at, now, waits))
     return found
 
 

@@ -33,7 +33,7 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     """
     now = datetime.now(UTC)
     slow, paths = removals.find_slow_readers(workspace.settings, workspace.graph, now), workspace.tables()
-    reports = _vacuum_tables(workspace, paths, slow)
+    reports = _vacuum_tables(workspace, paths, slow, now)
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
     joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
@@ -42,15 +42,18 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
 
 def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
     """Vacuums one table by its retention. name: as in `Workspace.tables`."""
-    slow = removals.find_slow_readers(workspace.settings, workspace.graph, datetime.now(UTC))
-    return _vacuum_tables(workspace, {name: workspace.tables()[name]}, slow)
+    now = datetime.now(UTC)
+    slow = removals.find_slow_readers(workspace.settings, workspace.graph, now)
+    return _vacuum_tables(workspace, {name: workspace.tables()[name]}, slow, now)
 
 
-def _vacuum_tables(workspace: Workspace, paths: Mapping[str, str], slow: Mapping[str, list[SlowReader]]) -> list[FlowReport]:
+def _vacuum_tables(
+    workspace: Workspace, paths: Mapping[str, str], slow: Mapping[str, list[SlowReader]], now: datetime
+) -> list[FlowReport]:
     """Vacuums those of the tables that exist and returns a report for each. paths: by name."""
     with_people = removals.locate_tables_with_people(workspace.settings, workspace.graph)
     return [
-        vacuum.vacuum_table(workspace, name, path, slow.get(path, ()), path in with_people)
+        vacuum.vacuum_table(workspace, name, path, slow.get(path, ()), path in with_people, now=now)
         for name, path in _visit_tables(workspace, paths)
     ]
 
