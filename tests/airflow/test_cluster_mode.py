@@ -68,9 +68,15 @@ def files(checkout: Checkout) -> list[str]:
 
 
 def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Path) -> None:
+    from orchestration.dag_run import dag_run_name
+
+    folder = locate(PipelineRecords(checkout.settings, "gym").bookkeeping("followed_jobs"))
+    folder.mkdir(parents=True, exist_ok=True)
+    left = folder / f".{dag_run_name('gym', 'manual__1')}-silver-2.json.0a1b2c3d.tmp"
+    left.write_bytes(b"{")
     report = operator().execute(context())
     assert report["stage"] == "silver"
-    assert files(checkout) == [], "nothing of it is left"
+    assert files(checkout) == [], "nothing of it is left, nor what a driver left that was killed while it wrote"
     argv = told(records)[0]["argv"]
     assert argv[argv.index("--deploy-mode") + 1] == "cluster"
     assert argv[argv.index("--archives") + 1].endswith("#checkout")

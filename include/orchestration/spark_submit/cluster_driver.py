@@ -15,6 +15,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from orchestration.spark_submit.cluster_managers import ClusterManager
 from orchestration.spark_submit.job_code import is_code_shipped, write_driver_files_zip
+from sluice.durable_files import remove_file_durably
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.followed_job import BEAT_SECONDS, JobEnd, JobLost, JobWatch, locate_followed_job
 from sluice.settings import Settings
@@ -123,8 +124,8 @@ class DriverFollower:
             self._provider.on_kill()
 
     def forget(self) -> None:
-        """Remove the driver's file, once its end is known."""
-        locate_followed_job(self._records, self._driver.attempt).unlink(missing_ok=True)
+        """Remove the driver's file, once its end is known, and what a driver left of it that was killed while it wrote."""
+        remove_file_durably(locate_followed_job(self._records, self._driver.attempt))
 
     def _find_end_at_manager(self) -> str:
         assert self._provider is not None

@@ -47,6 +47,7 @@ from orchestration.spark_submit.job_arguments import spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.lineage_parent import name_parent_runs
 from orchestration.ui import stage_task_links
+from sluice.durable_files import remove_file_durably
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
@@ -166,7 +167,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     ) -> SubmittedDriver:
         run = run_identity(context)
         place = locate_followed_job(records, attempt)
-        place.unlink(missing_ok=True)  # of this attempt, before a user cleared it
+        remove_file_durably(place)  # of this attempt, before a user cleared it
         self.application_args = self._arguments(asked, context, ("--followed-at", str(place)))
         options = driver_submit_options(records.settings, manager, self.application)
         options["conf"] = {**options.get("conf", {}), **name_parent_runs(records.settings, context)}

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sluice.durable_files import write_file_durably
+from sluice.durable_files import remove_file_durably, write_file_durably
 from sluice.errors import SluiceError
 from sluice.locations import Location, find_last_write, locate
 from sluice.pipeline_records import FOLLOWED_JOBS, PipelineRecords
@@ -143,7 +143,7 @@ def remove_old_followed_jobs(records: PipelineRecords) -> None:
     for file in locate(records.bookkeeping(FOLLOWED_JOBS)).glob("*.json"):
         try:
             if find_last_write(file) < oldest:
-                file.unlink(missing_ok=True)
+                remove_file_durably(file)
         except OSError:
             continue
 
