@@ -39,8 +39,11 @@ def events(seed: int, scale: float, day: int) -> File:
     """The export of a day."""
     start = FIRST_DAY + timedelta(days=day)
     file = File(name=f"events-{start:%Y-%m-%d}.jsonl", delivered_at=start + timedelta(days=1, minutes=15))
-    again = _stored(seed, scale, day - 1)[-AGAIN:] if day else []
-    for kind, stored in [*(("duplicate", one) for one in again), *(("fine", one) for one in _stored(seed, scale, day))]:
+    again = _make_stored_events(seed, scale, day - 1)[-AGAIN:] if day else []
+    for kind, stored in [
+        *(("duplicate", one) for one in again),
+        *(("fine", one) for one in _make_stored_events(seed, scale, day)),
+    ]:
         event, partition, offset = stored
         record = {"key": event.key, "value": event.value, "topic": event.topic, "partition": partition, "offset": offset}
         line = json.dumps({**record, "timestamp": int(event.sent * 1000)})
@@ -48,9 +51,9 @@ def events(seed: int, scale: float, day: int) -> File:
     return file
 
 
-def _stored(seed: int, scale: float, day: int) -> list[tuple[Event, int, int]]:
+def _make_stored_events(seed: int, scale: float, day: int) -> list[tuple[Event, int, int]]:
     """The events of a day as the store has them, each with its partition and offset."""
-    sent = sorted(_sent(seed, scale, day), key=lambda event: event.sent)
+    sent = sorted(_make_sent_events(seed, scale, day), key=lambda event: event.sent)
     cut = Random(f"{seed}/{day}/cut").randrange(len(sent)) if sent else 0
     counts = Counter[tuple[str, int]]()
     stored = []
@@ -58,22 +61,22 @@ def _stored(seed: int, scale: float, day: int) -> list[tuple[Event, int, int]]:
         partition = int(event.key) % PARTITIONS
         counts[event.topic, partition] += 1
         offset = day * 1_000_000 + counts[event.topic, partition] - 1
-        stored.append((_cut(event) if number == cut else event, partition, offset))
+        stored.append((_cut_event(event) if number == cut else event, partition, offset))
     return stored
 
 
-def _cut(event: Event) -> Event:
+def _cut_event(event: Event) -> Event:
     return Event(topic=event.topic, key=event.key, sent=event.sent, value=event.value[: len(event.value) // 2], known={})
 
 
-def _sent(seed: int, scale: float, day: int) -> Iterator[Event]:
+def _make_sent_events(seed: int, scale: float, day: int) -> Iterator[Event]:
     for sent, record in changes(seed, scale, day):
-        yield _event("user_info", sent, int(str(record["user_id"])), record)
+        yield _make_event("user_info", sent, int(str(record["user_id"])), record)
     end = (FIRST_DAY + timedelta(days=day + 1)).timestamp()
     for begun in range(max(0, day - 1), day + 1):
         for member in range(devices(scale)):
             # What happens after midnight is sent, and so exported, on the next day.
-            yield from (event for event in _training(seed, begun, member) if end - 86_400 <= event.sent < end)
+            yield from (event for event in _make_training_events(seed, begun, member) if end - 86_400 <= event.sent < end)
 
 
 def training(seed: int, day: int, member: int) -> tuple[float, float, Random] | None:
@@ -87,19 +90,19 @@ def training(seed: int, day: int, member: int) -> tuple[float, float, Random] | 
     return begin, round(end, 3), rng
 
 
-def _training(seed: int, day: int, member: int) -> Iterator[Event]:
+def _make_training_events(seed: int, day: int, member: int) -> Iterator[Event]:
     """The events of the workout that a member begins on a day, if there is one."""
     made_up = training(seed, day, member)
     if made_up:
-        yield from _workout(member, day, *made_up)
+        yield from _make_workout_events(member, day, *made_up)
 
 
-def _workout(member: int, day: int, begin: float, end: float, rng: Random) -> Iterator[Event]:
+def _make_workout_events(member: int, day: int, begin: float, end: float, rng: Random) -> Iterator[Event]:
     """A workout from `begin` to `end` (seconds since 1970): its start, its stop, and the heart rate every ten minutes of it."""
     user = user_id(member)
     session = {"user_id": user, "workout_id": rng.randint(1, 30), "session_id": day * 10_000 + member}
     for action, at in (("start", begin), ("stop", end)):
-        yield _event("workout", at + 0.5, user, {**session, "action": action, "time": at})
+        yield _make_event("workout", at + 0.5, user, {**session, "action": action, "time": at})
     at = begin
     while at < end:
         beats: dict[str, object] = {
@@ -108,11 +111,11 @@ def _workout(member: int, day: int, begin: float, end: float, rng: Random) -> It
             "time": at,
             "heartrate": round(rng.uniform(95, 175), 1),
         }
-        yield _event("bpm", at + 1, user, beats)
+        yield _make_event("bpm", at + 1, user, beats)
         at = round(at + 600, 3)
 
 
-def _event(topic: str, sent: float, user: int, record: dict[str, object]) -> Event:
+def _make_event(topic: str, sent: float, user: int, record: dict[str, object]) -> Event:
     # The key says whose event it is; the value does not repeat it.
     value = {name: content for name, content in record.items() if name != "user_id"}
     return Event(topic=topic, key=str(user), sent=sent, value=json.dumps(value, ensure_ascii=False), known=record)

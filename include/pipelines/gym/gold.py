@@ -28,7 +28,7 @@ LONGEST = "12 hours"
 def workout_heart_rate(heart_rate: DataFrame, memberships: DataFrame, completed_workouts: DataFrame) -> DataFrame:
     """The readings (beats per minute) of a member's device during a workout, including its start and its stop (UTC)."""
     worn, reading = _until_the_next(memberships, "device_id").alias("worn"), heart_rate.alias("reading")
-    session = _ended(completed_workouts).alias("session")
+    session = _select_ended_workouts(completed_workouts).alias("session")
     mine = "reading.device_id = worn.device_id AND time >= registered_at AND (time < until) IS NOT FALSE"
     within = "worn.user_id = session.user_id AND time BETWEEN started_at AND stopped_at"
     return (
@@ -47,7 +47,9 @@ def workout_heart_rate(heart_rate: DataFrame, memberships: DataFrame, completed_
 )
 def workout_summary(workout_heart_rate: DataFrame, members_history: DataFrame) -> DataFrame:
     """Each workout's readings in beats per minute, with the member's age at its start as known then. Workouts without readings are left out."""
-    sessions = workout_heart_rate.groupBy("user_id", "session_id", "workout_id", "started_at").agg(*_summary("heartrate"))
+    sessions = workout_heart_rate.groupBy("user_id", "session_id", "workout_id", "started_at").agg(
+        *_summarise_heart_rate("heartrate")
+    )
     known = members_history.select(F.col("user_id").alias("who"), "birth_date", "__START_AT", "__END_AT")
     then = F.expr("user_id = who AND started_at >= __START_AT AND (started_at < __END_AT) IS NOT FALSE")
     with_age = sessions.join(known, then, "left").withColumn("age_band", age("birth_date", "started_at"))
@@ -66,7 +68,7 @@ def gym_stats(visits: DataFrame, memberships: DataFrame, completed_workouts: Dat
     A visit belongs to the day on which it began. Phones that nobody registered are left out. A minute in two workouts counts once.
     """
     owned = _until_the_next(memberships, "mac_address").alias("owned")
-    visit, session = visits.alias("visit"), _ended(completed_workouts).alias("session")
+    visit, session = visits.alias("visit"), _select_ended_workouts(completed_workouts).alias("session")
     mine = (
         "visit.mac_address = owned.mac_address AND visit.first_seen >= registered_at AND (visit.first_seen < until) IS NOT FALSE"
     )
@@ -81,7 +83,7 @@ def gym_stats(visits: DataFrame, memberships: DataFrame, completed_workouts: Dat
         .join(session, F.expr(during), "left")
         .select("owned.user_id", "visit.mac_address", "gym", "first_seen", "last_seen", begun, ended)
     )
-    of_visit = _exercised(with_workouts, "user_id", "mac_address", "gym", "first_seen", "last_seen")
+    of_visit = _sum_exercised_time(with_workouts, "user_id", "mac_address", "gym", "first_seen", "last_seen")
     # Microseconds are whole numbers, so the sums do not depend on the order of the rows.
     return of_visit.groupBy("user_id", "mac_address", "gym", F.to_date("first_seen").alias("date")).agg(
         F.count(F.lit(1)).alias("visits"),
@@ -108,7 +110,7 @@ def heart_rate_10min(heart_rate: DataFrame) -> DataFrame:
     """Each device's average heart rate over ten minutes, every five minutes (UTC). A window is final half an hour after its end."""
     sliding = F.window("time", "10 minutes", "5 minutes")
     counted = heart_rate.groupBy("device_id", sliding.alias("sliding")).agg(
-        F.count(F.lit(1)).alias("readings"), _average("heartrate").alias("average")
+        F.count(F.lit(1)).alias("readings"), _average_heart_rate("heartrate").alias("average")
     )
     return counted.select(
         "device_id", F.col("sliding.start").alias("begin"), F.col("sliding.end").alias("end"), "readings", "average"
@@ -137,22 +139,22 @@ def workout_heart_rate_stream(bpm: DataFrame, workouts: DataFrame) -> DataFrame:
 @materialized_view(reads="heart_rate", keys=("device_id", "date"), zorder_by="date", subject="device_id")
 def device_day(heart_rate: DataFrame) -> DataFrame:
     """How many readings a device took on a day (UTC), with the lowest, the average and the highest in beats per minute."""
-    return heart_rate.groupBy("device_id", F.to_date("time").alias("date")).agg(*_summary("heartrate"))
+    return heart_rate.groupBy("device_id", F.to_date("time").alias("date")).agg(*_summarise_heart_rate("heartrate"))
 
 
-def _summary(heartrate: str) -> list[Column]:
+def _summarise_heart_rate(heartrate: str) -> list[Column]:
     lowest, highest = F.min(heartrate).alias("lowest"), F.max(heartrate).alias("highest")
-    return [F.count(F.lit(1)).alias("readings"), lowest, _average(heartrate).alias("average"), highest]
+    return [F.count(F.lit(1)).alias("readings"), lowest, _average_heart_rate(heartrate).alias("average"), highest]
 
 
-def _average(heartrate: str) -> Column:
+def _average_heart_rate(heartrate: str) -> Column:
     # A sum of DOUBLEs depends on the order of the rows in its last bits, and a view must equal its recompute.
     # A sum of DECIMALs does not: the average is taken of millionths of a beat. (A sensor that reports a
     # thousand billion beats has no such DECIMAL; it shows in `highest` and stays out of the average.)
     return F.avg(F.col(heartrate).try_cast("decimal(18,6)")).cast("double")
 
 
-def _exercised(workouts: DataFrame, *visit: str) -> DataFrame:
+def _sum_exercised_time(workouts: DataFrame, *visit: str) -> DataFrame:
     """The microseconds of each visit that its workouts (`begun` to `ended`) cover. What two of them cover counts once."""
     # Only the part of a workout after the end of all earlier ones counts.
     before = Window.partitionBy(*visit).orderBy("begun", "ended").rowsBetween(Window.unboundedPreceding, -1)
@@ -161,7 +163,7 @@ def _exercised(workouts: DataFrame, *visit: str) -> DataFrame:
     return workouts.withColumn("own", own).groupBy(*visit).agg(F.sum("own").alias("exercised"))
 
 
-def _ended(workouts: DataFrame) -> DataFrame:
+def _select_ended_workouts(workouts: DataFrame) -> DataFrame:
     """The workouts whose end is known."""
     return workouts.where(f"stopped_at <= started_at + INTERVAL {LONGEST}")
 

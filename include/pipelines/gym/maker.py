@@ -54,19 +54,22 @@ def land(landing: Path, truth: Path, *, days: int = 3, seed: int | None = None, 
         raise UsageError(f"--days {days}: expected at least 1.")
     if scale is not None and not 0 < scale < 1e6:
         raise UsageError(f"--scale {scale}: expected a number above 0 and below a million.")
-    state = _continued(truth / STATE, seed, scale, start_over=not (landing / readings.path).is_dir())
+    state = _load_landing_state(truth / STATE, seed, scale, start_over=not (landing / readings.path).is_dir())
     if state.days == 0:
         for old in (old for source in SOURCES for old in (truth / source.name).glob("*.jsonl")):
             old.unlink()
     files = 0
     for day in range(state.days, state.days + days):
-        for source, made in _made(state, day).items():
+        for source, made in _make_day_files(state, day).items():
             for file in made:
                 deliver_file(landing / source.path / file.name, file.text.encode(), at=file.delivered_at)
-            deliver_file(truth / source.name / f"{_date(day)}.jsonl", "".join(f"{line}\n" for line in _told(made)).encode())
+            deliver_file(
+                truth / source.name / f"{_format_day(day)}.jsonl",
+                "".join(f"{line}\n" for line in _list_truth_lines(made)).encode(),
+            )
             files += len(made)
         deliver_file(truth / STATE, json.dumps(asdict(_State(seed=state.seed, scale=state.scale, days=day + 1))).encode())
-    return Landed(files=files, deleted=0, until=_date(state.days + days - 1))
+    return Landed(files=files, deleted=0, until=_format_day(state.days + days - 1))
 
 
 def expected(truth: Path) -> dict[str, list[dict[str, object]]]:
@@ -74,7 +77,7 @@ def expected(truth: Path) -> dict[str, list[dict[str, object]]]:
 
     `device_counts` is the only stream here: the others drop late rows, and which rows are late depends on when the batches ran.
     """
-    told = {source.name: _read(truth / source.name) for source in SOURCES}
+    told = {source.name: _read_truth(truth / source.name) for source in SOURCES}
     rates = truths.heart_rate(told["readings"])
     workouts, members = truths.workouts(told["events"]), truths.members(told["events"])
     sessions, history = truths.completed_workouts(workouts), truths.members_history(told["events"])
@@ -102,7 +105,7 @@ def expected(truth: Path) -> dict[str, list[dict[str, object]]]:
     }
 
 
-def _made(state: _State, day: int) -> dict[Source, list[File]]:
+def _make_day_files(state: _State, day: int) -> dict[Source, list[File]]:
     """The files of a day, by source."""
     others, north = visits(state.seed, state.scale, day)
     return {
@@ -114,12 +117,12 @@ def _made(state: _State, day: int) -> dict[Source, list[File]]:
     }
 
 
-def _read(folder: Path) -> list[dict[str, Any]]:
+def _read_truth(folder: Path) -> list[dict[str, Any]]:
     lines = (line for file in sorted(folder.glob("*.jsonl")) for line in file.read_text(encoding="utf-8").splitlines())
     return [json.loads(line) for line in lines]
 
 
-def _continued(path: Path, seed: int | None, scale: float | None, *, start_over: bool) -> _State:
+def _load_landing_state(path: Path, seed: int | None, scale: float | None, *, start_over: bool) -> _State:
     """The state from which landing continues. Raises UsageError if seed or scale differ from those of the days before."""
     if start_over or not path.is_file():
         return _State(seed=7 if seed is None else seed, scale=1.0 if scale is None else scale, days=0)
@@ -130,16 +133,16 @@ def _continued(path: Path, seed: int | None, scale: float | None, *, start_over:
     for option, asked, used in (("seed", seed, state.seed), ("scale", scale, state.scale)):
         if asked is not None and asked != used:
             raise UsageError(
-                f"--{option} {asked}: the days until {_date(state.days - 1)} were landed with {used}.\n"
+                f"--{option} {asked}: the days until {_format_day(state.days - 1)} were landed with {used}.\n"
                 f"To start over, remove {path.parent} and the landing folder."
             )
     return state
 
 
-def _date(day: int) -> str:
+def _format_day(day: int) -> str:
     return (FIRST_DAY + timedelta(days=day)).date().isoformat()
 
 
-def _told(made: list[File]) -> list[str]:
+def _list_truth_lines(made: list[File]) -> list[str]:
     """The truth of a day, one line per record: what kind it is and, unless it is malformed, what it says."""
     return [json.dumps(record) for file in made for record in file.told]

@@ -67,15 +67,15 @@ def registrations(seed: int, scale: float, day: int) -> File:
     columns = ("device_id", "mac_address", "user_id", "registered_at")
     file = File(name=f"registrations-{start:%Y-%m-%d}.csv", delivered_at=start + timedelta(days=1, minutes=5))
     file.header = ",".join(columns)
-    for kind, member, registered_on in _registered(scale, day):
+    for kind, member, registered_on in _list_registrations(scale, day):
         phone = mac_address(seed, member, phone_of(scale, member, registered_on))
-        at = int(_start(registered_on) + 7 * HOUR) + 60 * member
+        at = int(_start_of_day(registered_on) + 7 * HOUR) + 60 * member
         record = dict(zip(columns, (device_id(member), phone, user_id(member), at), strict=True))
         file.add(kind, ",".join(str(value) for value in record.values()), **record)
     return file
 
 
-def _registered(scale: float, day: int) -> Iterator[tuple[str, int, int]]:
+def _list_registrations(scale: float, day: int) -> Iterator[tuple[str, int, int]]:
     """The registrations that are exported on a day: late or not, the member, and the day of the registration."""
     first = [("late" if member % 10 == REGISTERED_LATE else "fine", member, 0) for member in range(devices(scale))]
     if day < 2:
@@ -88,59 +88,59 @@ def changes(seed: int, scale: float, day: int) -> Iterator[Change]:
     """What is reported about members on a day. Those of LEAVING and KNOWN_LATE have a story; the others move now and then."""
     for member in range(devices(scale)):
         if member % 10 in LEAVING:
-            yield from _leaving(seed, member, day)
+            yield from _make_departure(seed, member, day)
         elif member % 10 == KNOWN_LATE:
             yield from _known_late(seed, member, day)
         elif day == 0:
-            yield _start(0) + member, _told(seed, member, "new", _start(0) + member)
+            yield _start_of_day(0) + member, _describe_member(seed, member, "new", _start_of_day(0) + member)
         else:
-            yield from _moving(seed, member, day)
+            yield from _make_moves(seed, member, day)
 
 
-def _moving(seed: int, member: int, day: int) -> Iterator[Change]:
+def _make_moves(seed: int, member: int, day: int) -> Iterator[Change]:
     """Some members move twice in a row; for half of these, the first move is sent last."""
     rng = Random(f"{seed}/{day}/{member}/changes")
     if rng.random() >= UPDATING:
         return
-    first = round(_start(day) + rng.uniform(0, 80_000), 3)
+    first = round(_start_of_day(day) + rng.uniform(0, 80_000), 3)
     sent = (first + 300, first + 200) if rng.random() < 0.5 else (first, first + 200)
     for at, updated_at in zip(sent, (first, first + 100), strict=True):
-        yield at, _told(seed, member, "update", updated_at, rng.choice(_CITIES))
+        yield at, _describe_member(seed, member, "update", updated_at, rng.choice(_CITIES))
 
 
-def _leaving(seed: int, member: int, day: int) -> Iterator[Change]:
+def _make_departure(seed: int, member: int, day: int) -> Iterator[Change]:
     """Joins on the first day; moves and leaves on one day; a day later somebody enters an earlier move; then the member returns."""
     left = LEAVING[member % 10]
-    first, second, third = _others(seed, member)[:3]
+    first, second, third = _shuffle_other_cities(seed, member)[:3]
     if day == 0:
-        yield _start(0) + member, _told(seed, member, "new", _start(0) + member)
+        yield _start_of_day(0) + member, _describe_member(seed, member, "new", _start_of_day(0) + member)
     if day == left:
-        yield _start(day) + 9 * HOUR, _told(seed, member, "update", _start(day) + 9 * HOUR, first)
-        gone = _start(day) + 18 * HOUR
+        yield _start_of_day(day) + 9 * HOUR, _describe_member(seed, member, "update", _start_of_day(day) + 9 * HOUR, first)
+        gone = _start_of_day(day) + 18 * HOUR
         yield gone, {"user_id": user_id(member), "change": "delete", "updated_at": gone}
     if day == left + 1:
-        yield _start(day) + 10 * HOUR, _told(seed, member, "update", _start(left) + 12 * HOUR, second)
+        yield _start_of_day(day) + 10 * HOUR, _describe_member(seed, member, "update", _start_of_day(left) + 12 * HOUR, second)
     if day == left + 2:
-        yield _start(day) + 11 * HOUR, _told(seed, member, "new", _start(day) + 11 * HOUR, third)
+        yield _start_of_day(day) + 11 * HOUR, _describe_member(seed, member, "new", _start_of_day(day) + 11 * HOUR, third)
 
 
 def _known_late(seed: int, member: int, day: int) -> Iterator[Change]:
     """Moves at noon of the first day; what was recorded that morning is sent a day later."""
     if day == 0:
-        noon = _start(0) + 12 * HOUR
-        yield noon, _told(seed, member, "update", noon, _others(seed, member)[0])
+        noon = _start_of_day(0) + 12 * HOUR
+        yield noon, _describe_member(seed, member, "update", noon, _shuffle_other_cities(seed, member)[0])
     if day == 1:
-        yield _start(1) + member, _told(seed, member, "new", _start(0) + member)
+        yield _start_of_day(1) + member, _describe_member(seed, member, "new", _start_of_day(0) + member)
 
 
-def _told(seed: int, member: int, change: str, updated_at: float, city: str | None = None) -> dict[str, object]:
+def _describe_member(seed: int, member: int, change: str, updated_at: float, city: str | None = None) -> dict[str, object]:
     """Everything known of a member. city: where the member lives now."""
-    known = _known(seed, member)
+    known = _describe_new_member(seed, member)
     place = {} if city is None else {"city": city, "state": _STATES[city]}
     return {"user_id": user_id(member), "change": change, "updated_at": updated_at, **known, **place}
 
 
-def _known(seed: int, member: int) -> dict[str, object]:
+def _describe_new_member(seed: int, member: int) -> dict[str, object]:
     """What is known of a member when they join."""
     rng = Random(f"{seed}/{member}/known")
     return {
@@ -148,21 +148,21 @@ def _known(seed: int, member: int) -> dict[str, object]:
         "last_name": rng.choice(_LAST_NAMES),
         "birth_date": (date(1950, 1, 1) + timedelta(days=rng.randrange(20_000))).isoformat(),
         "gender": rng.choice(_GENDERS),
-        "city": _city(seed, member),
-        "state": _STATES[_city(seed, member)],
+        "city": _first_city(seed, member),
+        "state": _STATES[_first_city(seed, member)],
     }
 
 
-def _city(seed: int, member: int) -> str:
+def _first_city(seed: int, member: int) -> str:
     return Random(f"{seed}/{member}/city").choice(_CITIES)
 
 
-def _others(seed: int, member: int) -> list[str]:
+def _shuffle_other_cities(seed: int, member: int) -> list[str]:
     """All cities but the one where the member lived first, shuffled."""
-    others = [city for city in _CITIES if city != _city(seed, member)]
+    others = [city for city in _CITIES if city != _first_city(seed, member)]
     return Random(f"{seed}/{member}/moves").sample(others, len(others))
 
 
-def _start(day: int) -> float:
+def _start_of_day(day: int) -> float:
     """When a day begins, in seconds since 1970."""
     return (FIRST_DAY + timedelta(days=day)).timestamp()

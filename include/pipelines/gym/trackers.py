@@ -65,12 +65,12 @@ def day_files(seed: int, scale: float, day: int) -> list[File]:
     late = File(name=f"readings-{start:%Y-%m-%d}-{LATE}.jsonl", delivered_at=start + timedelta(days=1, minutes=10))
     for made_on in range(max(0, day - MOST_DAYS_LATE), day + 1):
         for device in range(devices(scale)):
-            for number, kind, reading, rng in _readings(seed, made_on, device):
-                _deliver(kind, reading, rng, [*files, late] if made_on == day else [late], number, day - made_on)
+            for number, kind, reading, rng in _make_readings(seed, made_on, device):
+                _deliver_reading(kind, reading, rng, [*files, late] if made_on == day else [late], number, day - made_on)
     return [*files, late]
 
 
-def _readings(seed: int, day: int, device: int) -> Iterator[tuple[int, str, Reading, Random]]:
+def _make_readings(seed: int, day: int, device: int) -> Iterator[tuple[int, str, Reading, Random]]:
     """The device's readings of the day, each with its part of the day and the fault that it gets."""
     rng = Random(f"{seed}/{day}/{device}")
     resting = rng.uniform(52, 72)
@@ -82,13 +82,13 @@ def _readings(seed: int, day: int, device: int) -> Iterator[tuple[int, str, Read
         reading = Reading(
             device_id=FIRST_DEVICE + device,
             time=time,
-            heartrate=_beats(kind, resting, rng),
+            heartrate=_make_heart_rate(kind, resting, rng),
             received_at=round(time + rng.uniform(0.5, 20), 6),
         )
         yield slot // READINGS_A_PART, kind, reading, Random(rng.getrandbits(64))
 
 
-def _beats(kind: str, resting: float, rng: Random) -> float:
+def _make_heart_rate(kind: str, resting: float, rng: Random) -> float:
     """Beats per minute, at rest or in training, unless the sensor is at fault."""
     if kind == "negative":
         return -round(rng.uniform(1, 90), 1)
@@ -98,7 +98,7 @@ def _beats(kind: str, resting: float, rng: Random) -> float:
     return round(min(resting + training + rng.gauss(6, 4), 215), 1)
 
 
-def _deliver(kind: str, reading: Reading, rng: Random, files: list[File], part: int, days_ago: int) -> None:
+def _deliver_reading(kind: str, reading: Reading, rng: Random, files: list[File], part: int, days_ago: int) -> None:
     """Put a reading into those of these files that it arrives in.
 
     files: all of the reading's own day, or the late one of a day after it.
@@ -112,7 +112,7 @@ def _deliver(kind: str, reading: Reading, rng: Random, files: list[File], part: 
     again = files[part + 1] if own and not last_part else files[-1] if days_ago == 1 and last_part else None
     if kind == "late":
         if days_ago == days_late:
-            _received(reading, files[-1], reading.heartrate).deliver(kind, files[-1])
+            _copy_as_received(reading, files[-1], reading.heartrate).deliver(kind, files[-1])
         return
     if own and kind == "malformed":
         line = reading.line()
@@ -122,10 +122,10 @@ def _deliver(kind: str, reading: Reading, rng: Random, files: list[File], part: 
     if again and kind == "duplicate":
         reading.deliver(kind, again)
     if again and kind == "correction":
-        _received(reading, again, other).deliver(kind, again)
+        _copy_as_received(reading, again, other).deliver(kind, again)
 
 
-def _received(reading: Reading, file: File, heartrate: float) -> Reading:
+def _copy_as_received(reading: Reading, file: File, heartrate: float) -> Reading:
     """The reading, received shortly before the file is delivered."""
     return Reading(
         device_id=reading.device_id,

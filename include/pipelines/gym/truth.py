@@ -29,9 +29,9 @@ def heart_rate(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     return [
         {
             "device_id": device,
-            "time": _instant(time),
+            "time": _to_instant(time),
             "heartrate": record["heartrate"],
-            "received_at": _instant(record["received_at"]),
+            "received_at": _to_instant(record["received_at"]),
             "plausible": record["heartrate"] < 230,
         }
         for (device, time), record in sorted(latest.items(), key=lambda item: item[0])
@@ -43,11 +43,11 @@ def device_day(rates: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     days: defaultdict[tuple[int, date], list[float]] = defaultdict(list)
     for rate in rates:
         days[rate["device_id"], rate["time"].date()].append(rate["heartrate"])
-    return [{"device_id": device, "date": day, **_summary(beats)} for (device, day), beats in sorted(days.items())]
+    return [{"device_id": device, "date": day, **_summarise_heart_rate(beats)} for (device, day), beats in sorted(days.items())]
 
 
-def _summary(beats: list[float]) -> dict[str, object]:
-    return {"readings": len(beats), "lowest": min(beats), "average": _average(beats), "highest": max(beats)}
+def _summarise_heart_rate(beats: list[float]) -> dict[str, object]:
+    return {"readings": len(beats), "lowest": min(beats), "average": _average_heart_rate(beats), "highest": max(beats)}
 
 
 def topic(told: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
@@ -58,13 +58,13 @@ def topic(told: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 def workouts(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     """The starts and stops of workouts, each once."""
     seen = {(value["user_id"], value["workout_id"], value["time"]): value for value in topic(told, "workout")}
-    return [{**value, "time": _instant(value["time"])} for _, value in sorted(seen.items())]
+    return [{**value, "time": _to_instant(value["time"])} for _, value in sorted(seen.items())]
 
 
 def bpm(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     """The heart rates of workouts, each once."""
     seen = {(value["device_id"], value["time"]): value for value in topic(told, "bpm")}
-    return [{**value, "time": _instant(value["time"])} for _, value in sorted(seen.items())]
+    return [{**value, "time": _to_instant(value["time"])} for _, value in sorted(seen.items())]
 
 
 def users(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
@@ -97,7 +97,7 @@ def _by_member(told: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The reports about each member, each once, in the order of their instants. The maker never makes two for one instant."""
     said: defaultdict[int, dict[datetime, dict[str, Any]]] = defaultdict(dict)
     for value in topic(told, "user_info"):
-        at = _instant(value["updated_at"])
+        at = _to_instant(value["updated_at"])
         born = {"birth_date": date.fromisoformat(value["birth_date"])} if "birth_date" in value else {}
         said[value["user_id"]][at] = {**value, **born, "updated_at": at}
     return [[one for _, one in sorted(of.items())] for _, of in sorted(said.items())]
@@ -113,14 +113,14 @@ def member_bins(members: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     """Members without their names: the band of their age at the last change, and where they live. Pseudonyms: see member_keys."""
     return [
         {
-            "age_band": _band(member["birth_date"], member["updated_at"].date()),
+            "age_band": _find_age_band(member["birth_date"], member["updated_at"].date()),
             **{n: member[n] for n in ("gender", "city", "state")},
         }
         for member in members
     ]
 
 
-def _band(born: date, at: date) -> str:
+def _find_age_band(born: date, at: date) -> str:
     age = at.year - born.year - ((at.month, at.day) < (born.month, born.day))
     for low, high in zip((0, *BANDS), BANDS, strict=False):
         if age < high:
@@ -146,10 +146,10 @@ def memberships(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
     """Each registration once."""
     columns = ("device_id", "registered_at", "user_id", "mac_address")
     found = sorted({tuple(one[name] for name in columns) for one in told})
-    return [{**dict(zip(columns, one, strict=True)), "registered_at": _instant(one[1])} for one in found]
+    return [{**dict(zip(columns, one, strict=True)), "registered_at": _to_instant(one[1])} for one in found]
 
 
-def _whose(memberships: Iterable[dict[str, Any]], of: str, thing: object, at: datetime) -> int | None:
+def _find_member_at(memberships: Iterable[dict[str, Any]], of: str, thing: object, at: datetime) -> int | None:
     """The member to whom a device or phone belonged at an instant: by its latest registration until then."""
     known = [(one["registered_at"], one["device_id"], one["user_id"]) for one in memberships if one[of] == thing]
     return max((one for one in known if one[0] <= at), default=(at, 0, None))[2]
@@ -170,7 +170,10 @@ def workout_heart_rate(
         about = {name: session[name] for name in ("user_id", "session_id", "workout_id", "started_at")}
         for device in {one["device_id"] for one in memberships if one["user_id"] == session["user_id"]}:
             for rate in of_device[device]:
-                if start <= rate["time"] <= stop and _whose(memberships, "device_id", device, rate["time"]) == session["user_id"]:
+                if (
+                    start <= rate["time"] <= stop
+                    and _find_member_at(memberships, "device_id", device, rate["time"]) == session["user_id"]
+                ):
                     found.append({**{name: rate[name] for name in ("device_id", "time", "heartrate")}, **about})
     return found
 
@@ -186,8 +189,8 @@ def workout_summary(readings: Iterable[dict[str, Any]], history: list[dict[str, 
         user, _, _, start = session
         known = [one for one in history if one["user_id"] == user and one["__START_AT"] <= start]
         born = next((one["birth_date"] for one in known if one["__END_AT"] is None or start < one["__END_AT"]), None)
-        band = _band(born, start.date()) if born else None
-        found.append({**dict(zip(columns, session, strict=True)), "age_band": band, **_summary(beats)})
+        band = _find_age_band(born, start.date()) if born else None
+        found.append({**dict(zip(columns, session, strict=True)), "age_band": band, **_summarise_heart_rate(beats)})
     return found
 
 
@@ -198,11 +201,14 @@ def gym_stats(
     days: defaultdict[tuple[Any, ...], list[tuple[timedelta, timedelta]]] = defaultdict(list)
     for visit in visits:
         first, last = visit["first_seen"], visit["last_seen"]
-        user = _whose(memberships, "mac_address", visit["mac_address"], first)
+        user = _find_member_at(memberships, "mac_address", visit["mac_address"], first)
         mine = [one for one in sessions if one["user_id"] == user and one["started_at"] and one["stopped_at"]]
         known = [(one["started_at"], one["stopped_at"]) for one in mine if one["stopped_at"] - one["started_at"] <= LONGEST]
         if user is not None:
-            days[user, visit["mac_address"], visit["gym"], first.date()].append((last - first, _covered(first, last, known)))
+            days[user, visit["mac_address"], visit["gym"], first.date()].append((
+                last - first,
+                _measure_covered_time(first, last, known),
+            ))
     found = []
     for day, spent in sorted(days.items()):
         there, exercising = (sum(times, timedelta(0)) / timedelta(minutes=1) for times in zip(*spent, strict=True))
@@ -211,7 +217,7 @@ def gym_stats(
     return found
 
 
-def _covered(first: datetime, last: datetime, spans: list[tuple[datetime, datetime]]) -> timedelta:
+def _measure_covered_time(first: datetime, last: datetime, spans: list[tuple[datetime, datetime]]) -> timedelta:
     """How much of the time from first to last is covered by at least one of the spans."""
     instants = sorted({first, last, *(at for span in spans for at in span if first < at < last)})
     going_on = [
@@ -233,16 +239,16 @@ def visits(told: Iterable[dict[str, Any]]) -> list[dict[str, object]]:
         key = record["mac_address"], record["gym"], record["first_timestamp"]
         last[key] = max(last.get(key, 0), record["last_timestamp"])
     return [
-        {"mac_address": address, "gym": gym, "first_seen": _instant(first), "last_seen": _instant(seen)}
+        {"mac_address": address, "gym": gym, "first_seen": _to_instant(first), "last_seen": _to_instant(seen)}
         for (address, gym, first), seen in sorted(last.items())
     ]
 
 
-def _average(beats: list[float]) -> float:
+def _average_heart_rate(beats: list[float]) -> float:
     """The average of millionths of a beat, computed as in the view."""
     total = sum((Decimal(repr(beat)).quantize(MILLIONTH, ROUND_HALF_UP) for beat in beats), Decimal(0))
     return float((total / len(beats)).quantize(AVERAGE_PLACES, ROUND_HALF_UP))
 
 
-def _instant(seconds: float) -> datetime:
+def _to_instant(seconds: float) -> datetime:
     return EPOCH + timedelta(microseconds=round(seconds * 1e6))

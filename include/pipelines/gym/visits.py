@@ -31,24 +31,24 @@ def visits(seed: int, scale: float, day: int) -> tuple[File, File]:
     others = File(name=f"gym-visits-{start:%Y-%m-%d}.jsonl", delivered_at=start + timedelta(days=1, minutes=20))
     north = File(name=f"north-{start:%Y-%m-%d}.csv", delivered_at=start + timedelta(days=1, minutes=25))
     north.header = ",".join(_COLUMNS)
-    for kind, visit in _delivered(seed, scale, day):
+    for kind, visit in _list_delivered_visits(seed, scale, day):
         file = north if visit["gym"] == NORTH else others
         known = {name: visit[name] for name in _COLUMNS}
-        file.add(kind, _csv(visit) if file is north else _json(visit, day), **known)
+        file.add(kind, _write_csv_line(visit) if file is north else _write_json_line(visit, day), **known)
     return others, north
 
 
-def _delivered(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
+def _list_delivered_visits(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
     """What a day's files contain: its visits, and the ends of visits that were unfinished in the files of the day before."""
     if day:
-        yield from (("finished", visit) for kind, visit in _visits(seed, scale, day - 1) if kind == "unfinished")
-    for kind, visit in _visits(seed, scale, day):
+        yield from (("finished", visit) for kind, visit in _make_visits(seed, scale, day - 1) if kind == "unfinished")
+    for kind, visit in _make_visits(seed, scale, day):
         yield (kind, _so_far(visit)) if kind == "unfinished" else ("fine", visit)
         if kind == "twice":
             yield "duplicate", visit
 
 
-def _visits(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
+def _make_visits(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[str, object]]]:
     """The visits of a day, each with the fault that its delivery gets. Times are whole seconds since 1970."""
     start = int((FIRST_DAY + timedelta(days=day)).timestamp())
     for member in range(devices(scale)):
@@ -77,11 +77,11 @@ def _so_far(visit: dict[str, object]) -> dict[str, object]:
     return {**visit, "last_timestamp": (first + last) // 2}
 
 
-def _csv(visit: dict[str, object]) -> str:
+def _write_csv_line(visit: dict[str, object]) -> str:
     return ",".join(str(visit[name]) for name in _COLUMNS)
 
 
-def _json(visit: dict[str, object], day: int) -> str:
+def _write_json_line(visit: dict[str, object], day: int) -> str:
     access_point = {"name": f"ap-{visit['gym']}-{visit['place']}"}
     channel = {"channel": 36 + 4 * int(str(visit["place"]))} if day >= CHANNEL_FROM else {}
     band = {"band": "5 GHz"} if day >= BAND_FROM else {}

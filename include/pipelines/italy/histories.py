@@ -65,14 +65,14 @@ def open_history(path: Path) -> History:
         if (path / "HEAD").is_file() and (path / "objects").is_dir():
             return Repository(path)
         if (path / ARCHIVE).is_file():
-            return _archive(path / ARCHIVE)
+            return _open_archive(path / ARCHIVE)
         raise UsageError(f"{path} has no {MANIFEST} and is not a git repository; one of these must say what was delivered when.")
     if path.is_file():
-        return _archive(path)
+        return _open_archive(path)
     raise UsageError(f"There is no {path}. --from takes {ARCHIVE}, its unpacked folder, or a clone of pcm-dpc/COVID-19.")
 
 
-def _archive(path: Path) -> Manifest:
+def _open_archive(path: Path) -> Manifest:
     try:
         with tarfile.open(path) as archive:
             members = {m.name.removeprefix("./"): archive.extractfile(m) for m in archive if m.isfile()}
@@ -129,7 +129,7 @@ class Repository:
         if self._git("rev-parse", "--is-shallow-repository").strip() != b"false":
             raise UsageError(f"{git_directory} is a shallow clone, so deliveries are missing. Run git fetch --unshallow.")
         log = self._git(*LOG.split(), REPOSITORY_FOLDER)
-        self.events = list(_events(log.decode("utf-8", errors="replace").splitlines()))
+        self.events = list(_parse_git_events(log.decode("utf-8", errors="replace").splitlines()))
         if not self.events:
             raise UsageError(f"{git_directory} has no commits to {REPOSITORY_FOLDER}/: is it a clone of pcm-dpc/COVID-19?")
 
@@ -156,7 +156,7 @@ class Repository:
         return done.stdout
 
 
-def _events(log: Iterable[str]) -> Iterator[Event]:
+def _parse_git_events(log: Iterable[str]) -> Iterator[Event]:
     """The events of a raw git log, oldest first."""
     at = datetime.min.replace(tzinfo=UTC)
     for line in log:

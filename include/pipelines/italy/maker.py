@@ -41,22 +41,22 @@ def land(landing: Path, truth: Path, *, from_path: str | Path | None = None, unt
     """
     if from_path is None:
         raise UsageError("--from is missing: it takes deliveries.tar.xz, its folder, or a clone of pcm-dpc/COVID-19.")
-    end = _end(until) if until else datetime.max.replace(tzinfo=UTC)
+    end = _parse_until(until) if until else datetime.max.replace(tzinfo=UTC)
     history = open_history(Path(from_path).expanduser())
     folder = landing / regional_reports.path
-    landed = _landed(truth / STATE) if folder.is_dir() else None
+    landed = _read_last_landed(truth / STATE) if folder.is_dir() else None
     events = [event for event in history.events if event.at < end and (landed is None or event.at > landed)]
     if not events and landed is None:
         raise UsageError(f"Nothing was delivered until {until}. The first delivery was at {history.events[0].instant}.")
     if events:
-        _deliver(events, history, folder)
+        _deliver_events(events, history, folder)
         landed = events[-1].at
         deliver_file(truth / STATE, json.dumps({"until": landed.strftime(INSTANT)}).encode())
     deleted = sum(event.deleted for event in events)
     return Landed(files=len(events) - deleted, deleted=deleted, until=landed.strftime(INSTANT) if landed else "")
 
 
-def _end(until: str) -> datetime:
+def _parse_until(until: str) -> datetime:
     """The first instant after `until`. Raises UsageError."""
     for form, length in FORMS.items():
         try:
@@ -68,7 +68,7 @@ def _end(until: str) -> datetime:
     )
 
 
-def _landed(state: Path) -> datetime | None:
+def _read_last_landed(state: Path) -> datetime | None:
     """The instant of the last delivery landed before."""
     if not state.is_file():
         return None
@@ -78,7 +78,7 @@ def _landed(state: Path) -> datetime | None:
         raise UsageError(f"{state} is damaged. Remove it, and landing starts over with the first delivery.") from None
 
 
-def _deliver(events: list[Event], history: History, folder: Path) -> None:
+def _deliver_events(events: list[Event], history: History, folder: Path) -> None:
     delivered = [event for event in events if not event.deleted]
     contents = iter(list(history.contents(delivered)))  # a list, so that all are checked before the first is written
     for event in events:

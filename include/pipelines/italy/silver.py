@@ -56,28 +56,28 @@ def region_day(regional_reports: DataFrame) -> DataFrame:
     """
     reports = regional_reports
     return reports.select(
-        _date(_text(reports, "data")).alias("report_date"),
-        _text(reports, "codice_regione").try_cast("int").alias("region_code"),
-        _text(reports, "denominazione_regione").alias("region_name"),
-        _degrees(_text(reports, "lat", "latitudine"), 90).alias("latitude"),
-        _degrees(_text(reports, "long", "longitudine"), 180).alias("longitude"),
-        *(_text(reports, *names).try_cast("bigint").alias(count) for count, names in COUNTS.items()),
-        _text(reports, "note", "note_it").alias("note"),
+        _parse_day(_first_text(reports, "data")).alias("report_date"),
+        _first_text(reports, "codice_regione").try_cast("int").alias("region_code"),
+        _first_text(reports, "denominazione_regione").alias("region_name"),
+        _parse_degrees(_first_text(reports, "lat", "latitudine"), 90).alias("latitude"),
+        _parse_degrees(_first_text(reports, "long", "longitudine"), 180).alias("longitude"),
+        *(_first_text(reports, *names).try_cast("bigint").alias(count) for count, names in COUNTS.items()),
+        _first_text(reports, "note", "note_it").alias("note"),
     )
 
 
-def _text(reports: DataFrame, *names: str) -> Column:
+def _first_text(reports: DataFrame, *names: str) -> Column:
     """The text delivered under any of these names, trimmed; NULL if it is empty or no such column has come yet."""
     there = [F.nullif(F.trim(F.col(name)), F.lit("")) for name in names if name in reports.columns]
     return F.coalesce(*there) if there else F.lit(None).cast("string")
 
 
-def _date(text: Column) -> Column:
+def _parse_day(text: Column) -> Column:
     """The day of a time in any of the delivered formats, else NULL."""
     return F.coalesce(*(F.try_to_timestamp(text, F.lit(form)) for form in DATE_FORMS)).cast("date")
 
 
-def _degrees(text: Column, most: int) -> Column:
+def _parse_degrees(text: Column, most: int) -> Column:
     """Degrees, or NULL where the value cannot be degrees.
 
     One delivery has coordinates without their decimal points. The digits do not say where the point belongs
