@@ -26,7 +26,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
-DOCS = Path(__file__).parents[3] / "docs" / "erasure.md"
+DOCS = Path(__file__).parents[4] / "docs" / "erasure.md"
 
 
 def _list_deferred_functions() -> list[SparkFunction]:
