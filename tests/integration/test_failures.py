@@ -14,8 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.conftest import ROOT
 
-from sluice.runs.failures import explain_failure
-from sluice.runs.job import describe_error_without_values
+from sluice.runs.failures import describe_error_without_values, explain_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

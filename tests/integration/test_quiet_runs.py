@@ -21,7 +21,7 @@ from sluice.declare.interval import Interval
 from sluice.lake.report import FlowReport
 from sluice.locations import locate
 from sluice.pipeline_stages import VERIFY, list_stage_names
-from sluice.runs import job, ledger, quiet, quiet_run
+from sluice.runs import ledger, quiet, quiet_run, stage_recording
 from sluice.runs.execution import stages, verifying
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
@@ -84,7 +84,7 @@ def run_idle_stages(lake: Lakehouse, verified: Work = list) -> None:
 
 def run_one_stage(lake: Lakehouse, run: str, stage: str, work: Work) -> None:
     with lock.hold_writer_lease(lake.records, lake.spark, run, 0):
-        job.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work, towards_quiet=True)
+        stage_recording.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work, towards_quiet=True)
 
 
 def take_turn(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, **asked: Any) -> dict[str, Any] | None:

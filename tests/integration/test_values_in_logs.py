@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import functions as F
 
 from sluice import error_conditions
-from sluice.runs.job import describe_error_without_values
+from sluice.runs.failures import describe_error_without_values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

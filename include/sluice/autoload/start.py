@@ -29,7 +29,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import BRONZE
 from sluice.record_tables import create_record_table, has_many_small_files, join_small_files
-from sluice.runs.job import describe_error_without_values
+from sluice.runs.failures import describe_error_without_values
 from sluice.runs.lease import lock
 from sluice.settings import Settings
 

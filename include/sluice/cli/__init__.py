@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         with library_texts_withheld():
             app(args=arguments, prog_name="sluice")
     except Exception as error:
-        from sluice.runs.job import describe_error_without_values
+        from sluice.runs.failures import describe_error_without_values
 
         sys.stdout.flush()
         print(escape_keeping_lines(f"sluice: {describe_error_without_values(error)}"), file=sys.stderr, flush=True)

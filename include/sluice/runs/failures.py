@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
@@ -240,3 +241,21 @@ def _find_enclosing_table(path: Location) -> Location | None:
 def _cut_partition_folders(path: Location) -> Location:
     """Returns the path up to the first folder of a partition, whose name is a value."""
     return next((folder.parent for folder in reversed((path, *path.parents)) if "=" in folder.name), path)
+
+
+def describe_error_without_values(error: BaseException) -> str:
+    """Returns why it failed, without a cell's value. For Spark's own errors that is only their condition, because their text may quote data."""
+    if os.environ.get("SLUICE_DEBUG"):
+        traceback.print_exception(error)
+    if isinstance(error, SluiceError):
+        return str(error)
+    if known := explain_failure(error):
+        return known
+    from pyspark.errors import AnalysisException, PySparkException
+
+    if isinstance(error, AnalysisException):
+        return error_conditions.explain_refused_query(error)
+    condition = error_conditions.last_error_condition(str(error))
+    if isinstance(error, PySparkException) or condition:
+        return f"Spark failed with {condition or type(error).__name__}. SLUICE_DEBUG=1 shows where (and may show data)."
+    return f"{type(error).__name__} in Sluice itself. SLUICE_DEBUG=1 shows where (and may show data)."

@@ -20,7 +20,7 @@ from sluice.lake.report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stages_of_task
 from sluice.printable import library_texts_withheld
-from sluice.runs import job, quiet, script, summary
+from sluice.runs import job, quiet, script, stage_recording, summary
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
 from sluice.runs.quiet import QuietMark
@@ -74,7 +74,7 @@ def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark
     report = summary.summarize_run(request.run, request.pipeline, request.stage, request.mode, seconds, reports)
     report = job.add_request_standings(settings, request, {**report, "quiet_since": mark.run})
     code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
-    job.append_report_rows(settings, request, report, at, {}, code)
+    stage_recording.append_report_rows(settings, request, report, at, {}, code)
     durability.flush_run_output(settings)
     return report
 

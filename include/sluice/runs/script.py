@@ -17,8 +17,9 @@ from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_stages import list_stages_of_task
 from sluice.printable import escape_keeping_lines, library_texts_withheld
 from sluice.runs import summary
+from sluice.runs.failures import describe_error_without_values
 from sluice.runs.followed_job import JobEnd, tell_follower
-from sluice.runs.job import JobRequest, describe_error_without_values, run_stages_in_turn
+from sluice.runs.job import JobRequest, run_stages_in_turn
 from sluice.settings import Settings
 
 

@@ -15,7 +15,7 @@ from sluice.ingest.ledger import DELIVERIES
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import create_record_table
-from sluice.runs import job, ledger, summary
+from sluice.runs import job, ledger, stage_recording, summary
 from sluice.runs.execution import upkeep
 from sluice.runs.execution.stages import StageOptions
 from sluice.runs.keep_running.keeping import PipelineKeeper
@@ -40,7 +40,7 @@ def wards(settings: Settings) -> Workspace:
 def record_stage(wards: Workspace, stage: str, reports: list[FlowReport]) -> dict[str, str]:
     """Records the reports as a run does, and reads the decisions back."""
     report = summary.summarize_run("r1", "wards", stage, "increment", 0.1, reports)
-    job.append_report_rows(wards.settings, job.JobRequest("wards", stage), report, datetime.now(UTC), {}, {})
+    stage_recording.append_report_rows(wards.settings, job.JobRequest("wards", stage), report, datetime.now(UTC), {}, {})
     return {row["flow"]: row["decision"] for row in ledger.read_run_ledger(wards.records) if row["stage"] == stage}
 
 

@@ -21,7 +21,7 @@ from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, describe_stage, list_stage_names, stages_after_layers
-from sluice.runs import job, summary
+from sluice.runs import failures, job, stage_recording, summary
 from sluice.runs.execution import clones, stages, verifying
 from sluice.runs.keep_running.news import FlowNews
 from sluice.runs.status import timeliness
@@ -202,7 +202,7 @@ class PipelineKeeper:
             return self.select_recorded(stage, found)
 
         try:
-            report = job.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
+            report = stage_recording.record_stage_run(self._workspace, replace(self._asked, stage=stage), work)
             report |= job.clean_up_after_stage(self._workspace.records, stage)
             if not describe_stage(stage).always_recorded:
                 did = {one.flow for one in found if _has_done_something(one)}
@@ -249,12 +249,12 @@ class PipelineKeeper:
             raise StopRequested("stopped on request, at a batch boundary")
         for name, error in errors.items():
             if isinstance(error, verifying.TablesDiffer):
-                self._differing[name] = job.describe_error_without_values(error)
+                self._differing[name] = failures.describe_error_without_values(error)
             elif self._may(name):  # every discovery reports a source that cannot be listed
                 times = self._failing[name].times + 1 if name in self._failing else 1
                 pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
                 self._failing[name] = _FailingFlow(
-                    stage, times, job.describe_error_without_values(error), time.monotonic() + pause
+                    stage, times, failures.describe_error_without_values(error), time.monotonic() + pause
                 )
                 self._errors[name] = self._failing[name].why
 
