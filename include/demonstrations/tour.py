@@ -19,9 +19,9 @@ from rich.console import Console
 from demonstrations.tour_report import (
     TourRun,
     compare_with_truth,
-    print_layout_decisions,
     print_quarantine_reasons,
     print_recompute_verdicts,
+    print_rewritten_tables,
     print_rule_failures,
     print_sample_rows,
     print_table_versions,
@@ -80,7 +80,7 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     print_rule_failures(console, runs)
     print_quarantine_reasons(console, count_quarantined_by_reason(records))
     print_table_versions(console, ledger.list_pipeline_tables(records))
-    print_layout_decisions(console, ledger.read_run_ledger(records))
+    print_rewritten_tables(console, ledger.read_run_ledger(records))
     _print_maker_rows(records, console, maker)
     differs = _print_truth_comparison(records, console, maker)
     print_recompute_verdicts(console, runs[-1].compared())
@@ -115,19 +115,13 @@ def _run_legs(
                 _land_leg(settings, console, pipeline, maker, leg, from_path)
             run = f"tour-{started}-{number}"
             console.print(f"\nRun {number}: {leg[0]}", style="bold")
-            last = _form_of_last_run(maker) if number == len(legs) else {}
+            last = {VERIFY.name: VERIFY_ALL} if number == len(legs) else {}
             client.trigger(pipeline.name, run, {"mode": "increment", **last})
             runs.append(_follow_dag_run(client, console, pipeline, run, leg[0]))
         client.pause(pipeline.name, True)  # or `up` would start a scheduled run at once
         return runs
     finally:
         airflow.stop()
-
-
-def _form_of_last_run(maker: ModuleType) -> dict[str, object]:
-    """What the last run is asked for beside its mode. It lays tables out, since a tour of a few days has none that needs it."""
-    tables = list(getattr(maker, "TO_LAY_OUT", ()))
-    return {VERIFY.name: VERIFY_ALL, **({"optimize_now": tables} if tables else {})}
 
 
 def _land_leg(

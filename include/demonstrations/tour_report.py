@@ -153,9 +153,9 @@ def print_table_versions(console: Console, tables: list[dict[str, Any]]) -> None
     console.print(table)
 
 
-def print_layout_decisions(console: Console, rows: Sequence[Row]) -> None:
-    """Print which tables OPTIMIZE laid out, why, and what a question of one value opens before and after. rows: of the run ledger."""
-    _print_heading(console, "Files laid out anew")
+def print_rewritten_tables(console: Console, rows: Sequence[Row]) -> None:
+    """Print which tables OPTIMIZE rewrote, why, and how many files a question of one value opens before and after. rows: of the run ledger."""
+    _print_heading(console, "What OPTIMIZE rewrote")
     done = [row for row in rows if row["stage"] == OPTIMIZE.name and str(row["decision"] or "").startswith("yes")]
     for row in done:
         console.print(

@@ -16,9 +16,9 @@ from demonstrations.tour import clear_tour_folders, run_tour, write_tour_marker
 from demonstrations.tour_report import (
     TourRun,
     compare_with_truth,
-    print_layout_decisions,
     print_quarantine_reasons,
     print_recompute_verdicts,
+    print_rewritten_tables,
     print_rule_failures,
     print_sample_rows,
 )
@@ -118,16 +118,16 @@ def test_what_the_maker_wants_to_be_seen_is_printed_as_it_is(console: Console) -
     assert console.export_text().splitlines()[-1].split() == ["heart_rate", "positive", "1,022", "3"]
 
 
-def test_tables_that_were_laid_out_are_told_with_what_it_bought(console: Console) -> None:
+def test_tables_that_were_rewritten_are_named_with_what_it_bought(console: Console) -> None:
     bought = "a question by time opens 3.0 > 1.0 files"
     rows = [
-        {"stage": "optimize", "flow": "heart_rate", "decision": "yes: demanded", "note": bought},
+        {"stage": "optimize", "flow": "heart_rate", "decision": "yes: 3 files", "note": bought},
         {"stage": "optimize", "flow": "bpm", "decision": "no: each partition is one file", "note": None},
         {"stage": "vacuum", "flow": "bpm", "decision": "yes: in full", "note": None},
     ]
-    print_layout_decisions(console, rows)
-    assert console.export_text().splitlines()[2:] == [f"  heart_rate: yes: demanded; {bought}"]
-    print_layout_decisions(console, rows[1:])
+    print_rewritten_tables(console, rows)
+    assert console.export_text().splitlines()[2:] == [f"  heart_rate: yes: 3 files; {bought}"]
+    print_rewritten_tables(console, rows[1:])
     assert console.export_text().splitlines()[-1].startswith("none")
 
 

@@ -32,9 +32,6 @@ TO_SHOW = (
 )
 """What a tour prints: a title, a table, and a query over it that calls the table t."""
 
-TO_LAY_OUT = ("heart_rate",)
-"""The tables whose files the last run of a tour rewrites, whether or not they need it yet."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class _State:

@@ -37,7 +37,7 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
     sweep.remove_killed_commit_files(workspace, now.timestamp())
     finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
     joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
-    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, slow)]
+    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, slow, now)]
 
 
 def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
@@ -68,7 +68,7 @@ def _visit_tables(workspace: Workspace, paths: Mapping[str, str]) -> Iterator[tu
             work.advance()
 
 
-def _vacuum_record_tables(workspace: Workspace, slow: Mapping[str, list[SlowReader]]) -> list[FlowReport]:
+def _vacuum_record_tables(workspace: Workspace, slow: Mapping[str, list[SlowReader]], now: datetime) -> list[FlowReport]:
     """Vacuums the record tables whose files are due to go, and returns a report for each that exists."""
     reports = []
     for name in RECORD_TABLES:
@@ -77,7 +77,7 @@ def _vacuum_record_tables(workspace: Workspace, slow: Mapping[str, list[SlowRead
             streams.stop_if_requested(workspace)
             reports.append(
                 vacuum.vacuum_table(
-                    workspace, f"_sluice/{name}", path, slow.get(path, ()), remove_in_full=_remove_expired_record_files
+                    workspace, f"_sluice/{name}", path, slow.get(path, ()), remove_in_full=_remove_expired_record_files, now=now
                 )
             )
     return reports
