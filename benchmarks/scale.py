@@ -1,10 +1,10 @@
-"""How costs grow with files, deliveries, commits, partitions, rows and views: each cost at several sizes, with its slope.
+"""How costs grow with files, deliveries, commits, partitions, rows, views and the gym: each cost at several sizes, with its slope.
 
     .venv/bin/python benchmarks/scale.py [--short] [--only rows views] [--rows 20000 1000000] [--write benchmarks/results.md]
 
-Files, deliveries, commits and partitions are measured without a JVM: what a run spends on them in addition to its work on rows. Rows and views
-are real runs of `sluice run`, each in its own process. CPU seconds are those of a process and of all processes that it starts. A slope of 1 means
-that ten times as many cost ten times as much; 0 means that they cost the same.
+Files, deliveries, commits and partitions are measured without a JVM: what a run spends on them in addition to its work on rows. Rows, views and
+the gym are real runs of `sluice run`, each in its own process. CPU seconds are those of a process and of all processes that it starts. A slope
+of 1 means that ten times as many cost ten times as much; 0 means that they cost the same.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -46,6 +47,7 @@ SIZES: dict[str, list[int]] = {
     "partitions": [10, 100, 1_000, 10_000],
     "rows": [20_000, 200_000, 1_000_000],
     "views": [1, 10, 40],
+    "gym": [1, 10, 100],
 }
 SHORT: dict[str, list[int]] = {
     "files": [100, 1_000, 10_000],
@@ -54,6 +56,7 @@ SHORT: dict[str, list[int]] = {
     "partitions": [10, 100, 1_000],
     "rows": [20_000],
     "views": [1],
+    "gym": [1],
 }
 
 
@@ -168,6 +171,14 @@ def measure_views(root: Path, size: int) -> Iterator[Measured]:
         yield _measure_run(f"views, {step}", size, "bulk")
 
 
+def measure_gym(root: Path, size: int) -> Iterator[Measured]:
+    """Two days of the gym, every source, table and view of it, with so many times its devices and members."""
+    subprocess.run([sys.executable, "-m", "sluice.cli", "land", "gym", "--days", "1", "--scale", str(size)], check=True)
+    yield _measure_run("gym's size, its first day", size, "gym")
+    subprocess.run([sys.executable, "-m", "sluice.cli", "land", "gym", "--days", "1"], check=True)
+    yield _measure_run("gym's size, its second day", size, "gym")
+
+
 def _measure_run(what: str, size: int, pipeline: str) -> Measured:
     with watch_peak_memory() as memory:
         seconds = measure_sluice("run", pipeline)
@@ -184,6 +195,7 @@ MEASURES: dict[str, Callable[[Path, int], Iterator[Measured]]] = {
     "partitions": measure_partitions,
     "rows": measure_rows,
     "views": measure_views,
+    "gym": measure_gym,
 }
 
 
