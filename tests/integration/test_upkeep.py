@@ -15,7 +15,7 @@ from deltalake import DeltaTable as RustTable
 from deltalake import write_deltalake
 from tests.conftest import Lakehouse
 
-from sluice import record_tables
+from sluice import record_file_joins, record_tables
 from sluice.declare import (
     F,
     Layout,
@@ -220,8 +220,8 @@ def test_a_stream_whose_change_files_were_removed_recomputes_by_itself(lake: Lak
 def test_the_files_of_records_become_one_and_flows_go_on_from_where_they_were(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
-    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
+    monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_file_joins, "LEAST_GROWTH", 0.0)
     for number in (1, 2):
         lake.land(f"sales/{number}.csv", f"id,city,amount\n{number},a,1\n")
         lake.run()
@@ -240,8 +240,8 @@ def test_the_files_of_records_become_one_and_flows_go_on_from_where_they_were(
 def test_files_of_records_go_when_they_are_old_and_no_flow_has_yet_to_read_them(
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
-    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
+    monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_file_joins, "LEAST_GROWTH", 0.0)
     monkeypatch.setitem(record_tables._PROPERTIES, RETENTION, "interval 0 days")
     lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
     lake.run()

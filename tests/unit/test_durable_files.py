@@ -25,7 +25,7 @@ from sluice.durable_files import KeptFileDamaged
 from sluice.erasure import canary, receiving, requests
 from sluice.ingest.landing import rewriting
 from sluice.ingest.schema import schema_log
-from sluice.lake import shallow
+from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.execution import clones
@@ -278,7 +278,7 @@ READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     ),
     "shallow_clones/1.json": (
         "where a shallow clone lies",
-        lambda at: shallow.find_shallow_clone_lakes(PipelineRecords(at, "gym")),
+        lambda at: find_shallow_clone_lakes(PipelineRecords(at, "gym")),
     ),
 }
 OBJECTS: dict[str, tuple[str, Callable[[Settings], Any]]] = {

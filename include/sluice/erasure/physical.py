@@ -15,7 +15,7 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
 from sluice.flows.progress import behind, streams
-from sluice.lake import shallow
+from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.releases import releases_folder
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -41,7 +41,7 @@ def finish_physical_erasure(
     due = _find_physically_due_requests(workspace, now, only)
     if not due:
         return []
-    clones = shallow.find_shallow_clone_lakes(workspace.records)
+    clones = find_shallow_clone_lakes(workspace.records)
     if clones:
         raise SluiceError(
             f"Erased people are still in the shallow clone {clones[0]}, which reads the files of this lake. Remove that folder, or make the "

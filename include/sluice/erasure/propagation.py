@@ -25,7 +25,7 @@ from sluice.erasure.steps import canaries, landing
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.erasure.vault import Identifier
-from sluice.lake import shallow
+from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.log import read_table_retention
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -79,7 +79,7 @@ def _compute_physical_due_time(workspace: Workspace, settled: Sequence[ErasureRe
 
 
 def _note_shallow_clones(workspace: Workspace, reports: list[FlowReport]) -> None:
-    lakes = shallow.find_shallow_clone_lakes(workspace.records)
+    lakes = find_shallow_clone_lakes(workspace.records)
     for report in reports[:1]:
         report.notes += [f"still in the shallow clone {lake}: remove it" for lake in lakes]
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from sluice.delta_log import LOG
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
+from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.locations import Location, identify_file, is_on_disk, list_object_tags, locate
 from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, PipelineRecords
 from sluice.runs import due
@@ -118,7 +119,10 @@ def digest_run_inputs(records: PipelineRecords, listed_after: Mapping[str, str |
 
 
 def digest_lake(records: PipelineRecords) -> str:
-    """Returns a digest of what runs write: the logs of tables and all other files below a pipeline's folders. Raises OSError and NotComparable."""
+    """Returns a digest of what runs write: the logs of tables and all other files below a pipeline's folders, and which shallow clones there are.
+
+    VACUUM waits for those clones until they are removed. Raises OSError, NotComparable and KeptFileDamaged.
+    """
     books = {records.bookkeeping(), records.bookkeeping(restricted=True)}
 
     def is_left_out(folder: Location, name: str) -> bool:
@@ -128,6 +132,7 @@ def digest_lake(records: PipelineRecords) -> str:
     return _digest_lines(
         *(line for folder in tables for line in _describe_folder(folder, left_out=is_left_out, logs_alone=True)),
         *_describe_folder(records.settings.vault / records.pipeline),
+        *find_shallow_clone_lakes(records),
     )
 
 

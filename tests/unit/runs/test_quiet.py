@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import settings_at
 
+from sluice.lake.clone_registry import register_shallow_clone
 from sluice.locations import locate
 from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
 from sluice.runs import quiet
@@ -103,6 +105,17 @@ def test_events_that_a_stage_writes_do_not_end_the_quiet(settings: Settings, tmp
     events.parent.mkdir()
     events.write_text("{}")
     assert is_quiet(settings)
+
+
+def test_removing_a_shallow_clone_ends_the_quiet(settings: Settings, tmp_path: Path) -> None:
+    """VACUUM waited for it, and has something to do now."""
+    register_shallow_clone(PipelineRecords(settings, "shop"), "r1", str(tmp_path / "dev"))
+    (tmp_path / "dev/shop").mkdir(parents=True)
+    mark_quiet(settings)
+    (tmp_path / "dev/shop/written_by_its_user").touch()
+    assert is_quiet(settings), "what lies in a clone concerns no run"
+    shutil.rmtree(tmp_path / "dev")
+    assert not is_quiet(settings)
 
 
 def test_what_cannot_be_compared_is_never_quiet(settings: Settings, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.durable_files import write_json_durably
 from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
-from sluice.lake import log, shallow
+from sluice.lake import log
+from sluice.lake.clone_registry import register_shallow_clone
 from sluice.lake.places import PipelinePlaces
 from sluice.locations import Location, locate, locate_given
 from sluice.pipeline_records import PipelineRecords, name_quarantine
@@ -88,7 +89,7 @@ def _write_clone_description(settings: Settings, workspace: Workspace, plan: Clo
     }
     _write_clone_file(clones.clone_description_path(workspace.records), said)
     if plan.kind == SHALLOW:
-        shallow.register_shallow_clone(workspace.graph.records(settings), workspace.run, workspace.settings.lake)
+        register_shallow_clone(workspace.graph.records(settings), workspace.run, workspace.settings.lake)
     return said
 
 

@@ -12,10 +12,9 @@ from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import DamagedLog
 from sluice.erasure import prevention
 from sluice.flows.progress.behind import LaggingFlow, find_lagging_flows_at
-from sluice.lake import shallow
 from sluice.lake.inventory import VacuumDecision, decide_vacuum
+from sluice.lake.lagging_clones import LaggingClone, find_lagging_clones
 from sluice.lake.places import PipelinePlaces
-from sluice.lake.shallow import LaggingClone
 from sluice.lake.workspace import list_record_tables
 from sluice.record_tables import RECORD_TABLES
 from sluice.settings import Settings
@@ -57,7 +56,7 @@ def _respect_clones(decision: VacuumDecision, clones: Sequence[LaggingClone]) ->
 def _find_lagging_clones(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[LaggingClone]]:
     records = graph.records(settings)
     paths = list_record_tables(graph, PipelinePlaces(records, graph), settings).values()
-    return shallow.find_lagging_clones(records, paths, graph.pipeline.vacuum_waits, now)
+    return find_lagging_clones(records, paths, graph.pipeline.vacuum_waits, now)
 
 
 def find_slow_readers(settings: Settings, graph: Graph, now: datetime) -> dict[str, list[SlowReader]]:

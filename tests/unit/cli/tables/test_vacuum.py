@@ -15,7 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.commands import ask_command, set_places
 
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.lake import shallow
+from sluice.lake.clone_registry import register_shallow_clone
 from sluice.runs.status import removals
 from sluice.settings import Settings
 from sluice.table_properties import RETENTION
@@ -80,7 +80,7 @@ def clone_without_spark(settings: Settings, lake: Path, name: str, version: int)
             elif not number:
                 actions.append(action)
     (target / "_delta_log" / f"{0:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
-    shallow.register_shallow_clone(graph.records(settings), "r", str(lake))
+    register_shallow_clone(graph.records(settings), "r", str(lake))
 
 
 def test_a_shallow_clone_holds_the_files_that_it_reads_and_its_table_has_no_longer(

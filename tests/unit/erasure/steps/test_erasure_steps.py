@@ -42,7 +42,7 @@ from sluice.flows.progress import behind, checkpoints
 from sluice.ingest import ledger as deliveries_ledger
 from sluice.ingest.landing import cleaning
 from sluice.ingest.reading import records
-from sluice.lake import shallow
+from sluice.lake.clone_registry import register_shallow_clone
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
@@ -717,7 +717,7 @@ def test_a_shallow_clone_keeps_the_bytes_and_is_named(
     )
     assert physical.finish_physical_erasure(workspace, NOW) == []  # not yet
     (tmp_path / "clone" / "house").mkdir(parents=True)
-    shallow.register_shallow_clone(PipelineRecords(workspace.settings, "house"), "r", str(tmp_path / "clone"))
+    register_shallow_clone(PipelineRecords(workspace.settings, "house"), "r", str(tmp_path / "clone"))
     with pytest.raises(SluiceError, match=str(tmp_path / "clone")):
         physical.finish_physical_erasure(workspace, NOW + timedelta(days=1))
     (tmp_path / "clone" / "house").rmdir()

@@ -13,12 +13,11 @@ from deltalake.exceptions import DeltaError
 
 from sluice.declare.pipeline import parse_duration
 from sluice.delta_log import DamagedLog, is_delta_table
-from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.commit_history import read_commit_history
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.inventory import lies_in_another_table, read_file_inventory
 from sluice.lake.log import may_have_deletion_vectors
-from sluice.locations import Location, locate
 from sluice.open_tables import open_checked_table
 from sluice.pipeline_records import PipelineRecords
 
@@ -110,30 +109,3 @@ def _find_first_loss(path: str, clone: str | None, now: datetime) -> datetime | 
 
 def _name_of(file: str) -> str:
     return file.rpartition("/")[2]
-
-
-def register_shallow_clone(records: PipelineRecords, run: str, lake: str) -> None:
-    """Records, in the lake that is cloned, where its clone lies."""
-    folder = _shallow_clones_folder(records)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json_durably(folder / f"{run}.json", {"lake": lake})
-
-
-_REMEDY = 'Write the clone\'s lake into it as {"lake": "/its/folder"}. Where that clone is no more, remove the file.'
-
-
-def _lake_of_clone(said: dict[str, str]) -> str:
-    return said["lake"]
-
-
-def find_shallow_clone_lakes(records: PipelineRecords) -> list[str]:
-    """Returns the lakes of the shallow clones that still exist."""
-    found = {
-        load_kept_json(file, "where a shallow clone lies", _REMEDY, _lake_of_clone)
-        for file in _shallow_clones_folder(records).glob("*.json")
-    }
-    return sorted(lake for lake in found if (locate(lake) / records.pipeline).is_dir())
-
-
-def _shallow_clones_folder(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping()) / "shallow_clones"

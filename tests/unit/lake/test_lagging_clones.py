@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from sluice.lake import shallow
-from sluice.lake.shallow import LaggingClone, find_lagging_clones, register_shallow_clone
+from sluice.lake import lagging_clones
+from sluice.lake.clone_registry import register_shallow_clone
+from sluice.lake.lagging_clones import LaggingClone, find_lagging_clones
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 from sluice.table_properties import LOG_RETENTION, RETENTION
@@ -70,14 +71,14 @@ def test_a_clone_that_was_rewritten_or_removed_holds_nothing(records: PipelineRe
 def test_a_clone_that_cannot_be_opened_holds_its_own_table_and_nothing_fails(
     records: PipelineRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    open_table = shallow.open_checked_table
+    open_table = lagging_clones.open_checked_table
 
     def open_or_refuse(path: str) -> DeltaTable:
         if path.startswith(_clone(records.settings)):
             raise PermissionError(13, "Permission denied")
         return open_table(path)
 
-    monkeypatch.setattr(shallow, "open_checked_table", open_or_refuse)
+    monkeypatch.setattr(lagging_clones, "open_checked_table", open_or_refuse)
     other = f"{records.settings.lake}/gym/silver/other"
     write_deltalake(other, pa.table({"id": [1]}), configuration=PROPERTIES)
     paths = [_table(records.settings.lake), other]
