@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
+from sluice.java_lookups import keep_java_lookups
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings
 from sluice.spark_process import OF_SESSION, build_spark_environment
@@ -40,6 +41,7 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     from pyspark.sql import SparkSession
 
     _silence_query_logs()
+    keep_java_lookups()
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
