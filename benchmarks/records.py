@@ -62,16 +62,16 @@ def record_run(records: PipelineRecords, number: int, append: Append) -> None:
         {"delivery": first + place, "source": f"s{place}", "file": f"{number}.csv", "event": "delivered", "discovered_at": now}
         for place in range(SOURCES)
     ]
-    append(records.bookkeeping("deliveries"), deliveries, DELIVERIES)
+    append(records.delivery_ledger, deliveries, DELIVERIES)
     for row in deliveries:
         outcome = {name: row[name] for name in ("delivery", "source", "file")} | {"state": "ingested", "recorded_at": now}
-        append(records.bookkeeping("outcomes"), [outcome], OUTCOMES)
+        append(records.outcome_ledger, [outcome], OUTCOMES)
     for stage in range(STAGES):
         flows = [
             {"run": str(number), "stage": str(stage), "flow": str(flow), "started_at": now, **dict.fromkeys(FLOW_OBJECTS, "{}")}
             for flow in range(FLOWS)
         ]
-        append(records.bookkeeping("runs"), flows, RUNS)
+        append(records.run_ledger, flows, RUNS)
 
 
 def join_as_optimize_does(records: PipelineRecords) -> None:

@@ -54,6 +54,31 @@ class PipelineRecords:
         """The path of one of Sluice's own records: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
         return f"{self._root(restricted)}/_sluice/{name}".rstrip("/")
 
+    @property
+    def delivery_ledger(self) -> str:
+        """The table of deliveries: which file came when. Append-only; bronze flows stream it."""
+        return self.bookkeeping("deliveries")
+
+    @property
+    def outcome_ledger(self) -> str:
+        """The table of outcomes: what became of each delivery. Append-only; silver flows stream it."""
+        return self.bookkeeping("outcomes")
+
+    @property
+    def run_ledger(self) -> str:
+        """The table of runs: what each stage did with each table."""
+        return self.bookkeeping("runs")
+
+    @property
+    def suppression_list(self) -> str:
+        """The table of people who were erased, as keyed hashes."""
+        return self.bookkeeping("suppression")
+
+    @property
+    def erasure_requests(self) -> Location:
+        """The folder of the requests to erase people, without names, and of how far each one is."""
+        return locate(self.bookkeeping("erasure_requests"))
+
     def checkpoints(self, flow: str) -> str:
         """The folder of a flow's checkpoints, one sub-folder per generation. Only this function knows where it is."""
         return self.bookkeeping(f"checkpoints/{flow}")

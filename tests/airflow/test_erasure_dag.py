@@ -47,7 +47,7 @@ def asks_first(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> DAG:
 @pytest.fixture
 def keep(checkout: Checkout) -> Iterator[Any]:
     """Writes requests as `sluice erase request` keeps them; the last of them, the person's pseudonym, is never to be seen."""
-    folder = Path(PipelineRecords(checkout.settings, "gym").bookkeeping("erasure_requests"))
+    folder = Path(PipelineRecords(checkout.settings, "gym").erasure_requests)
     folder.mkdir(parents=True, exist_ok=True)
 
     def one(request: str, state: str, days: float = 30, physical: float | None = None, *history: tuple[float, str, str]) -> None:

@@ -26,7 +26,7 @@ NOW = "2026-11-22T13:45:00.000Z"
 def lake(settings: Settings) -> Iterator[None]:
     """Requests of these ids are there, of one pipeline or another."""
     for name, request in zip(list_pipeline_names(settings), IDS, strict=False):
-        file = Path(PipelineRecords(settings, name).bookkeeping("erasure_requests")) / f"{request}.json"
+        file = Path(PipelineRecords(settings, name).erasure_requests) / f"{request}.json"
         file.parent.mkdir(parents=True)
         file.touch()
     with pytest.MonkeyPatch.context() as patch:

@@ -44,7 +44,7 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
 def begin_tables(lake: Lakehouse) -> None:
     """Leave of each table what a kill leaves that comes before its first commit, of all that the first run makes."""
     workspace = lake.workspace()
-    books = [workspace.deliveries, workspace.outcomes, workspace.suppression, lake.records.bookkeeping("runs")]
+    books = [workspace.deliveries, workspace.outcomes, workspace.suppression, lake.records.run_ledger]
     for path in [*workspace.tables().values(), *books]:
         for name in BEFORE_THE_FIRST_COMMIT:
             left = locate(path, "_delta_log", name)

@@ -177,7 +177,7 @@ def test_a_request_is_settled_once_and_only_the_vault_has_identifiers(club: Lake
     path = club.settings.vault / "club" / f"{asked.request}.json"
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
     assert json.loads(path.read_text())["identifiers"][0] == ["email", "ada@example.org"]
-    for text in Path(club.records.bookkeeping("erasure_requests")).iterdir():
+    for text in Path(club.records.erasure_requests).iterdir():
         assert "ada@" not in text.read_text() and '"ada"' not in text.read_text()
     # Until its people are on the list it is closed again, from what was asked; killed between the vault and the request, too.
     assert settling.settle_erasure_request(club.workspace(), made).subjects == made.subjects
@@ -224,7 +224,7 @@ def test_requests_that_arrive_as_data_are_made_once(club: Lakehouse) -> None:
     assert re.fullmatch(r"asked by rows of 'handed_out', up to delivery \d+", made.history[0].note)
     # Nothing new; then killed before it was noted what was seen.
     assert asking.create_requests_from_rows(asked.workspace()) == []
-    (Path(club.records.bookkeeping("erasure_requests")) / ".asked").unlink()
+    (Path(club.records.erasure_requests) / ".asked").unlink()
     assert asking.create_requests_from_rows(asked.workspace()) == []
     _hand_out(club, ("gus", 8, "gone@example.org", "2026-02-01"), ("hal", 7, "gone@example.org", "2026-01-01"))
     club.run("bronze")

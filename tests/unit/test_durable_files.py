@@ -265,7 +265,7 @@ READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     "rewriting/1.json": (
         "which landed files an erasure was about to replace",
         lambda at: rewriting.finish_rewriting_journals(
-            Path(PipelineRecords(at, "gym").bookkeeping("rewriting")), PipelineRecords(at, "gym").bookkeeping("deliveries"), "run"
+            Path(PipelineRecords(at, "gym").bookkeeping("rewriting")), PipelineRecords(at, "gym").delivery_ledger, "run"
         ),
     ),
     "schemas/readings/0.json": (

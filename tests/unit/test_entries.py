@@ -29,7 +29,7 @@ EARLY, LATE = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 
 @pytest.fixture
 def outcomes(settings: Settings) -> str:
-    path = PipelineRecords(settings, "shop").bookkeeping("outcomes")
+    path = PipelineRecords(settings, "shop").outcome_ledger
     create_record_table(path, ledger.OUTCOMES)
     return path
 
@@ -45,7 +45,7 @@ def run(flow: str, at: datetime, state: str = "done") -> dict[str, Any]:
 
 def test_of_a_clock_that_was_set_back_the_later_outcome_counts_everywhere(settings: Settings, outcomes: str) -> None:
     delivered = {"source": "a", "file": "x", "event": "delivered", "size": 1, "modified_at": NOW}
-    ledger.append_numbered_deliveries(PipelineRecords(settings, "shop").bookkeeping("deliveries"), [[delivered]], 0, "r")
+    ledger.append_numbered_deliveries(PipelineRecords(settings, "shop").delivery_ledger, [[delivered]], 0, "r")
     ledger.append_delivery_ledger_rows(outcomes, [outcome("missed", NOW)], ledger.OUTCOMES, "r")
     ledger.append_delivery_ledger_rows(outcomes, [outcome("ingested", BEFORE, rows=7)], ledger.OUTCOMES, "r")
     assert ledger.read_last_delivery_states(outcomes) == {1: ("ingested", None)}
@@ -79,7 +79,7 @@ def test_runs_are_in_the_order_in_which_they_were_recorded(settings: Settings, o
 def test_rows_of_before_there_were_entries_come_first_in_the_order_of_their_times(settings: Settings, outcomes: str) -> None:
     records = PipelineRecords(settings, "shop")
     older = pa.schema([field for field in runs.RUNS if field.name != entries.ENTRY])
-    path = records.bookkeeping("runs")
+    path = records.run_ledger
     for at in (NOW, NOW - timedelta(days=1)):
         write_deltalake(path, pa.Table.from_pylist([run("a", at)], schema=older), mode="append")
     runs.append_run_rows(records, [run("b", BEFORE - timedelta(days=9))])

@@ -47,7 +47,7 @@ def test_a_ledger_of_before_a_count_goes_on_and_has_none_of_it_in_its_old_rows(s
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "RUNS", before)
         ledger.append_run_rows(records, [{"run": "old", "quarantined": 1}])
-    assert "dropped" not in DeltaTable(records.bookkeeping("runs")).schema().to_arrow().names
+    assert "dropped" not in DeltaTable(records.run_ledger).schema().to_arrow().names
     (old,) = ledger.read_run_ledger(records)
     assert (old["quarantined"], old["dropped"], old["late"]) == (1, None, None)
     ledger.append_run_rows(records, [{"run": "new", "quarantined": 2, "dropped": 3, "late": 4}])

@@ -16,7 +16,7 @@ def test_all_that_is_recorded_of_a_pipeline_lies_below_its_own_folders(settings:
     assert gym.landing == settings.landing / "gym"
     assert gym.table_path("silver", "visit") == f"{lake}/silver/visit"
     assert gym.quarantine("visit", restricted=True) == f"{apart}/quarantine/visit"
-    assert (gym.bookkeeping(), gym.bookkeeping("runs")) == (f"{lake}/_sluice", f"{lake}/_sluice/runs")
+    assert (gym.bookkeeping(), gym.run_ledger) == (f"{lake}/_sluice", f"{lake}/_sluice/runs")
     assert gym.bookkeeping(restricted=True) == f"{apart}/_sluice"
     assert gym.checkpoints("silver_visit") == f"{lake}/_sluice/checkpoints/silver_visit"
     assert gym.stop_request("r1") == Path(lake) / "_sluice" / "stop_requests" / "r1"

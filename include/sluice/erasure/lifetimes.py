@@ -92,7 +92,7 @@ def _find_old_late_runs(workspace: Workspace, path: str, before: datetime) -> Da
 
 def _read_starts_of_runs(workspace: Workspace) -> dict[str, datetime]:
     """When each run began."""
-    path = workspace.records.bookkeeping("runs")
+    path = workspace.records.run_ledger
     if not delta_log.is_delta_table(path):
         return {}
     rows = open_table_snapshot(path).query_rows("SELECT run, min(started_at) AS at FROM t GROUP BY run").to_pylist()

@@ -25,7 +25,7 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.locations import Location, locate
+from sluice.locations import Location
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
@@ -143,7 +143,7 @@ def reset_request_table_states(records: PipelineRecords) -> None:
 
 
 def _request_table_states_path(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping("erasure_requests")) / _LOOKED_AT_FILE
+    return records.erasure_requests / _LOOKED_AT_FILE
 
 
 def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
@@ -175,7 +175,7 @@ def _forget_request_identifiers(records: PipelineRecords, request: str) -> None:
 
 def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
     """Whether its people are on the suppression list, which is the first step."""
-    listed = find_table_snapshot(records.bookkeeping("suppression"))
+    listed = find_table_snapshot(records.suppression_list)
     return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()
 
 
@@ -200,10 +200,10 @@ def lift_suppression(records: PipelineRecords, request: str) -> int:
 
 
 def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
-    path = records.bookkeeping("suppression")
+    path = records.suppression_list
     if not delta_log.is_delta_table(path):
         return 0
-    numbers = ledger.read_delivery_ledger_columns(records.bookkeeping("deliveries"), ["delivery"])["delivery"].to_pylist()
+    numbers = ledger.read_delivery_ledger_columns(records.delivery_ledger, ["delivery"])["delivery"].to_pylist()
     row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
     schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _LIFTED_COLUMNS.items())])
     given = pa.Table.from_pylist([row], schema=schema)

@@ -110,15 +110,15 @@ class ErasureRequest:
 
 def list_erasure_requests(records: PipelineRecords) -> list[ErasureRequest]:
     """The pipeline's requests, oldest first."""
-    found = [_read_request_file(path) for path in _erasure_requests_folder(records).glob("*.json")]
+    found = [_read_request_file(path) for path in records.erasure_requests.glob("*.json")]
     return sorted(found, key=lambda request: (request.received_at, request.request))
 
 
 def read_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:
     """Returns a request as it is now. Raises UsageError with the nearest id."""
-    path = _erasure_requests_folder(records) / f"{request}.json"
+    path = records.erasure_requests / f"{request}.json"
     if not path.is_file():
-        known = [path.stem for path in _erasure_requests_folder(records).glob("*.json")]
+        known = [path.stem for path in records.erasure_requests.glob("*.json")]
         raise UsageError(f"Pipeline '{records.pipeline}' has no erasure request '{request}'.{nearest_name_hint(request, known)}")
     return _read_request_file(path)
 
@@ -178,7 +178,7 @@ def pseudonymise_subjects(settings: Settings, graph: Graph, identifiers: Iterabl
 
     Raises UsageError if the list's key is missing.
     """
-    key = secrets.read_suppression_key(settings, graph.records(settings).bookkeeping("suppression"))
+    key = secrets.read_suppression_key(settings, graph.records(settings).suppression_list)
     hashed = ((one, compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain))) for one in identifiers)
     return list(
         dict.fromkeys(
@@ -197,10 +197,6 @@ def format_request_time(at: datetime) -> str:
     return at.isoformat(timespec="seconds")
 
 
-def _erasure_requests_folder(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping("erasure_requests"))
-
-
 def _read_request_file(path: Location) -> ErasureRequest:
     return load_kept_request(path, _parse_stored_request)
 
@@ -216,7 +212,7 @@ def _parse_stored_request(stored: dict[str, Any]) -> ErasureRequest:
 
 def write_erasure_request(records: PipelineRecords, request: ErasureRequest) -> ErasureRequest:
     """Stores a request atomically."""
-    folder = _erasure_requests_folder(records)
+    folder = records.erasure_requests
     make_private_folder(locate(records.bookkeeping()))
     folder.mkdir(parents=True, exist_ok=True)
     write_json_durably(folder / f"{request.request}.json", asdict(request), PRIVATE, indent=1)

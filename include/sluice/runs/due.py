@@ -26,7 +26,6 @@ from sluice.erasure.request_events import (
     WITHDRAWN,
 )
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.settings import Settings
 
@@ -101,7 +100,7 @@ _SCANS = ("scan", "again")
 
 def read_request_standings(records: PipelineRecords) -> list[RequestStanding]:
     """Returns the standing of each request of a pipeline, oldest first."""
-    folder = locate(records.bookkeeping("erasure_requests"))
+    folder = records.erasure_requests
     told = [
         load_kept_request(path, lambda said: _standing_with_sort_key(said, records.settings.erasure_approval))
         for path in folder.glob("*.json")
@@ -129,7 +128,7 @@ def may_hold_unseen_requests(records: PipelineRecords) -> bool:
 
     That is so if a table was searched for requests before, and has changed since.
     """
-    path = locate(records.bookkeeping("erasure_requests")) / ".asked"
+    path = records.erasure_requests / ".asked"
     if not path.is_file():
         return False
     from sluice.lake import log  # imported here, because Airflow parses this module
@@ -169,7 +168,7 @@ def check_requests_exist(standings: Iterable[RequestStanding], asked: Collection
 
 def all_requests_exist(settings: Settings, asked: Iterable[str]) -> bool:
     """Whether each of these ids belongs to a request of any pipeline."""
-    folders = [locate(records.bookkeeping("erasure_requests")) for records in list_pipeline_records(settings)]
+    folders = [records.erasure_requests for records in list_pipeline_records(settings)]
     return all(any((folder / f"{one}.json").is_file() for folder in folders) for one in asked)
 
 

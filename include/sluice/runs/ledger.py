@@ -118,12 +118,12 @@ _OF_OUTCOME = (
 
 def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
     """Appends to the run ledger. Call it under the pipeline's lease."""
-    append_record_rows(records.bookkeeping("runs"), rows, RUNS)
+    append_record_rows(records.run_ledger, rows, RUNS)
 
 
 def read_run_ledger(records: PipelineRecords) -> list[Row]:
     """Reads the run ledger, newest last: in the order in which runs were recorded, whatever the clock said."""
-    found = read_snapshot_rows(records.bookkeeping("runs"))
+    found = read_snapshot_rows(records.run_ledger)
     for row in found:
         for name in RUNS.names:  # a ledger lacks a column that came after its last row
             row.setdefault(name, None)
@@ -134,7 +134,7 @@ def read_run_ledger(records: PipelineRecords) -> list[Row]:
 
 def has_failed_as_whole(records: PipelineRecords, stage: str) -> bool:
     """Whether a stage failed as a whole, and has not gone well since. Raises DamagedLog."""
-    found = find_table_snapshot(records.bookkeeping("runs"))
+    found = find_table_snapshot(records.run_ledger)
     if found is None:
         return False
     rows = found.read_columns(pa.schema([RUNS.field(name) for name in ("stage", "flow", "state", STARTED, ENTRY)])).to_pylist()
@@ -154,13 +154,13 @@ def read_delivery_ledger(
     """
     outcomes: dict[int, Row] = {}
     held_back: dict[int, dict[str, str]] = {}
-    for row in entries.sort_by_entry(read_snapshot_rows(records.bookkeeping("outcomes")), RECORDED):
+    for row in entries.sort_by_entry(read_snapshot_rows(records.outcome_ledger), RECORDED):
         if row.get("held_back"):  # recorded once, by any outcome; a later one does not remove it
             held_back.setdefault(row["delivery"], {}).update(json.loads(row["held_back"]))
         outcomes[row["delivery"]] = row
     superseded = _find_superseded_deliveries(list(outcomes.values()), replacing)
     found: list[Row] = []
-    rows = sorted(read_snapshot_rows(records.bookkeeping("deliveries")), key=lambda row: int(row["delivery"]))
+    rows = sorted(read_snapshot_rows(records.delivery_ledger), key=lambda row: int(row["delivery"]))
     carry_current_content(rows, ("size", "modified_at"))
     for row in rows:
         if source is None or row["source"] == source:

@@ -29,7 +29,6 @@ from sluice.runs.lease import holder
 from sluice.settings import Settings
 
 _MARK = "quiet.json"
-_REQUESTS = "erasure_requests"
 _WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS, FOLLOWED_JOBS})
 """Files in a pipeline's `_sluice` that may change without a reason to run: the lease's holder, and records and events of runs."""
 _COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
@@ -107,7 +106,7 @@ def digest_run_inputs(records: PipelineRecords, listed_after: Mapping[str, str |
 
     listed_after: as in `QuietMark`.
     """
-    given = (records.settings.secrets, locate(records.bookkeeping(_REQUESTS)))
+    given = (records.settings.secrets, records.erasure_requests)
     return _digest_lines(
         *(f"{name} {_find_library_version(name)}" for name in _LIBRARIES),
         sys.version,

@@ -36,7 +36,7 @@ def measure_waiting_bytes(records: PipelineRecords, run: str) -> int:
     however large their lake is. Raises OSError.
     """
     mark = quiet.read_quiet_mark(records)
-    if mark is None and locate(records.bookkeeping("runs")).exists():
+    if mark is None and locate(records.run_ledger).exists():
         return 0
     since = mark.began.timestamp() if mark else 0.0
     waiting = 0

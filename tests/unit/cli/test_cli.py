@@ -293,8 +293,8 @@ def test_of_a_file_that_is_replaced_one_delivery_counts(
         outcome(8, "d", 20, "x", state="quarantined"),  # not accepted: supersedes nothing
     ]
     deliveries = [{"event": "delivered", **{n: row[n] for n in ("delivery", "source", "file")}} for row in outcomes]
-    write_deltalake(records.bookkeeping("deliveries"), pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES))
-    write_deltalake(records.bookkeeping("outcomes"), pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
+    write_deltalake(records.delivery_ledger, pa.Table.from_pylist(deliveries, schema=tables.DELIVERIES))
+    write_deltalake(records.outcome_ledger, pa.Table.from_pylist(outcomes, schema=tables.OUTCOMES))
     found = ledger.read_delivery_ledger(records, replacing=replacing)
     assert {row["delivery"] for row in found if row["state"] == "superseded"} == superseded
 
@@ -305,7 +305,7 @@ def test_status_check_fails_while_a_file_is_missed(
     records = PipelineRecords(settings, "gym")
     set_places(monkeypatch, settings)
     (settings.landing / "gym" / "registrations").mkdir(parents=True)
-    deliveries, outcomes = records.bookkeeping("deliveries"), records.bookkeeping("outcomes")
+    deliveries, outcomes = records.delivery_ledger, records.outcome_ledger
 
     def status() -> tuple[int, str]:
         with pytest.raises(SystemExit) as ended:

@@ -126,7 +126,7 @@ def test_a_lost_key_is_not_made_anew_while_anybody_is_on_a_list(settings: Settin
 
     def a_list(pipeline: str, key: bytes) -> None:
         (check,) = key_check_values({SUPPRESSION_KEY: key})
-        path = PipelineRecords(settings, pipeline).bookkeeping("suppression")
+        path = PipelineRecords(settings, pipeline).suppression_list
         write_deltalake(path, pa.table({"domain": ["user_id"]}))
         DeltaTable(path).alter.set_table_properties({secrets.KEY_PROPERTY: check}, raise_if_not_exists=False)
 
@@ -304,7 +304,7 @@ def test_by_command(call: Call, settings: Settings, tmp_path: Path) -> None:
 def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settings, club: Graph) -> None:
     records = PipelineRecords(settings, "club")
     made, other = _receive(settings, club), _receive(settings, club)
-    path = records.bookkeeping("suppression")
+    path = records.suppression_list
     listed = {"domain": ["user_id"] * 2, "pseudonym": ["a", "b"], "request": [made.request, other.request]}
     lifted = {"lifted_at": pa.nulls(2, pa.timestamp("us", tz="UTC")), "lifted_delivery": pa.nulls(2, pa.int64())}
     write_deltalake(path, pa.table({**listed, **lifted}))
@@ -340,7 +340,7 @@ def test_lifting_waits_for_whoever_else_writes_the_list(call: Call, settings: Se
 def test_what_is_not_begun_can_be_taken_back_and_what_is_cannot(call: Call, settings: Settings, club: Graph) -> None:
     records = PipelineRecords(settings, "club")
     made, begun, done = (_receive(settings, club) for _ in range(3))
-    write_deltalake(records.bookkeeping("suppression"), pa.table({"domain": ["user_id"], "request": [begun.request]}))
+    write_deltalake(records.suppression_list, pa.table({"domain": ["user_id"], "request": [begun.request]}))
     requests.advance_request_state(records, done, request_events.LOGICALLY)
     taken = [receiving.withdraw_erasure_request(records, made.request) for _ in range(2)]
     assert taken[0] == taken[1] and taken[0].withdrawn_at and taken[0].state == request_events.RECEIVED

@@ -52,7 +52,7 @@ def recorded(settings: Settings) -> list[dict[str, Any]]:
     flow = summary.summarize_flow(report())
     old = pa.schema([field for field in ledger.RUNS if field.name != ENTRY])
     earlier = {**row("old", {**flow, "null_rules": {}, "table_rules": {}}), "started_at": AT.replace(day=1)}
-    write_deltalake(records.bookkeeping("runs"), pa.Table.from_pylist([earlier], schema=old))
+    write_deltalake(records.run_ledger, pa.Table.from_pylist([earlier], schema=old))
     assert [one[ENTRY] for one in ledger.read_run_ledger(records)] == [None]
     ledger.append_run_rows(records, [row("new", flow)])
     return ledger.read_run_ledger(records)

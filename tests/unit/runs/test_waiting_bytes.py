@@ -72,5 +72,5 @@ def test_what_cannot_be_looked_at_does_not_keep_a_run_from_starting(
 
 def test_a_lake_that_has_run_and_has_no_mark_is_taken_for_one_with_little_to_do(records: PipelineRecords) -> None:
     """As where Airflow provides the secrets: there is never a mark, and each of its jobs would have all compilers."""
-    Path(records.bookkeeping("runs")).mkdir()
+    Path(records.run_ledger).mkdir()
     assert measure_waiting_bytes(records, "r2") == 0

@@ -58,7 +58,7 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
 def find_absent_landing_folders(settings: Settings, graph: Graph) -> list[str]:
     """Landing folders that do not exist although they should have files."""
     records = graph.records(settings)
-    landing, found = records.landing, known.read_known_files(records.bookkeeping("deliveries"))
+    landing, found = records.landing, known.read_known_files(records.delivery_ledger)
     sources = [one for one in graph.sources.values() if one.kind.in_files]
     return sorted({one.path for one in sources if is_landing_folder_absent(one, landing, found.files_of_source(one.name))})
 

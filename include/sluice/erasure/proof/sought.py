@@ -127,7 +127,7 @@ def _build_release_needles(
     A release made when a domain had another name may use that name.
     """
     found = []
-    key = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression")) if known else b""
+    key = secrets.read_suppression_key(records.settings, records.suppression_list) if known else b""
     for release, (domain, value) in itertools.product(known, own):
         called = {of for told in release.tables.values() for of in told["pseudonyms"].values() if domain in graph.former(of)}
         # A release from before a form was declared uses the text.
@@ -153,7 +153,7 @@ def _lazy_suppression_list(records: PipelineRecords) -> Callable[[], Times]:
     @functools.cache
     def listed() -> Times:
 
-        return suppression_list.read_suppression_times(records.bookkeeping("suppression"))
+        return suppression_list.read_suppression_times(records.suppression_list)
 
     return listed
 
@@ -164,7 +164,7 @@ def _end_reassigned_identifiers(
     """The identifiers, with an end for those that got a new owner since the erasure, which only the suppression list knows."""
     if not any(_may_have_ended(one) for one in found):
         return list(found)
-    key, known = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression")), listed()
+    key, known = secrets.read_suppression_key(records.settings, records.suppression_list), listed()
     made = []
     for one in found:
         hashed = compute_pseudonym(key, one.domain, one.value, graph.canonical(one.domain)) if _may_have_ended(one) else None

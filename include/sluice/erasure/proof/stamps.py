@@ -92,7 +92,7 @@ def _list_named_unread_files(found: ScanResult, hidden: Callable[[str], str]) ->
 
 def make_path_hasher(records: PipelineRecords) -> Callable[[str], str]:
     """Returns the function that replaces paths in a record: they may name people, and without the key no guess can be tested."""
-    key = secrets.read_suppression_key(records.settings, records.bookkeeping("suppression"))
+    key = secrets.read_suppression_key(records.settings, records.suppression_list)
 
     def hidden(path: str) -> str:
         return hmac.new(key, b"sluice: path\0" + path.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[:16]

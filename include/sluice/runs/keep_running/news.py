@@ -95,7 +95,7 @@ class FlowNews:
         """Whether an erasure request waits, or may be among what was delivered."""
         if asking.has_unseen_request_rows(self._workspace.settings, self._workspace.graph):
             return True
-        folder = locate(self._workspace.records.bookkeeping("erasure_requests"))
+        folder = self._workspace.records.erasure_requests
         state = _read_folder_state(folder)
         if state is None or state == self._requests:
             return False

@@ -212,14 +212,14 @@ def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str
 
 def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
     """Returns the last outcome of each delivery of a source that was read."""
-    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).bookkeeping("outcomes"))
+    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).outcome_ledger)
     found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
     return {number: row for number, row in found.items() if row["state"] in (ledger.INGESTED, ledger.QUARANTINED)}
 
 
 def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
     """Records that deliveries must be read again, as if they had no outcome."""
-    outcomes = graph.records(settings).bookkeeping("outcomes")
+    outcomes = graph.records(settings).outcome_ledger
     known = find_last_read_outcomes(settings, graph, graph.sources[name])
     reason = "its rows were in a commit that was lost; it is read again"
     rows = [

@@ -53,7 +53,7 @@ class PipelineBooks:
     @cached_property
     def known(self) -> KnownFiles:
         """What is known of each file of the landing folders."""
-        return read_known_files(self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
+        return read_known_files(self.records.delivery_ledger, self.records.outcome_ledger)
 
     def path(self, name: str) -> str:
         """The path of a declared table."""
@@ -94,7 +94,7 @@ class PipelineBooks:
     def warnings(self, source: Source) -> list[str]:
         """Returns warnings about records of a source that will soon be lost. Raises UnreachableBroker."""
         find: Callable[[Source, str, str], list[str]] = load_kind_function(source.kind, "find_warnings")
-        return find(source, self.records.bookkeeping("deliveries"), self.records.bookkeeping("outcomes"))
+        return find(source, self.records.delivery_ledger, self.records.outcome_ledger)
 
 
 def find_rescued_fields(books: PipelineBooks) -> Iterator[dict[str, Any]]:

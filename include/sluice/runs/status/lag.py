@@ -137,7 +137,7 @@ def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:
 
 def find_pending_deliveries(books: PipelineBooks, table: Table[Any]) -> set[int]:
     """Returns the deliveries whose outcomes a silver flow has not read. Empty if it has no checkpoint to resume from."""
-    outcomes = books.records.bookkeeping("outcomes")
+    outcomes = books.records.outcome_ledger
     flow = read_silver_standing(books, table)
     try:
         return set() if flow.anew is not None else {row["delivery"] for row in _read_outcomes_after(outcomes, flow.progress)}
@@ -177,7 +177,7 @@ def _count_waiting_records(source: Source, files: list[str]) -> int | None:
 
 def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
     """Measures the outcomes that a silver flow has not read."""
-    outcomes = books.records.bookkeeping("outcomes")
+    outcomes = books.records.outcome_ledger
     flow = read_silver_standing(books, table)
     if flow.anew is not None:
         return measure_lag_from_start(books, flow)

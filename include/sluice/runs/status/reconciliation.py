@@ -60,7 +60,7 @@ class DeliveryAccount:
 def reconcile_deliveries(settings: Settings, graph: Graph) -> list[DeliveryAccount]:
     """An account for each existing bronze table."""
     books = PipelineBooks(settings, graph)
-    counted = _read_counted_outcomes(books.records.bookkeeping("outcomes"))
+    counted = _read_counted_outcomes(books.records.outcome_ledger)
     own = [source for source in graph.sources.values() if source.into is None]
     return [
         _reconcile_bronze_table(books, source, counted) for source in own if delta_log.is_delta_table(books.path(source.name))
@@ -79,7 +79,7 @@ def _reconcile_bronze_table(books: PipelineBooks, source: Source, counted: dict[
     ]
     there = [aside.there for aside in asides]
     marked = anonymised.count_marked_rows(books.path(source.name))
-    listed = log.read_table_state(books.records.bookkeeping("suppression"))
+    listed = log.read_table_state(books.records.suppression_list)
     return DeliveryAccount(
         source=source.name,
         rows=bronze.counted,

@@ -83,9 +83,9 @@ def test_before_the_first_run_there_is_nothing_to_tell(capsys: pytest.CaptureFix
 def test_a_stream_has_a_line_and_a_ledger_of_before_goes_on(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     """The ledger of the commit before had no column for it: it gets one, and its rows have no stream."""
     records = PipelineRecords(settings, "gym")
-    shutil.rmtree(records.bookkeeping("runs"))
+    shutil.rmtree(records.run_ledger)
     old = pa.schema([field for field in ledger.RUNS if field.name != "stream"])
-    ledger.append_record_rows(records.bookkeeping("runs"), [row("r0", "silver", "heart_rate", 0, seconds=4.0)], old)
+    ledger.append_record_rows(records.run_ledger, [row("r0", "silver", "heart_rate", 0, seconds=4.0)], old)
     assert "Streams" not in ask(capsys, "gym")
     stream = {"batches": 3, "input_rows": 120, "seconds": 4.0, "longest_batch_seconds": 2.5, "computing_seconds": 3.0}
     state = {"state_rows": 1_200, "state_bytes": 3_400_000, "watermark_lag_seconds": 600}

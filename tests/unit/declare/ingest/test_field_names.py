@@ -165,11 +165,11 @@ def test_every_name_that_is_put_beside_the_columns_of_bronze_is_taken() -> None:
 def test_a_later_outcome_does_not_take_back_which_fields_a_delivery_had(settings: Settings) -> None:
     records = PipelineRecords(settings, "odd")
     delivery = {"delivery": 1, "source": "s", "file": "a", "event": "delivered"}
-    tables.append_delivery_ledger_rows(records.bookkeeping("deliveries"), [delivery], tables.DELIVERIES, "run")
+    tables.append_delivery_ledger_rows(records.delivery_ledger, [delivery], tables.DELIVERIES, "run")
     for minute, held_back in enumerate(['{"_id": "string"}', None, '{"_more": "bigint"}', None]):
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
         outcome = {"delivery": 1, "source": "s", "file": "a", "state": "ingested", "recorded_at": at, "held_back": held_back}
-        tables.append_delivery_ledger_rows(records.bookkeeping("outcomes"), [outcome], tables.OUTCOMES, "run")
+        tables.append_delivery_ledger_rows(records.outcome_ledger, [outcome], tables.OUTCOMES, "run")
     (row,) = ledger.read_delivery_ledger(records)
     assert row["held_back"] == {"_id": "string", "_more": "bigint"}
     books = [

@@ -210,7 +210,7 @@ def _first_format(record: dict[str, Any], key: bytes | None) -> dict[str, Any]:
 
 
 def _note_of_certificate_cut(settings: Settings, request: str) -> None:
-    file = Path(PipelineRecords(settings, "house").bookkeeping("erasure_requests")) / f"{request}.json"
+    file = Path(PipelineRecords(settings, "house").erasure_requests) / f"{request}.json"
     file.write_text(re.sub(r", number \d+, hash [0-9a-f]+", "", file.read_text()))
 
 
@@ -457,7 +457,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     settings: Settings, house: Graph, request_of_her: str
 ) -> None:
     _erase(settings, request_of_her)
-    deliveries = PipelineRecords(settings, "house").bookkeeping("deliveries")
+    deliveries = PipelineRecords(settings, "house").delivery_ledger
     ledger.append_numbered_deliveries(
         deliveries, [[{"source": "notes", "file": "a.jsonl", "event": file_events.DELIVERED}]], 0, "run"
     )
@@ -551,7 +551,7 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
         "request": [request.request],
         **{name: pa.nulls(1, pa.timestamp("us")) for name in ("valid_from", "lifted_at")},
     }
-    path = PipelineRecords(settings, "house").bookkeeping("suppression")
+    path = PipelineRecords(settings, "house").suppression_list
     write_deltalake(path, pa.table({**row, "valid_to": pa.nulls(1, pa.timestamp("us"))}))
     assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
     write_deltalake(path, pa.table({**row, "valid_to": [datetime(2026, 3, 1)]}), mode="overwrite")

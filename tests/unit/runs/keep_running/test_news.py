@@ -161,4 +161,4 @@ def test_a_request_of_erasure_waits_until_it_is_done(wards: Workspace) -> None:
     assert not found.deletions_wait()
     receiving.receive_erasure_request(wards.settings, wards.graph, ["q"])
     assert found.deletions_wait()
-    assert Path(PipelineRecords(wards.settings, "wards").bookkeeping("erasure_requests")).is_dir()
+    assert Path(PipelineRecords(wards.settings, "wards").erasure_requests).is_dir()

@@ -72,7 +72,7 @@ def lake(settings: Settings) -> Settings:
     records = PipelineRecords(settings, "ward")
     deliveries = [{"delivery": number, "source": "pulses", "file": f"{number}.json", "event": "delivered"} for number in (1, 2)]
     for one in deliveries:
-        ledger.append_delivery_ledger_rows(records.bookkeeping("deliveries"), [one], ledger.DELIVERIES, "run")
+        ledger.append_delivery_ledger_rows(records.delivery_ledger, [one], ledger.DELIVERIES, "run")
     for number in (1, 2):
         outcome = {
             "delivery": number,
@@ -82,9 +82,7 @@ def lake(settings: Settings) -> Settings:
             "rows": 1,
             "quarantined": 0,
         }
-        ledger.append_delivery_ledger_rows(
-            records.bookkeeping("outcomes"), [{**outcome, "recorded_at": AT}], ledger.OUTCOMES, "run"
-        )
+        ledger.append_delivery_ledger_rows(records.outcome_ledger, [{**outcome, "recorded_at": AT}], ledger.OUTCOMES, "run")
     write(WARD.location(settings, "pulses"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     write(WARD.location(settings, "pulse"), {"_delivery": 1, "at": 1}, {"_delivery": 2, "at": 2})
     for flow in ("bronze_pulses", *(f"{LAYER}_{name}" for name in ("pulse", "by_day", "ten_minutes"))):
@@ -146,7 +144,7 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
 @pytest.mark.parametrize("content", [b"", b'{"commitInfo":{"timest'])
 def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(lake: Settings, content: bytes) -> None:
     spoil(WARD.location(lake, "pulses"), content)
-    outcomes = PipelineRecords(lake, "ward").bookkeeping("outcomes")
+    outcomes = PipelineRecords(lake, "ward").outcome_ledger
     assert ledger.read_settled_deliveries(outcomes, {1, 2, 3}) == {1, 2}
     found = repair(lake)
     assert found.lost == {"pulses": (2,)} and set(reasons(lake)) == {"pulses", "pulse"}
@@ -157,7 +155,7 @@ def test_deliveries_whose_rows_were_in_a_lost_commit_of_bronze_are_taken_again(l
 
 
 def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_discovery(lake: Settings) -> None:
-    spoil(PipelineRecords(lake, "ward").bookkeeping("deliveries"))
+    spoil(PipelineRecords(lake, "ward").delivery_ledger)
     assert repair(lake).table == "deliveries" and set(reasons(lake)) == {"pulses"}
     books = [PipelineRecords(lake, "ward").bookkeeping(name) for name in ("deliveries", "outcomes")]
     assert regaining.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
@@ -166,14 +164,14 @@ def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_disc
 
 
 def test_outcomes_that_are_lost_are_counted_again_by_bronze_and_read_again_by_silver(lake: Settings) -> None:
-    spoil(PipelineRecords(lake, "ward").bookkeeping("outcomes"))
+    spoil(PipelineRecords(lake, "ward").outcome_ledger)
     repair(lake)
-    outcomes = PipelineRecords(lake, "ward").bookkeeping("outcomes")
+    outcomes = PipelineRecords(lake, "ward").outcome_ledger
     assert set(reasons(lake)) == {"pulses", "pulse"} and ledger.read_settled_deliveries(outcomes, {1, 2}) == {1}
 
 
 def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> None:
-    path = PipelineRecords(lake, "ward").bookkeeping("runs")
+    path = PipelineRecords(lake, "ward").run_ledger
     write(path, {"run": "a"}, {"run": "b"}, {"run": "c"})
     Path(path, LOG, f"{1:020d}.json").unlink()
     assert repair(lake).anew == ()
@@ -191,7 +189,7 @@ def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) 
 
 def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> None:
     receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
-    path = PipelineRecords(lake, "ward").bookkeeping("suppression")
+    path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": "lost"})
     spoil(path)
     (found,) = lost_commits.find_log_repairs(lake, WARD)
@@ -209,7 +207,7 @@ def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> No
 
 def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     request = receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
-    path = PipelineRecords(lake, "ward").bookkeeping("suppression")
+    path = PipelineRecords(lake, "ward").suppression_list
     write(path, {"request": "other"}, {"request": request.request})
     from sluice.erasure import request_events, requests
 
@@ -223,7 +221,7 @@ def test_the_command_says_what_it_will_do_asks_and_does_it(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_places(monkeypatch, settings)
-    path = PipelineRecords(settings, "gym").bookkeeping("outcomes")
+    path = PipelineRecords(settings, "gym").outcome_ledger
     for number in (1, 2):
         ledger.append_delivery_ledger_rows(
             path, [{"delivery": number, "source": "readings", "file": "a", "state": "ingested"}], ledger.OUTCOMES, "run"

@@ -229,7 +229,7 @@ def test_what_a_checkpoint_has_not_taken_waits(settings: Settings) -> None:
     for day in (1, 2, 3):
         deliver(settings, [day], START + day * DAY)
     make_silver(settings, shop, compute_declaration_fingerprint(report))
-    outcomes = PipelineRecords(settings, "shop").bookkeeping("outcomes")
+    outcomes = PipelineRecords(settings, "shop").outcome_ledger
     flow = f"{shop.layer(shop['report'])}_report"
     checkpoint(settings, flow, {"outcomes": log.read_table_id(outcomes)}, (2, -1), (4, -1), done=1)
     progress = positions.read_flow_progress(PipelineRecords(settings, "shop").checkpoints(flow), flow)
@@ -360,7 +360,7 @@ def test_a_stream_that_cannot_go_on_is_not_shown_as_if_it_started_anew(call: Cal
 
 def test_status_checks_only_when_asked(call: Call, settings: Settings) -> None:
     at = {"delivery": 1, "source": "readings", "file": "a", "state": "ingested", "rows": 5, "recorded_at": START}
-    write_deltalake(PipelineRecords(settings, "gym").bookkeeping("outcomes"), pa.Table.from_pylist([at], schema=tables.OUTCOMES))
+    write_deltalake(PipelineRecords(settings, "gym").outcome_ledger, pa.Table.from_pylist([at], schema=tables.OUTCOMES))
     write_deltalake(PipelineRecords(settings, "gym").table_path("bronze", "readings"), pa.table({"_delivery": [1] * 4}))
     code, out, _ = call("status", "gym")
     assert code == 0 and "readings has 1 rows too few" in out
