@@ -25,7 +25,7 @@ from sluice.settings import Settings
 SHORT = {"scale": 0.02, "rounds": 1, "days": 7}
 
 
-def backfill(settings: Settings, interval: Interval) -> float:
+def time_backfill(settings: Settings, interval: Interval) -> float:
     """Seconds that a replay of the three layers takes."""
     started = time.monotonic()
     for stage in ("bronze", "silver", "gold"):
@@ -33,7 +33,7 @@ def backfill(settings: Settings, interval: Interval) -> float:
     return time.monotonic() - started
 
 
-def worsened(settings: Settings) -> None:
+def change_every_silver_row(settings: Settings) -> None:
     """Make every row of silver differ from what the transform gives, as rows by earlier code do."""
     from delta.tables import DeltaTable
     from pyspark.sql import SparkSession
@@ -63,10 +63,10 @@ def main() -> None:
         range_ = Interval.of_days(first, first + timedelta(days=days - 1))
         ratios = []
         for round_ in range(options.rounds + 1):
-            worsened(settings)
-            one = backfill(settings, range_.days()[days // 2])
-            worsened(settings)
-            whole = backfill(settings, range_)
+            change_every_silver_row(settings)
+            one = time_backfill(settings, range_.days()[days // 2])
+            change_every_silver_row(settings)
+            whole = time_backfill(settings, range_)
             if round_:  # the first round warms the JVM up
                 ratios.append(whole / one)
                 said.add(f"round {round_}: one day {one:.1f} s, {days} days {whole:.1f} s, ratio {ratios[-1]:.2f}")

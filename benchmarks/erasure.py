@@ -45,7 +45,7 @@ class Took:
     rows: int
 
 
-def declared() -> Any:
+def declare_readings() -> Any:
     """A source of readings and the table that is made of it, which the benchmark fills by itself."""
     from sluice.declare import Pipeline, Source, table
     from sluice.declare.assembly.graph import build_declaration_graph
@@ -75,7 +75,7 @@ class Bench:
 
         landing, secrets, restricted, truth = (root / name for name in ("landing", "secrets", "restricted", "truth"))
         settings = Settings(Path(__file__).resolve().parents[1], str(root / "lake"), landing, secrets, restricted, truth)
-        self.workspace: Workspace = Workspace(settings, declared(), spark, "bench")
+        self.workspace: Workspace = Workspace(settings, declare_readings(), spark, "bench")
         self.path = self.workspace.path("heart_rate")
         columns = "device_id BIGINT, at TIMESTAMP, heartrate DOUBLE, _delivery BIGINT, _row BIGINT"
         tables.create_table(
@@ -151,7 +151,7 @@ def cpu_of(pid: int) -> list[float]:
     return found
 
 
-def run(bench: Bench, people: Sequence[int], sample: int) -> list[Took]:
+def measure_all_ways(bench: Bench, people: Sequence[int], sample: int) -> list[Took]:
     """All ways, after one that warms the JVM up."""
     bench.measured("warm-up", 1, bench.merged)
     bench.measured("warm-up", 1, bench.deleted)
@@ -192,7 +192,7 @@ def main() -> None:
     spark = session.start_spark_session(Settings.current(), "bench-erasure", {"spark.driver.memory": "4g"})
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         bench = Bench(Path(folder), spark, FULL if given.full else given.rows, given.subjects)
-        found = run(bench, given.people, given.sample)
+        found = measure_all_ways(bench, given.people, given.sample)
     said = PrintedLines()
     for took in found:
         how = "" if took.measured == took.people else f"  (of {took.measured}, multiplied)"

@@ -41,22 +41,24 @@ def main() -> None:
             (Path(folder) / kind).mkdir()
             make(Path(folder) / kind, given.megabytes)
         for people in map(int, given.people.split(",")):
-            _measure(Path(folder), people, said)
+            _measure_scans(Path(folder), people, said)
     arguments.write_findings(given, "How fast the scan for identifiers is", said.format())
 
 
-def _measure(folder: Path, people: int, said: PrintedLines) -> None:
+def _measure_scans(folder: Path, people: int, said: PrintedLines) -> None:
     # Nobody of these is in the files: what is measured is the search, not the counting of what it finds.
     identifiers = [("user_id", str(FIRST + 900_000_000 + 7 * number)) for number in range(people)]
     started = time.monotonic()
     wanted = needles.build_needles(identifiers)
     said.add(f"{people} people, {len(wanted)} needles, made in {time.monotonic() - started:.1f} s")
     for kind in KINDS:
-        _scan(kind, [residue.ScanRoot(kind, str(folder / kind))], wanted, 1, said)
-    _scan("all, two processes", [residue.ScanRoot("all", str(folder))], wanted, 2, said)
+        _scan_and_print(kind, [residue.ScanRoot(kind, str(folder / kind))], wanted, 1, said)
+    _scan_and_print("all, two processes", [residue.ScanRoot("all", str(folder))], wanted, 2, said)
 
 
-def _scan(name: str, roots: list[residue.ScanRoot], wanted: list[residue.Needle], processes: int, said: PrintedLines) -> None:
+def _scan_and_print(
+    name: str, roots: list[residue.ScanRoot], wanted: list[residue.Needle], processes: int, said: PrintedLines
+) -> None:
     cpu = time.process_time()
     result = residue.scan_roots(roots, wanted, processes=processes)
     # Of one process its own time counts, whatever else the machine does meanwhile.
@@ -70,7 +72,7 @@ def _scan(name: str, roots: list[residue.ScanRoot], wanted: list[residue.Needle]
     )
 
 
-def _readings(count: int) -> pa.Table:
+def _make_readings(count: int) -> pa.Table:
     rng = np.random.default_rng(1)
     return pa.table({
         "device_id": FIRST + rng.integers(0, 100_000, count),
@@ -80,8 +82,8 @@ def _readings(count: int) -> pa.Table:
     })
 
 
-def _parquet(folder: Path, megabytes: int) -> None:
-    rows = _readings(500_000)
+def _write_parquet(folder: Path, megabytes: int) -> None:
+    rows = _make_readings(500_000)
     target = folder / "0.parquet"
     pq.write_table(rows, target, compression="snappy")
     content = target.read_bytes()
@@ -89,33 +91,33 @@ def _parquet(folder: Path, megabytes: int) -> None:
         (folder / f"{number}.parquet").write_bytes(content)
 
 
-def _lines(megabytes: int) -> bytes:
-    rows = _readings(20_000).to_pylist()
+def _make_json_lines(megabytes: int) -> bytes:
+    rows = _make_readings(20_000).to_pylist()
     content = "".join(json.dumps(row) + "\n" for row in rows).encode()
     return content * max(1, megabytes * 1_000_000 // len(content))
 
 
-def _json(folder: Path, megabytes: int) -> None:
-    (folder / "a.jsonl").write_bytes(_lines(megabytes))
+def _write_json_lines(folder: Path, megabytes: int) -> None:
+    (folder / "a.jsonl").write_bytes(_make_json_lines(megabytes))
 
 
-def _gzip(folder: Path, megabytes: int) -> None:
-    (folder / "a.jsonl.gz").write_bytes(gzip.compress(_lines(megabytes * 3), compresslevel=1))
+def _write_gzip(folder: Path, megabytes: int) -> None:
+    (folder / "a.jsonl.gz").write_bytes(gzip.compress(_make_json_lines(megabytes * 3), compresslevel=1))
 
 
-def _state(folder: Path, megabytes: int) -> None:
+def _write_state_store(folder: Path, megabytes: int) -> None:
     entries = [(f"{number:012d}".encode(), bytes(24)) for number in range(20_000)]
     content = containers.build_rocksdb_table(entries)
     for number in range(max(1, megabytes * 100_000 // len(content))):
         (folder / f"{number:06d}.sst").write_bytes(content)
 
 
-def _small(folder: Path, megabytes: int) -> None:
+def _write_small_files(folder: Path, megabytes: int) -> None:
     for number in range(megabytes * 20):
         (folder / f"{number:020d}.json").write_text(json.dumps({"add": {"path": f"part-{number}", "size": number}}) * 10)
 
 
-def _sqlite(folder: Path, megabytes: int) -> None:
+def _write_sqlite(folder: Path, megabytes: int) -> None:
     connection = sqlite3.connect(folder / "a.db")
     connection.execute("CREATE TABLE run (id INTEGER, conf TEXT)")
     connection.executemany("INSERT INTO run VALUES (?, ?)", ((number, "x" * 100) for number in range(megabytes * 9_000)))
@@ -124,12 +126,12 @@ def _sqlite(folder: Path, megabytes: int) -> None:
 
 
 KINDS: Mapping[str, Callable[[Path, int], None]] = {
-    "parquet": _parquet,
-    "json": _json,
-    "gzip": _gzip,
-    "rocksdb": _state,
-    "small files": _small,
-    "sqlite": _sqlite,
+    "parquet": _write_parquet,
+    "json": _write_json_lines,
+    "gzip": _write_gzip,
+    "rocksdb": _write_state_store,
+    "small files": _write_small_files,
+    "sqlite": _write_sqlite,
 }
 
 if __name__ == "__main__":

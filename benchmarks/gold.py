@@ -60,7 +60,7 @@ class Spent:
     said: str = ""
 
 
-def _declared() -> dict[str, Any]:
+def _declare_views() -> dict[str, Any]:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -111,7 +111,7 @@ class Bench:
         pipeline = Pipeline(name="bench", description="A benchmark.", owner="nobody", layers=("bench.silver", "bench.gold"))
         ddl = {"heart_rate": HEART_RATE, "registrations": REGISTRATIONS}
         silver = [Source(name=name, format="json", schema=text, comment="Stands for silver.") for name, text in ddl.items()]
-        declared = {name: replace(view, declared_in="bench.gold") for name, view in _declared().items() if name in views}
+        declared = {name: replace(view, declared_in="bench.gold") for name, view in _declare_views().items() if name in views}
         self.views = declared
         self.graphs = {
             name: {
@@ -191,9 +191,9 @@ class Bench:
 
     def spent_on(self, name: str, way: str) -> tuple[float, float, Counter[str], str]:
         """CPU and wall seconds, Spark jobs by what called them, and what the report says, of bringing a view up to date."""
-        before, cpu, began = count_jobs_by_line(self.spark), _cpu(self.spark), time.monotonic()
+        before, cpu, began = count_jobs_by_line(self.spark), _read_cpu_seconds(self.spark), time.monotonic()
         said = self._plain(name) if way == "plain" else self._flow(name, way)
-        cpu, wall = _cpu(self.spark) - cpu, time.monotonic() - began
+        cpu, wall = _read_cpu_seconds(self.spark) - cpu, time.monotonic() - began
         time.sleep(0.3)  # what is known of jobs comes by a bus
         return cpu, wall, count_jobs_by_line(self.spark) - before, said
 
@@ -221,14 +221,14 @@ class Bench:
         return all(one.exceptAll(other).isEmpty() and other.exceptAll(one).isEmpty() for other in others)
 
 
-def _cpu(spark: SparkSession) -> float:
+def _read_cpu_seconds(spark: SparkSession) -> float:
     """User and system seconds so far, of the JVM and of this process, which reads logs."""
     pid = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK + time.process_time()
 
 
-def measured(root: Path, spark: SparkSession, rows: int, views: list[str], rounds: int) -> dict[str, dict[str, Spent]]:
+def measure_views(root: Path, spark: SparkSession, rows: int, views: list[str], rounds: int) -> dict[str, dict[str, Spent]]:
     """What each view took in each way, at one size; one round more goes first, to warm up."""
     bench = Bench(root / str(rows), spark, rows, views)
     found = {name: {way: Spent() for way in WAYS} for name in views}
@@ -248,16 +248,16 @@ def measured(root: Path, spark: SparkSession, rows: int, views: list[str], round
     return found
 
 
-def _ratio(one: list[float], other: list[float]) -> float:
+def _compute_median_ratio(one: list[float], other: list[float]) -> float:
     return statistics.median(a / b for a, b in zip(one, other, strict=True))
 
 
-def _line(rows: int, name: str, ways: dict[str, Spent]) -> str:
+def _format_view(rows: int, name: str, ways: dict[str, Spent]) -> str:
     cpu, wall = ({way: statistics.median(getattr(spent, of)) for way, spent in ways.items()} for of in ("cpu", "wall"))
-    ratio = _ratio(ways["keys"].cpu, ways["full"].cpu)
+    ratio = _compute_median_ratio(ways["keys"].cpu, ways["full"].cpu)
     return (
         f"{rows / MILLION:6.1f} {name:12} {cpu['keys']:8.2f} {cpu['full']:8.2f} {cpu['plain']:8.2f} {ratio:7.2f} "
-        f"{_ratio(ways['keys'].cpu, ways['plain'].cpu):7.2f} {wall['keys']:9.2f} {wall['full']:8.2f} {wall['plain']:8.2f} "
+        f"{_compute_median_ratio(ways['keys'].cpu, ways['plain'].cpu):7.2f} {wall['keys']:9.2f} {wall['full']:8.2f} {wall['plain']:8.2f} "
         f"{ways['keys'].jobs[-1]:6}  {ways['keys'].said}"
     )
 
@@ -268,10 +268,10 @@ HEADER = (
 )
 
 
-def verdicts(found: dict[int, dict[str, dict[str, Spent]]]) -> Iterator[str]:
+def judge_goals(found: dict[int, dict[str, dict[str, Spent]]]) -> Iterator[str]:
     """From which size on keys win, and what became of the goals, as far as they were measured."""
     for name in next(iter(found.values())):
-        ratios = {rows: _ratio(views[name]["keys"].cpu, views[name]["full"].cpu) for rows, views in found.items()}
+        ratios = {rows: _compute_median_ratio(views[name]["keys"].cpu, views[name]["full"].cpu) for rows, views in found.items()}
         wins = [rows for rows, ratio in ratios.items() if ratio < 1 and found[rows][name]["keys"].said.startswith("keys")]
         yield (
             f"{name}: affected keys win from {min(wins) / MILLION} million rows on"
@@ -279,17 +279,17 @@ def verdicts(found: dict[int, dict[str, dict[str, Spent]]]) -> Iterator[str]:
             else f"{name}: affected keys never win"
         )
         worst = max(ratios.values())
-        yield f"  at most {NEVER_OVER} times the full recompute at any size: {worst:.2f}, {_reached(worst <= NEVER_OVER)}"
+        yield f"  at most {NEVER_OVER} times the full recompute at any size: {worst:.2f}, {_say_reached(worst <= NEVER_OVER)}"
         first, last = MILLION, max(found)
         if first in found and last > first:
             cpu = {rows: statistics.median(found[rows][name]["keys"].cpu) for rows in (first, last)}
             growth = cpu[last] / cpu[first]
-            yield f"  growth of CPU from 1 to {last / MILLION} million at most {GROWTH}: {growth:.2f}, {_reached(growth <= GROWTH)}"
+            yield f"  growth of CPU from 1 to {last / MILLION} million at most {GROWTH}: {growth:.2f}, {_say_reached(growth <= GROWTH)}"
         if last >= 50 * MILLION:
-            yield f"  at 50 million at most {AT_MOST} of the full CPU: {ratios[last]:.2f}, {_reached(ratios[last] <= AT_MOST)}"
+            yield f"  at 50 million at most {AT_MOST} of the full CPU: {ratios[last]:.2f}, {_say_reached(ratios[last] <= AT_MOST)}"
 
 
-def _reached(so: bool) -> str:
+def _say_reached(so: bool) -> str:
     return "reached" if so else "MISSED"
 
 
@@ -315,12 +315,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for millions in FULL if options.full else options.millions:
             rows = int(millions * MILLION)
-            found[rows] = measured(Path(folder), spark, rows, options.views, options.rounds)
+            found[rows] = measure_views(Path(folder), spark, rows, options.views, options.rounds)
             for name, ways in found[rows].items():
-                said.add(_line(rows, name, ways))
+                said.add(_format_view(rows, name, ways))
                 if options.jobs:
                     print("".join(f"      {count:3} {called}\n" for called, count in ways["keys"].called.most_common()))
-    said.add("\n".join(verdicts(found)))
+    said.add("\n".join(judge_goals(found)))
     parser.write_findings(options, "Views by affected keys, beside the same made anew", said.format())
 
 

@@ -37,7 +37,7 @@ def make_odd_fields(number: int) -> dict[str, object]:
     return {"steps": "many"} if number % 2 else {"firmware": "1.2.3"}
 
 
-def land(folder: Path, records: int, files: int, odd: bool) -> int:
+def write_deliveries(folder: Path, records: int, files: int, odd: bool) -> int:
     """Write the files. Returns their bytes."""
     rng = random.Random(5)
     folder.mkdir(parents=True)
@@ -98,7 +98,7 @@ class Meter:
             self.read()
 
 
-def measured(engine: str, data: Path, small: Path, to: Path) -> dict[str, float]:
+def measure_engine(engine: str, data: Path, small: Path, to: Path) -> dict[str, float]:
     """In this process: a warm-up, then the run. Returns cpu and wall in seconds, and the rows that the table has."""
     from sluice import session
     from sluice.settings import Settings
@@ -126,11 +126,11 @@ def in_a_process(engine: str, data: Path, small: Path) -> dict[str, float]:
         return dict(json.loads(ended.stdout.splitlines()[-1]))
 
 
-def compared(kind: str, folder: Path, records: int, files: int, rounds: int, said: PrintedLines) -> None:
+def compare_engines(kind: str, folder: Path, records: int, files: int, rounds: int, said: PrintedLines) -> None:
     """Measure both engines in turn and say a line for each, and the ratio."""
     data, small = folder / kind, folder / f"{kind}-small"
-    size = land(data, records, files, odd=kind == "rescue")
-    land(small, min(records, WARM_UP), 4, odd=kind == "rescue")
+    size = write_deliveries(data, records, files, odd=kind == "rescue")
+    write_deliveries(small, min(records, WARM_UP), 4, odd=kind == "rescue")
     found: dict[str, list[dict[str, float]]] = {engine: [] for engine in ENGINES}
     for _ in range(rounds):
         for engine in ENGINES:
@@ -158,11 +158,11 @@ def main() -> None:
     said = PrintedLines()
     if options.measure:
         engine, *places = options.measure
-        print(json.dumps(measured(engine, *(Path(place) for place in places))))
+        print(json.dumps(measure_engine(engine, *(Path(place) for place in places))))
         return
     with tempfile.TemporaryDirectory() as folder:
         for kind in [options.only] if options.only else GOALS:
-            compared(kind, Path(folder), options.records, options.files, options.rounds, said)
+            compare_engines(kind, Path(folder), options.records, options.files, options.rounds, said)
     parser.write_findings(options, "JSON records into bronze, beside readStream.json", said.format())
 
 

@@ -74,7 +74,7 @@ class Bench:
         return (time.process_time() - began) * 1000
 
 
-def checkout(root: Path) -> Path:
+def make_checkout_with_pipelines(root: Path) -> Path:
     """A folder that looks like this checkout, with pipelines of its own."""
     real = Path(__file__).resolve().parents[1]
     (root / "include").mkdir(parents=True)
@@ -95,7 +95,7 @@ def main() -> None:
     said = PrintedLines()
     adopt_orphans()
     with tempfile.TemporaryDirectory() as folder:
-        root = checkout(Path(folder) / "checkout")
+        root = make_checkout_with_pipelines(Path(folder) / "checkout")
         few, many = Bench(root, "few", NEW), Bench(root, "many", options.known)
         ratios = []
         for round_ in range(1, options.rounds + 1):

@@ -68,7 +68,7 @@ class Bench:
             restricted=root / "restricted",
             truth=root / "truth",
         )
-        self.graph = _declared()
+        self.graph = _declare_readings()
         self.land([{"device_id": -1, "time": TODAY.isoformat(), "heartrate": 60.0, "received_at": 0}])
         self.run("bronze")
         self.run("silver")
@@ -151,7 +151,7 @@ class Bench:
         return Merged(seconds, called.total(), called, state.files if state else 0, merged[0]["metrics"])
 
 
-def _declared() -> Any:
+def _declare_readings() -> Any:
     from sluice.declare import Pipeline, Source, expect_or_quarantine, table
     from sluice.declare.assembly.graph import build_declaration_graph
 
@@ -167,7 +167,7 @@ def _declared() -> Any:
     return build_declaration_graph(pipeline, [source, replace(heart_rate, declared_in="bench.silver")])
 
 
-def measured(root: Path, spark: SparkSession, days: int, rows: int, rounds: int) -> list[Merged]:
+def measure_merges(root: Path, spark: SparkSession, days: int, rows: int, rounds: int) -> list[Merged]:
     """The merges of so many rounds into a table of so many days; one more goes first, to warm up."""
     bench = Bench(root / str(days), spark, days, rows)
     bench.merge()
@@ -195,7 +195,7 @@ def main() -> None:
     medians = []
     with tempfile.TemporaryDirectory() as folder:
         for days in options.days:
-            found = measured(Path(folder), spark, days, options.rows, options.rounds)
+            found = measure_merges(Path(folder), spark, days, options.rows, options.rounds)
             medians.append(statistics.median(one.seconds for one in found))
             last = found[-1]
             said.add(

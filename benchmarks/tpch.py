@@ -32,7 +32,7 @@ from _cpu_seconds import adopt_orphans, measure_command
 from _options import BenchmarkOptions
 from _results import Medians, format_table
 from of_tpch.comparison import check_equality
-from of_tpch.deliveries import MOST_REFRESHES, Deliveries, deliver, generate_tables
+from of_tpch.deliveries import MOST_REFRESHES, Deliveries, generate_tables, land_delivery
 from of_tpch.in_duckdb import DATABASE
 from of_tpch.queries import QUERIES, SCALE
 from sluice.open_tables import open_table_snapshot
@@ -155,7 +155,7 @@ def measure_rounds(root: Path, made: Path, rounds: int, refreshes: int) -> Found
         for delivery in range(refreshes + 2):
             step = "first load" if delivery == 0 else f"refresh {delivery}"
             if delivery <= refreshes:
-                deliver(made / str(delivery), one.landing)
+                land_delivery(made / str(delivery), one.landing)
             else:
                 step = NOTHING_NEW
             one.measure(step, CONTESTANTS if (number + delivery) % 2 else CONTESTANTS[::-1], found)

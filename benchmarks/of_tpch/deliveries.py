@@ -96,7 +96,7 @@ class Deliveries:
         deletes = {"orders": "gone", "lineitem": "gone_lineitem"}
         return {
             name: f"SELECT *, 'upsert' AS change, {number}::INT AS changed {rows}"
-            + (f" UNION ALL BY NAME {_deletes(kept[name], deletes[name], number)}" if name in deletes else "")
+            + (f" UNION ALL BY NAME {_select_deletes(kept[name], deletes[name], number)}" if name in deletes else "")
             for name, rows in upserts.items()
         }
 
@@ -109,12 +109,12 @@ class Deliveries:
         return int(rows)
 
 
-def _deletes(table: KeptTable, gone: str, number: int) -> str:
+def _select_deletes(table: KeptTable, gone: str, number: int) -> str:
     """Of a row that goes, its key comes alone."""
     return f"SELECT {', '.join(table.keys)}, 'delete' AS change, {number}::INT AS changed FROM {gone}"
 
 
-def deliver(made: Path, landing: Path) -> None:
+def land_delivery(made: Path, landing: Path) -> None:
     """Put a delivery's files into the landing folder, each at once and whole."""
     for file in sorted(made.glob("*.parquet")):
         folder = landing / "tpch" / f"{file.stem}_feed"
