@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -59,8 +59,11 @@ def _read_commit_infos(path: str, table: DeltaTable, limit: int | None) -> list[
 
 
 def _read_commit_info(commit: Location) -> dict[str, Any]:
-    actions = (json.loads(line) for line in split_commit_lines(commit.read_bytes()))
-    return next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+    return next((action["commitInfo"] for action in _read_commit_actions(commit) if "commitInfo" in action), {})
+
+
+def _read_commit_actions(commit: Location) -> Iterator[dict[str, Any]]:
+    return (json.loads(line) for line in split_commit_lines(commit.read_bytes()))
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,15 @@ class NewVersions:
     """What the commits of a table after a version did. writers: such as "delta-rs, Spark"; None if there is no such commit.
 
     files_added, files_removed, rows_copied: by the commits' metrics; a commit without metrics counts as zero. rows_copied: rows that a MERGE
-    wrote again unchanged, because they lay in the same files as those that it changed.
+    wrote again unchanged, because they lay in the same files as those that it changed. bytes_added: of the files that they added, without
+    change files.
     """
 
     writers: str | None = None
     files_added: int = 0
     files_removed: int = 0
     rows_copied: int = 0
+    bytes_added: int = 0
 
 
 _FILES_ADDED = ("numTargetFilesAdded", "numAddedFiles", "numFilesAdded", "numFiles")
@@ -95,7 +100,16 @@ def summarize_new_versions(path: str, since: int | None) -> NewVersions:
     return NewVersions(
         ", ".join(sorted(writers, key=str.lower)) or None,
         *(sum(_first_metric(one["metrics"], names) for one in commits) for names in (_FILES_ADDED, _FILES_REMOVED, _ROWS_COPIED)),
+        sum(_sum_added_bytes(locate(path, LOG, f"{one['version']:020d}.json")) for one in commits),
     )
+
+
+def _sum_added_bytes(commit: Location) -> int:
+    # Not every commit has them in its metrics: delta-rs counts files only.
+    try:
+        return sum(int(action["add"]["size"]) for action in _read_commit_actions(commit) if "add" in action)
+    except FileNotFoundError:  # the log is shorter by now
+        return 0
 
 
 def _first_metric(metrics: Mapping[str, Any], names: Sequence[str]) -> int:

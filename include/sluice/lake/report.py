@@ -40,7 +40,7 @@ class FlowReport(FlowCounts):
     written_by: what wrote the new versions: "Spark", "delta-rs" or "delta-rs, Spark"; None if there are none.
     verified_part: which part of the table was compared, such as "3/8"; None if nothing could be said.
     steps: the seconds of its steps. job_tags: how Spark knows its jobs (`sluice.step_times`). table_files: for a table with a new version, how
-    many files were added and removed, how many rows were copied, and how many files and bytes there are now.
+    many files were added and removed, with how many bytes, how many rows were copied, and how many files and bytes there are now.
     decision: for the stage that lays tables out, whether and why it did so or not. questions: what that bought: by column, how many files and
     bytes a query for one value opens by the log's statistics, before and after.
     spark: what Spark counted of its jobs (`sluice.lake.spark_counters`). stream: what Spark counted of the flow's streams
@@ -86,6 +86,7 @@ class FlowReport(FlowCounts):
                 "added": new.files_added,
                 "removed": new.files_removed,
                 "rows_copied": new.rows_copied,
+                "bytes_added": new.bytes_added,
                 "files": state.files,
                 "bytes": state.bytes,
             }

@@ -29,3 +29,14 @@ def test_a_shallow_clone_of_spark_has_a_history(tmp_path: Path) -> None:
     assert read_commit_history(str(tmp_path)) == before
     assert [commit["version"] for commit in read_commit_history(str(tmp_path), 1)] == [1]
     assert summarize_new_versions(str(tmp_path), None).files_added == 2
+
+
+def test_the_bytes_of_new_versions_are_those_of_the_files_that_they_added(tmp_path: Path) -> None:
+    """delta-rs counts files alone in its metrics. A commit that is no longer in the log counts for none."""
+    for mode in ("error", "append", "overwrite"):
+        write_deltalake(tmp_path, pa.table({"id": [1, 2, len(mode)]}), mode=mode)
+    written = sum(file.stat().st_size for file in tmp_path.glob("*.parquet"))
+    newest = DeltaTable(tmp_path).get_add_actions(flatten=True)["size_bytes"].to_pylist()
+    assert summarize_new_versions(str(tmp_path), None).bytes_added == written > 0
+    assert summarize_new_versions(str(tmp_path), 1).bytes_added == sum(newest)
+    assert summarize_new_versions(str(tmp_path), 2).bytes_added == 0

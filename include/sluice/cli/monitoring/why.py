@@ -21,7 +21,7 @@ from sluice.runs.status.run_times import OTHER, RunTimes, select_run_rows
 from sluice.settings import Settings
 from sluice.step_times import FLOW_STEPS, STAGE_STEPS
 
-_OF_TABLE = ("seconds", *FLOW_STEPS, OTHER, "jobs", "rows_in", "rows_out", "written_by", "files", "recomputed")
+_OF_TABLE = ("seconds", *FLOW_STEPS, OTHER, "jobs", "rows_in", "rows_out", "read", "written", "written_by", "files", "recomputed")
 
 
 def why(

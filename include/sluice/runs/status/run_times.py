@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sluice.printable import format_size
 from sluice.runs.ledger import STAGE_CPU, STAGE_STEPS, Row
 from sluice.step_times import FLOW_STEPS
 from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
@@ -95,11 +96,17 @@ def _summarize_flow_times(row: Row) -> dict[str, Any]:
         **{name: row[name] for name in ("stage", "state", "seconds", "rows_in", "rows_out", "written_by", "recomputed")},
         **_split_seconds(row["steps"], FLOW_STEPS, float(row["seconds"])),
         "files": f"+{files['added']} -{files['removed']} = {files['files']}" if files else None,
+        "read": _format_bytes(spark.get("input_bytes")),
+        "written": _format_bytes(files.get("bytes_added") if files else None),
         "jobs": spark.get("jobs"),
         "table_files": files,
         "spark": spark,
         "stream": row["stream"],
     }
+
+
+def _format_bytes(number: float | None) -> str | None:
+    return format_size(round(number)) if number else None
 
 
 def _split_seconds(steps: Mapping[str, float], names: Iterable[str], seconds: float) -> dict[str, float | None]:
