@@ -124,6 +124,25 @@ def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: 
         running.rmdir()
 
 
+def test_the_job_of_a_killed_task_keeps_its_secrets(operator: Any, records: Path) -> None:
+    """Airflow may kill a task whose driver lives on, and needs its keys for the next batch."""
+    from orchestration.spark_submit import given_secrets
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    folder = Path(given_secrets._memory_folder() or "/tmp") / f"sluice-given-{ended.pid}-{datetime.now(UTC).timestamp():.0f}"
+    folder.mkdir(mode=0o700)
+    job = subprocess.Popen(["sleep", "60"], env={**os.environ, given_secrets.PLACE: str(folder)})
+    try:
+        operator.execute(CONTEXT)
+        assert folder.exists()
+    finally:
+        job.kill()
+        job.wait()
+    operator.execute(CONTEXT)
+    assert not folder.exists()
+
+
 def test_wrong_declarations_are_said_by_the_job(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from orchestration.spark_submit import given_secrets
 

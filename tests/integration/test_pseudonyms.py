@@ -185,8 +185,11 @@ def test_nothing_goes_on_with_another_key_and_a_refresh_makes_all_anew(shop: Sho
     lake.land("visits/1.jsonl", lines({"mac": "00ab12000001", "seen": 1, "age": 30}))
     lake.run()
     before = lake.rows("device")
-    secrets.delete_secret(lake.settings, treat.PSEUDONYM_KEY)  # and another one is made by chance
+    secrets.delete_secret(lake.settings, treat.PSEUDONYM_KEY)
     lake.land("visits/2.jsonl", lines({"mac": "00ab12000001", "seen": 2, "age": 30}))
+    with pytest.raises(SluiceError, match=r"The secret 'pseudonym\.key' is not in .* any more"):
+        lake.run()
+    secrets.ensure_secret(lake.settings, treat.PSEUDONYM_KEY)
     with pytest.raises(SluiceError, match=r"'device' has pseudonyms that were made with another key \(secret 'pseudonym\.key'\)"):
         lake.run()
     assert lake.rows("device") == before

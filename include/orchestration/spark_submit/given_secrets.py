@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
 from orchestration.line import airflow_line
 from sluice.declare.assembly import needed_secrets
 from sluice.declare.assembly.loading import load_declaration_graph
@@ -81,8 +83,17 @@ def _memory_folder() -> str | None:
 
 
 def _remove_abandoned_secret_folders() -> None:
-    """Remove the folders of tasks that were killed before they could."""
-    for folder in Path(_memory_folder() or tempfile.gettempdir()).glob(f"{_FOLDER}*-*"):
+    """Remove the folders of tasks that were killed before they could. The job of a killed task may live, and then needs its folder."""
+    folders = list(Path(_memory_folder() or tempfile.gettempdir()).glob(f"{_FOLDER}*-*"))
+    needed = _list_folders_of_living_jobs() if folders else set()
+    for folder in folders:
         owner = folder.name.removeprefix(_FOLDER).split("-")[0]
-        if owner.isdigit() and not Path(f"/proc/{owner}").exists() and folder.stat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
+        if owner.isdigit() and not psutil.pid_exists(int(owner)) and str(folder) not in needed:
+            with contextlib.suppress(FileNotFoundError):  # another task removed it
+                if folder.stat().st_uid == os.getuid():
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _list_folders_of_living_jobs() -> set[str]:
+    # Others' processes, which this one may not look into, have no folder of this user's.
+    return {one.info["environ"].get(PLACE, "") for one in psutil.process_iter(["environ"]) if one.info["environ"]}

@@ -97,10 +97,16 @@ def summarize_new_versions(path: str, since: int | None) -> NewVersions:
     new = 0 if latest is None else latest - (-1 if since is None else since)
     commits = read_commit_history(path, new) if new > 0 else []
     writers = {str(one["writer"]) for one in commits}
+
+    def total(names: Sequence[str]) -> int:
+        return sum(_first_metric(one["metrics"], names) for one in commits)
+
     return NewVersions(
-        ", ".join(sorted(writers, key=str.lower)) or None,
-        *(sum(_first_metric(one["metrics"], names) for one in commits) for names in (_FILES_ADDED, _FILES_REMOVED, _ROWS_COPIED)),
-        sum(_sum_added_bytes(locate(path, LOG, f"{one['version']:020d}.json")) for one in commits),
+        writers=", ".join(sorted(writers, key=str.lower)) or None,
+        files_added=total(_FILES_ADDED),
+        files_removed=total(_FILES_REMOVED),
+        rows_copied=total(_ROWS_COPIED),
+        bytes_added=sum(_sum_added_bytes(locate(path, LOG, f"{one['version']:020d}.json")) for one in commits),
     )
 
 

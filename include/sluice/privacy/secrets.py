@@ -25,6 +25,7 @@ from sluice.locations import Location, locate
 from sluice.privacy.pseudonyms import key_check_values
 from sluice.private_files import find_secret_file_problem, read_secret_file
 from sluice.settings import Settings
+from sluice.table_properties import PSEUDONYM_KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,11 +68,11 @@ def ensure_secret(settings: Settings, name: str = SUPPRESSION_KEY) -> Location:
 
 
 def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool = True) -> bytes:
-    """Returns a key's bytes. make: whether to generate a missing key.
+    """Returns a key's bytes. make: whether to generate a missing key. One that was used is never generated: it would be another key.
 
     Raises UsageError if others may read or replace the file, if the key can be guessed, or if it is missing and must not be generated.
     """
-    if not make and find_secret(settings, name) is None:
+    if find_secret(settings, name) is None and not (make and _is_new_key(settings, name)):
         raise UsageError(
             f"The secret '{name}' is not in {settings.secrets} any more. Put it back: sluice secrets set {name}. {secret_loss_consequence(name)}"
         )
@@ -82,6 +83,20 @@ def read_secret_key(settings: Settings, name: str = SUPPRESSION_KEY, make: bool 
         raise UsageError(f"Secret file {path} is empty. Put the lost key back; a new one is another key.{what}")
     check_key_strength(name, value)
     return value
+
+
+def _is_new_key(settings: Settings, name: str) -> bool:
+    """Whether no pseudonym of a table in this lake was made with a key of this name, as far as anybody can tell."""
+    if settings.secrets_given is not None and not settings.secrets_given.is_dir():
+        return False  # it was given to this job, and is gone
+    logs = (found for root in (settings.lake, settings.restricted) for found in locate(root).glob(f"*/*/*/{delta_log.LOG}"))
+    marks = (log.read_table_properties(str(found.parent)).get(PSEUDONYM_KEYS, "") for found in logs)
+    return not any(name in list_marked_keys(one) for one in marks)
+
+
+def list_marked_keys(marks: str) -> list[str]:
+    """The names of the keys in a table's property PSEUDONYM_KEYS, which is "name=8 hex digits", with commas."""
+    return [mark.split("=")[0] for mark in marks.split(",") if mark]
 
 
 def check_key_strength(name: str, value: bytes) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from functools import reduce
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DateType, MapType, StructType, TimestampNTZType, TimestampType
 
@@ -61,8 +63,9 @@ def find_table_rule_mistake(rule: TableExpectation, schemas: Schemas, table: str
 
 
 def _evaluate_unique(rule: Unique, whole: WholeTable) -> TableRuleFinding:
-    keyed = _rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns)
-    again = keyed.groupBy(*keyed.columns).count().where("count > 1").agg(F.sum("count").alias("rows")).first()
+    keyed = _select_keys(_rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns), rule.columns)
+    counted = keyed.groupBy(*keyed.columns).agg(F.count(F.lit(1)).alias("rows"))
+    again = counted.where("rows > 1").agg(F.sum("rows").alias("rows")).first()
     count = int(again.rows or 0) if again else 0
     return TableRuleFinding(
         not count, count, f"{count} rows share their {' and '.join(rule.columns)} with another" if count else ""
@@ -111,12 +114,10 @@ def _as_utc_instant(value: date | datetime) -> datetime:
 
 
 def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFinding:
-    here = _rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns)
+    here = _select_keys(_rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns), rule.columns)
     if whole.other is not None and delta_log.is_delta_table(whole.other):
-        there = table_frames.read_table(whole.session, whole.other).select(*quote_columns(rule.of_columns)).distinct()
-        pairs = zip(rule.columns, rule.of_columns, strict=True)
-        same = [F.col(f"here.`{one}`") == F.col(f"there.`{other}`") for one, other in pairs]
-        here = here.alias("here").join(there.alias("there"), same, "left_anti")
+        there = _select_keys(table_frames.read_table(whole.session, whole.other), rule.of_columns).distinct()
+        here = here.join(there, here.columns, "left_anti")
     count = here.count()
     return TableRuleFinding(
         not count, count, f"{count} rows have no row in '{rule.of}' by {' and '.join(rule.columns)}" if count else ""
@@ -124,8 +125,13 @@ def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFindin
 
 
 def _rows_without_null(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """These columns, for the rows without a NULL in any of them."""
-    return frame.select(*quote_columns(columns)).dropna("any")
+    """The rows without a NULL in any of these columns. `dropna` would drop NaN as well, and read a dot as a field."""
+    return frame.where(reduce(Column.__and__, (column.isNotNull() for column in quote_columns(columns))))
+
+
+def _select_keys(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
+    """These columns alone, named by their place: no name of the table's can be taken for one of ours."""
+    return frame.select(*(column.alias(f"key_{place}") for place, column in enumerate(quote_columns(columns))))
 
 
 def _find_unknown_column(columns: Sequence[str], table: str, schemas: Schemas) -> str | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -216,6 +218,8 @@ class Steps:
     def clean(self, rows):
         return rows.where("{0}")
 
+    __call__ = clean
+
 @lru_cache
 def cached(rows):
     return rows.where("{0}")
@@ -239,28 +243,120 @@ CALLS = {
         "from pipelines.{0}.helper import inner as theirs\n\ndef inner(rows): return theirs(rows)\n\n"
         "def made(rows): return inner(rows)\n"
     ),
+    "as a default": (
+        "from pipelines.{0}.helper import inner\ndef cut(rows, use=inner): return use(rows)\n\ndef made(rows): return cut(rows)\n"
+    ),
+    "in a dictionary": "from pipelines.{0}.helper import inner\nRULES = {{'a': inner}}\n\ndef made(rows): return RULES['a'](rows)\n",
+    "by an object that can be called": (
+        "from pipelines.{0}.helper import Steps\nSTEPS = Steps()\n\ndef made(rows): return STEPS(rows)\n"
+    ),
+    "by the method of an object": (
+        "from pipelines.{0}.helper import Steps\nSTEPS = Steps()\n\ndef made(rows): return STEPS.clean(rows)\n"
+    ),
+    "by a bound method": (
+        "from pipelines.{0}.helper import Steps\nclean = Steps().clean\n\ndef made(rows): return clean(rows)\n"
+    ),
+    "by a class above": (
+        "from pipelines.{0}.helper import Steps\n\nclass More(Steps):\n    pass\n\ndef made(rows): return More().clean(rows)\n"
+    ),
 }
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-def test_a_fingerprint_changes_with_the_code_that_is_called_however_it_is_reached(
-    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def printed(shop: str, condition: str) -> str:
-        folder = tmp_path / "pipelines" / shop
-        folder.mkdir(parents=True)
-        (folder / "helper.py").write_text(HELPER.format(condition))
-        (folder / "silver.py").write_text(call.format(shop))
-        made = importlib.import_module(f"pipelines.{shop}.silver").made
-        return compute_declaration_fingerprint(table(reads="orders", keys="id")(made)).replace(shop, "")
-
+@pytest.fixture
+def made_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """The fingerprint of the function `made` of a pipeline's silver.py. Each pipeline is imported anew."""
     import pipelines
 
     monkeypatch.setattr(pipelines, "__path__", [*pipelines.__path__, str(tmp_path / "pipelines")])
+    before = set(sys.modules)
+
+    def compute(shop: str, **files: str) -> str:
+        folder = tmp_path / "pipelines" / shop
+        folder.mkdir(parents=True)
+        for name, text in files.items():
+            (folder / f"{name}.py").write_text(text)
+        made = importlib.import_module(f"pipelines.{shop}.silver").made
+        return compute_declaration_fingerprint(table(reads="orders", keys="id")(made))
+
+    yield compute
+    for name in set(sys.modules) - before:
+        if name.startswith("pipelines."):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_a_fingerprint_changes_with_the_code_that_is_called_however_it_is_reached(call: str, made_by: Callable[..., str]) -> None:
+    def printed(shop: str, condition: str) -> str:
+        return made_by(shop, helper=HELPER.format(condition), silver=call.format(shop))
+
     one, other = printed("shop_of_one", "a > 0"), printed("shop_of_other", "a > 1")
     assert one != other
     again = printed("shop_of_once_more", "a > 0")
     assert one == again or "pipelines.{0}." in call.split("def made")[1], "and with nothing else"
+
+
+VALUES = {
+    "a default from a name": "MOST = {0}\ndef cut(rows, most=MOST): return rows.limit(most)\n\ndef made(rows): return cut(rows)\n",
+    "a default by name alone": "MOST = {0}\ndef cut(rows, *, most=MOST): return rows.limit(most)\n\ndef made(rows): return cut(rows)\n",
+    "an object": (
+        "class Band:\n    def __init__(self, most): self.most = most\n    def __call__(self, rows): return rows.limit(self.most)\n"
+        "MOST = {0}\nBAND = Band(MOST)\n\ndef made(rows): return BAND(rows)\n"
+    ),
+    "an object with slots": (
+        "class Band:\n    __slots__ = ('most',)\n    def __init__(self, most): self.most = most\n"
+        "MOST = {0}\nBAND = Band(MOST)\n\ndef made(rows): return rows.limit(BAND.most)\n"
+    ),
+    "a name in a class": "MOST = {0}\nclass Band:\n    most = MOST\n\ndef made(rows): return rows.limit(Band().most)\n",
+    "an object in a list": (
+        "from dataclasses import dataclass\n@dataclass\nclass Band:\n    most: int\n"
+        "MOST = {0}\nBANDS = [Band(MOST)]\n\ndef made(rows): return rows.limit(BANDS[0].most)\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", VALUES.values(), ids=VALUES.keys())
+def test_a_fingerprint_changes_with_a_value_however_it_is_reached(code: str, made_by: Callable[..., str]) -> None:
+    one, again, other = (
+        made_by(shop, silver=code.format(most))
+        for shop, most in (("shop_of_one", 200), ("shop_once_more", 200), ("shop_of_other", 180))
+    )
+    assert one == again != other
+
+
+IN_EVERY_PROCESS = """
+from sluice.declare import table
+from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+
+CITIES = {"Oslo", "Rome", "Bari", "Turin", "Lecce"}
+KINDS = {"of": frozenset({"a", "b", "c", "d"}), "rule": lambda rows: rows}
+
+
+class Plain:
+    pass
+
+
+PLAIN = Plain()
+
+
+def made(orders):
+    return orders.where(str(CITIES)), KINDS, PLAIN
+
+
+print(compute_declaration_fingerprint(table(reads="orders", keys="id")(made)))
+"""
+
+
+def test_a_fingerprint_is_the_same_in_every_process(tmp_path: Path) -> None:
+    """The order of a set differs from process to process, and so do addresses: each run would recompute everything."""
+    (tmp_path / "declared.py").write_text(IN_EVERY_PROCESS)
+
+    def printed(seed: str) -> str:
+        command = [sys.executable, str(tmp_path / "declared.py")]
+        return subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert len({printed(seed) for seed in ("1", "2", "3")}) == 1
 
 
 def test_threads_compute_fingerprints_beside_each_other() -> None:

@@ -16,14 +16,18 @@ from pathlib import Path
 from secrets import token_bytes, token_hex, token_urlsafe
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from tests.commands import Call
 
 from sluice.cli import main
 from sluice.errors import UsageError
+from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import secrets
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment
+from sluice.table_properties import PSEUDONYM_KEYS
 
 VALUE = hashlib.sha256(b"a key").hexdigest()
 OTHER = hashlib.sha256(b"another key").hexdigest()
@@ -248,6 +252,29 @@ def test_what_was_given_to_this_job_comes_first_and_is_not_made_anew(settings: S
     assert not settings.secrets.exists()
     secrets.store_secret(settings, "research.key", OTHER.encode())
     assert secrets.read_secret_key(told, "research.key") == OTHER.encode()
+
+
+def test_a_key_that_was_given_and_is_gone_is_not_made_anew(settings: Settings, tmp_path: Path) -> None:
+    told = replace(settings, secrets_given=tmp_path / "removed")
+    with pytest.raises(UsageError, match=r"The secret 'pseudonym\.key' is not in .* any more"):
+        secrets.read_secret_key(told, "pseudonym.key")
+    assert not settings.secrets.exists()
+
+
+@pytest.mark.parametrize("restricted", [False, True])
+def test_a_key_that_a_table_was_made_with_is_not_made_anew(settings: Settings, restricted: bool) -> None:
+    """Airflow's secret back end may fail for a while: a job without the key must not go on with one made by chance."""
+    table = PipelineRecords(settings, "gym").table_path("silver", "device", restricted=restricted)
+    write_deltalake(table, pa.table({"id": [1]}))
+    DeltaTable(table).alter.set_table_properties(
+        {PSEUDONYM_KEYS: "other.key=0a1b2c3d,pseudonym.key=0a1b2c3e"}, raise_if_not_exists=False
+    )
+    with pytest.raises(
+        UsageError, match=r"'pseudonym.key' is not in .* Put it back: .* Without it new rows cannot get the pseudonyms"
+    ):
+        secrets.read_secret_key(settings, "pseudonym.key")
+    assert not settings.secrets.exists()
+    assert len(secrets.read_secret_key(settings, "research.key")) == 64, "nothing was made with this one"
 
 
 def test_what_was_given_is_said_by_a_variable_and_told_to_no_other_process(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -246,6 +247,14 @@ def test_uniqueness_references_and_what_has_no_statistics_are_counted_by_spark(s
     assert orphans == (False, 2, "2 rows have no row in 'other' by a"), "2 and 3; NULLs are no orphans"
     assert look(References(name="r", columns=("a", "b"), of="other", of_columns=("k", "d")))[1] == 1
     assert look(References(name="r", columns=("a",), of="other", of_columns=("k",)), str(tmp_path / "none"))[1] == 4
+    odd = str(tmp_path / "odd")
+    write_deltalake(odd, pa.table({"a.b": [1, 1, 2], "count": [math.nan, math.nan, None], "rows": [1, 1, 3], "key_0": [7, 8, 9]}))
+    for columns, repeated in ((("a.b", "rows"), 2), (("count",), 2), (("rows", "count", "a.b"), 2), (("key_0", "rows"), 0)):
+        found = whole_table.evaluate_table_rule(Unique(name="u", columns=columns), WholeTable(spark, odd, now=NOW))
+        assert found.count == repeated, f"{columns}: NaN is NaN, and any name is one column's"
+    orphans = look(References(name="r", columns=("a", "c"), of="odd", of_columns=("a.b", "rows")), odd)
+    assert orphans[:2] == (False, 3), "only (1, 1) is there"
+    assert look(References(name="r", columns=("a",), of="odd", of_columns=("count",)), odd)[1] == 4
     hidden = str(tmp_path / "hidden")
     rows = spark.createDataFrame([(1, instant(21)), (2, None)], "x INT, at TIMESTAMP")
     rows.write.format("delta").option("delta.dataSkippingStatsColumns", "x").save(hidden)

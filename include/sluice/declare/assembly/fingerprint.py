@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+import re
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
 from functools import partial
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
@@ -23,6 +26,8 @@ from sluice.declare.sql.texts import strip_sql_layout
 
 _DECLARED = (Dataset, TemporaryView, AutoCdc, View, ExpectingTransform)
 """The kinds of values that a transform may name without using their code."""
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""What `repr` says of an object that has no text of its own."""
 _PARSING = threading.Lock()
 """Python 3.11.7 counts recursion depth in a syntax tree for all threads together, and flows run in threads: two that parse may fail.
 
@@ -82,6 +87,9 @@ def _collect_function_code(function: Callable[..., Any], seen: set[object]) -> l
     parts = [_dump_syntax_tree(function.__code__)]
     names = _find_names_in_code(function.__code__)
     values = {name: function.__globals__.get(name) for name in names} | _closure_values(function)
+    # A default is evaluated where the function is defined: the code that names it is none of the function's.
+    values |= {f"default {number}": value for number, value in enumerate(function.__defaults__ or ())}
+    values |= {f"default {name}": value for name, value in (function.__kwdefaults__ or {}).items()}
     return parts + [part for name, value in sorted(values.items()) for part in _collect_code_of_value(name, value, names, seen)]
 
 
@@ -95,14 +103,67 @@ def _collect_code_of_value(name: str, value: object, names: set[str], seen: set[
     if isinstance(value, _DECLARED) or "_Lazy" in type(value).__name__:
         return []
     if isinstance(value, partial):
-        given = f"{name}={value.args!r}{sorted(value.keywords.items())!r}"
-        return [given, *_collect_code_of_value(name, value.func, names, seen)]
-    if not callable(value):
-        return [f"{name}={value!r}"]
+        text, parts = _describe_value((value.args, sorted(value.keywords.items())), names, seen)
+        return [f"{name}={text}", *parts, *_collect_code_of_value(name, value.func, names, seen)]
+    if not callable(value) or _is_pipeline_object(value):
+        text, parts = _describe_value(value, names, seen)
+        return [f"{name}={text}", *parts]
     function: Any = value
+    if isinstance(value, MethodType):
+        bound = _collect_code_of_value(name, value.__self__, names, seen)
+        return [*bound, *_collect_code_of_value(name, value.__func__, names, seen)]
     if not isinstance(value, FunctionType):
         function = getattr(value, "__wrapped__", getattr(value, "__func__", value))
     return _collect_callable_code(function, seen) if _is_pipeline_module(getattr(function, "__module__", None)) else []
+
+
+def _describe_value(value: object, names: set[str], seen: set[object]) -> tuple[str, list[str]]:
+    """The text of a value, which is the same in every process, and the code of the functions and classes in it.
+
+    A set's order and an object's address differ from process to process. An object of the pipeline counts by its class and its state, one
+    of a library by what its `repr` says.
+    """
+    parts: list[str] = []
+
+    def describe(one: object) -> str:
+        text, code = _describe_value(one, names, seen)
+        parts.extend(code)
+        return text
+
+    if isinstance(value, set | frozenset):
+        return f"{type(value).__name__}({', '.join(sorted(map(describe, value)))})", parts
+    if isinstance(value, Mapping):
+        text = f"{{{', '.join(f'{describe(key)}: {describe(one)}' for key, one in value.items())}}}"
+        return text if type(value) is dict else f"{type(value).__name__}({text})", parts
+    if type(value) is list:
+        return f"[{', '.join(map(describe, value))}]", parts
+    if type(value) is tuple:
+        return f"({', '.join(map(describe, value))}{',' if len(value) == 1 else ''})", parts
+    if _is_pipeline_object(value):
+        if ("object", id(value)) not in seen:
+            seen.add(("object", id(value)))
+            text = describe(_read_object_state(value))
+            return f"{type(value).__qualname__}({text})", [*parts, *_collect_callable_code(type(value), seen)]
+        return type(value).__qualname__, parts
+    if isinstance(value, _DECLARED) or "_Lazy" in type(value).__name__:
+        return type(value).__name__, parts
+    if isinstance(value, ModuleType) or callable(value):
+        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+        return name if _is_pipeline_module(module) else f"{module}.{name}", _collect_code_of_value("", value, names, seen)
+    return _ADDRESS.sub("", repr(value)), parts
+
+
+def _is_pipeline_object(value: object) -> bool:
+    """Whether a value is an object of a class of the pipeline, and no class, function or declaration."""
+    return _is_pipeline_module(type(value).__module__) and not isinstance(value, (type, *_DECLARED))
+
+
+def _read_object_state(value: object) -> dict[str, object]:
+    if isinstance(value, tuple):  # a named one
+        return dict(enumerate(value))  # type: ignore[arg-type]
+    slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+    found = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+    return dict(sorted(found.items()))
 
 
 def _collect_callable_code(value: Callable[..., Any], seen: set[object]) -> list[str]:
@@ -115,10 +176,23 @@ def _collect_callable_code(value: Callable[..., Any], seen: set[object]) -> list
     methods = [method for _, method in sorted(vars(value).items()) if isinstance(method, FunctionType)]
     names = {name for method in methods for name in _find_names_in_code(method.__code__)}
     used = {name: found for name in names if (found := vars(sys.modules[value.__module__]).get(name)) is not None}
+    bases = [base for base in value.__mro__[1:] if _is_pipeline_module(base.__module__)]
+    # What is set in the body of a class is evaluated there, too.
+    texts = [
+        (name, _describe_value(one, names, seen)) for name, one in sorted(vars(value).items()) if _is_class_constant(name, one)
+    ]
     return [
         _dump_syntax_tree(value),
+        *(part for base in bases for part in _collect_callable_code(base, seen)),
+        *(part for name, (text, parts) in texts for part in (f"{name}={text}", *parts)),
         *(part for name, found in sorted(used.items()) for part in _collect_code_of_value(name, found, names, seen)),
     ]
+
+
+def _is_class_constant(name: str, value: object) -> bool:
+    """Whether a name in a class is a value, and nothing that Python put there or that its methods are."""
+    plain = (bool, int, float, str, bytes, Decimal, date, time, timedelta, tuple, list, dict, set, frozenset)
+    return not (name.startswith("_") and name.endswith("_")) and isinstance(value, plain)
 
 
 def _is_pipeline_module(module: str | None) -> bool:

@@ -30,7 +30,7 @@ from sluice.lake import clustering, log, table_frames, tables, versions
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace, has_quarantine
-from sluice.privacy import restricted, treatments
+from sluice.privacy import restricted, secrets, treatments
 from sluice.quality import quarantine
 from sluice.step_times import PREPARING, WRITING, measure_step
 from sluice.table_properties import FINGERPRINT, PSEUDONYM_KEYS
@@ -233,7 +233,7 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
         restricted.prepare_restricted_root(workspace.settings)
     before = tables.read_table_property(path, PSEUDONYM_KEYS) if dataset.treatments and delta_log.is_delta_table(path) else None
     if before and not anew and before != treatments.treatment_key_marks(workspace.settings, dataset):
-        names = ", ".join(f"'{mark.split('=')[0]}'" for mark in before.split(","))
+        names = ", ".join(f"'{name}'" for name in secrets.list_marked_keys(before))
         raise SluiceError(
             f"Table '{dataset.name}' has pseudonyms that were made with another key (secret {names}). Put the key back; or, if it is lost, "
             f"make the table anew with the key of today: sluice run {workspace.pipeline} --mode refresh --table {dataset.name}"
