@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, BaseOperator
 
 from orchestration import alerts
+from sluice.commit_operations import WITHOUT_ROWS
 from sluice.declare.pipeline import parse_duration
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.settings import Settings
@@ -59,7 +60,7 @@ def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersio
     commits: list[dict[str, Any]] = []
     for limit in (LOOKED_AT, None):
         commits = delta.history(limit)
-        with_data = [commit for commit in commits if commit.get("operation") not in ledger.WITHOUT_DATA]
+        with_data = [commit for commit in commits if commit.get("operation") not in WITHOUT_ROWS]
         if with_data:
             commits = with_data
             break

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class SluiceError(Exception):
-    """A run failed. Exit code 1: trying again may help."""
+    """A run failed. Exit code 1: trying again may help.
+
+    report: of a stage that failed, what its flows did nevertheless, as a stage that succeeded returns it; None if that is not known.
+    """
 
     exit_code = 1
+    report: dict[str, Any] | None = None
 
 
 class UsageError(SluiceError):

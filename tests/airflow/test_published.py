@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
+from deltalake.schema import PrimitiveType
 
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
@@ -50,6 +51,9 @@ def test_upkeep_makes_no_new_version_of_the_data(checkout: Checkout, table: str)
         DeltaTable(table).alter.set_table_properties({"number": str(number)}, False)
     assert DeltaTable(table).version() == 62
     assert version(checkout.settings) == (1, 3)
+    DeltaTable(table).alter.add_constraint({"positive": "device_id > 0"})
+    DeltaTable(table).alter.add_columns([Field("more", PrimitiveType("long"))])
+    assert version(checkout.settings) == (1, 3), "another declaration is no other data"
 
 
 def test_no_table_no_version(checkout: Checkout) -> None:

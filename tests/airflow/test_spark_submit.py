@@ -382,6 +382,78 @@ def test_an_earlier_stop_request_does_not_stop_a_retry(
     assert operator.execute(context())["stage"] == "silver"
 
 
+def test_what_a_failed_job_did_is_alerted_of(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One table set rows aside and another failed: the next attempt sets none aside."""
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    from orchestration import alerts
+
+    sent: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(
+        alerts, "send_alert", lambda kind, text, **facts: sent.append((facts["table"], facts["rule"], facts["rows"]))
+    )
+    monkeypatch.setenv("STAND_IN_EXIT", "1")
+    operator.alert_when = {"device_day.quarantined": 0}
+    with pytest.raises(AirflowException, match="exit code 1"):
+        operator.execute(context())
+    assert sent == [], "nobody knows what it did"
+    monkeypatch.setenv("STAND_IN_REPORTS", "yes")
+    with pytest.raises(AirflowException, match="exit code 1"):
+        operator.execute(context())
+    assert sent == [("device_day", "quarantined", 2)]
+
+
+def test_a_task_that_is_killed_before_it_submits_does_not_submit(
+    operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow 3 calls `on_kill`, and goes on with `execute`."""
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    def is_done(*_: object) -> bool:
+        operator.on_kill()
+        return False
+
+    monkeypatch.setattr(operator, "_is_done_without_spark", is_done)
+    with pytest.raises(AirflowException, match="killed before it was submitted"):
+        operator.execute(context())
+    assert told(records) == []
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("when", ["before", "while it starts"])
+def test_a_job_that_is_killed_as_it_is_submitted_does_not_live_on(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    from orchestration.spark_submit.hook import SluiceSparkSubmitHook
+
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    hook = SluiceSparkSubmitHook(
+        stop_request=PipelineRecords(checkout.settings, "gym").stop_request("af-1"),
+        conn_id="spark_default",
+        ask_seconds=4,
+        terminate_seconds=2,
+        application_args=["--run-id", "af-1"],
+    )
+    build = hook._build_spark_submit_command
+
+    def build_and_be_killed(application: str) -> Any:
+        hook.on_kill()
+        return build(application)
+
+    if when == "before":
+        hook.on_kill()
+    else:
+        monkeypatch.setattr(hook, "_build_spark_submit_command", build_and_be_killed)
+    started = time.monotonic()
+    with pytest.raises(AirflowException):
+        hook.submit("silver.py")
+    assert time.monotonic() - started < 30
+    pids = [entry["pid"] for entry in told(records) if "pid" in entry]
+    assert bool(pids) == (when != "before") and not any(psutil.pid_exists(pid) and _runs(pid) for pid in pids)
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize(("stubborn", "at_least", "at_most"), [("", 0, 4), ("asked", 4, 6), ("terminated", 6, 9)])
 def test_a_job_is_asked_then_terminated_then_killed(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowNotFoundException
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from orchestration import stopping
 from orchestration.spark_submit.chosen_spark import choose_driver_manager, choose_spark
@@ -55,6 +55,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         self._settings = settings or Settings.current()
         self._stop_request = stop_request
         self._patience = (ask_seconds, terminate_seconds)
+        self._killed = False
         self._given = dict(given or {})
         self.last_line = ""
 
@@ -68,6 +69,8 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
         It has a process group of its own, which signals to the task's group do not reach.
         """
+        if self._killed:
+            raise AirflowException("killed before it was submitted")
         told = job_environment(self._settings) | self._given
         # The task's standard input is its connection to its supervisor, which waits until nobody holds it.
         try:
@@ -78,6 +81,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
 
     def on_kill(self) -> None:
         """Stop the job in steps, then whatever else the provider knows of, such as a driver on a cluster."""
+        self._killed = True
         self.stop_submit()
         super().on_kill()
 
@@ -103,6 +107,8 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         self._stop_request.unlink(missing_ok=True)
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
+        if self._killed:  # while it was started: then there was nothing to stop yet
+            self.stop_submit()
         super()._process_spark_submit_log(self._worth_reading(itr))
 
     def _worth_reading(self, lines: Iterator[Any]) -> Iterator[Any]:

@@ -102,6 +102,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         by_default = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = by_default if deferrable is None else deferrable
         self._followed: DriverFollower | None = None
+        self._killed = False
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
         """Submit the job unless the pipeline is quiet, wait for it and return its report; None if no report came back.
@@ -127,7 +128,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             except AirflowException:
                 if not hook.exit_code:
                     raise
-                end = JobEnd(hook.exit_code, hook.last_line or "it wrote nothing")
+                end = JobEnd(hook.exit_code, hook.last_line or "it wrote nothing", _read_report(report))
+                self._alert_of_failed_job(end, run)
                 raise self._failure(records, asked, end) from None
             finally:
                 hook.stop_submit()  # only after an interrupt is anything left to stop
@@ -155,6 +157,9 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             )
         assert isinstance(self._hook, SluiceSparkSubmitHook)
         self._followed = DriverFollower(driver, self._hook, manager, records.settings)
+        if self._killed:  # while it was looked for
+            self._followed.stop(KILLED_SECONDS)
+            raise AirflowException(f"{self.name}: killed before it was followed")
         try:
             while (end := self._followed.look()) is None:
                 time.sleep(POLL_SECONDS)
@@ -203,12 +208,15 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def _finish_on_cluster(self, records: PipelineRecords, asked: RunRequest, followed: DriverFollower, end: JobEnd) -> Any:
         followed.forget()
         if end.exit_code:
+            self._alert_of_failed_job(end, followed.run)
             raise self._failure(records, asked, end)
         return self._alert_and_return(end.report, followed.run)
 
     def _make_hook(
         self, records: PipelineRecords, run: str, on_cluster: ClusterManager | None = None, **options: Any
     ) -> SluiceSparkSubmitHook:
+        if self._killed:
+            raise AirflowException(f"{self.name}: killed before it was submitted")
         code = job_code_to_ship(records.settings)
         stop_request = records.stop_request(run)
         stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
@@ -227,7 +235,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         )
 
     def on_kill(self) -> None:
-        """Stop the job: ask it first."""
+        """Stop the job: ask it first. Airflow 3 goes on with `execute` afterwards, which must not submit it then."""
+        self._killed = True
         if self._followed is not None:
             self._followed.stop(KILLED_SECONDS)
         elif self._hook is not None:
@@ -293,6 +302,11 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if postponed:
             raise AirflowSkipException(postponed)
         return asked
+
+    def _alert_of_failed_job(self, end: JobEnd, run: str) -> None:
+        """Send the alerts of what a job did before it failed: the next attempt finds none of it."""
+        if end.report is not None:
+            alerts.alert_exceeded_rules(self.pipeline, run, end.report, self.alert_when)
 
     def _alert_and_return(self, report: dict[str, Any] | None, run: str) -> dict[str, Any] | None:
         if report is None:

@@ -30,7 +30,10 @@ _KEPT_SECONDS = 7 * 86_400
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended. exit_code: see `sluice.errors`. reason: its last line; "" if it succeeded. report: as the job script prints it."""
+    """How a job ended. exit_code: see `sluice.errors`. reason: its last line; "" if it succeeded.
+
+    report: as the job script prints it; of a job that failed, what its flows did nevertheless, if that is known.
+    """
 
     exit_code: int
     reason: str = ""

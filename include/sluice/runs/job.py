@@ -149,7 +149,9 @@ def run_under_lease(
         try:
             return stage_recording.record_stage_run(workspace, request, lambda: work(workspace), at, towards_quiet)
         except stages.FlowsFailed as failed:
-            raise _report_first_error(failed.errors) from None
+            first = _report_first_error(failed.errors)
+            first.report = failed.report
+            raise first from None
 
 
 @contextmanager
@@ -178,7 +180,7 @@ def open_leased_workspace(
         yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
 
 
-def _report_first_error(errors: dict[str, BaseException]) -> BaseException:
+def _report_first_error(errors: dict[str, BaseException]) -> SluiceError:
     flow, error = next(iter(errors.items()))
     if len(errors) > 1:
         print(f"failed: {', '.join(sorted(errors))}; the first:", file=sys.stderr)

@@ -64,24 +64,6 @@ The counts are those of `sluice.flow_counts`. entry: see `sluice.entries`."""
 STARTED, RECORDED = "started_at", "recorded_at"
 """The columns that order runs and outcomes without an entry."""
 
-
-REPAIR = "SLUICE REPAIR"
-"""The operation of a commit that replaces a lost one and changes nothing."""
-
-WITHOUT_DATA = frozenset({
-    REPAIR,
-    "ADD COLUMNS",
-    "CREATE TABLE",
-    "OPTIMIZE",
-    "REORG",
-    "SET TBLPROPERTIES",
-    "UNSET TBLPROPERTIES",
-    "UPGRADE PROTOCOL",
-    "VACUUM END",
-    "VACUUM START",
-})
-"""Commits that leave every row as it is."""
-
 FLOW_OBJECTS = (
     "rules",
     "quarantine_reasons",

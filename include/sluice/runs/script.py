@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -55,6 +56,9 @@ def run_job_script(
         if end.reason:
             sys.stdout.flush()
             print(escape_keeping_lines(f"sluice {name}: {end.reason}"), file=sys.stderr, flush=True)
+            if end.report is not None:
+                with suppress(OSError):  # it failed already, and its caller is told of that first of all
+                    write_task_report(arguments.report, end.report)
         elif end.report is not None:
             print(write_task_report(arguments.report, end.report), flush=True)
         tell_end(end)
@@ -62,7 +66,10 @@ def run_job_script(
 
 
 def _do_job(name: str, work: Callable[[], Iterable[dict[str, Any]]]) -> JobEnd:
-    """Does the work of a job, and prints the summary of each stage. Returns how it ended, in every case."""
+    """Does the work of a job, and prints the summary of each stage. Returns how it ended, in every case.
+
+    The report of a job that failed has what its flows did nevertheless: rows that were set aside by one are not set aside again.
+    """
     reports: list[dict[str, Any]] = []
     try:
         with library_texts_withheld():
@@ -70,10 +77,14 @@ def _do_job(name: str, work: Callable[[], Iterable[dict[str, Any]]]) -> JobEnd:
                 print(summary.format_run_summary(report), flush=True)
                 reports.append(report)
     except KeyboardInterrupt:
-        return JobEnd(130, "interrupted")
+        code, reason = 130, "interrupted"
     except Exception as error:
-        return JobEnd(error.exit_code if isinstance(error, SluiceError) else 1, describe_error_without_values(error))
-    return JobEnd(0, report=summary.join_stage_reports(name, reports))
+        code, reason = error.exit_code if isinstance(error, SluiceError) else 1, describe_error_without_values(error)
+        if isinstance(error, SluiceError) and error.report is not None:
+            reports.append(error.report)
+    else:
+        code, reason = 0, ""
+    return JobEnd(code, reason, summary.join_stage_reports(name, reports) if reports or not code else None)
 
 
 def write_task_report(place: str, report: dict[str, Any]) -> str:

@@ -74,7 +74,7 @@ def record_stage_run(
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, stages.FlowsFailed):
-            noted(error.reports, error.errors)
+            error.report = noted(error.reports, error.errors)
         else:
             if _is_failed_stage(workspace.graph, request.stage, error):
                 with suppress(Exception):  # what ended the stage may prevent it, too, and is the error to tell

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sluice import delta_log
+from sluice.commit_operations import WITHOUT_FILES, WITHOUT_ROWS
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.flows.progress import batches, checkpoints
@@ -15,17 +16,6 @@ from sluice.lake.log import read_table_retention
 from sluice.lake.places import Places, locate_streamed_tables
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
-
-_NO_DATA = (
-    "VACUUM",
-    "SET TBLPROPERTIES",
-    "UNSET TBLPROPERTIES",
-    "ADD CONSTRAINT",
-    "DROP CONSTRAINT",
-    "CHANGE COLUMN",
-    "ADD COLUMNS",
-)
-_NO_CHANGE = ("OPTIMIZE", "REORG")
 
 
 @dataclass(frozen=True)
@@ -100,11 +90,11 @@ def _find_lag_past_retention(path: str, flow: str, version: int, whole: bool, no
     if not delta_log.is_delta_table(path):
         return None
     keep = read_table_retention(path)
-    passed_over = _NO_DATA if whole else (*_NO_DATA, *_NO_CHANGE)
+    passed_over = WITHOUT_FILES if whole else WITHOUT_ROWS
     waiting = [
         one
         for one in commit_history.read_commit_history(path)
-        if one["version"] >= version and not str(one["operation"]).startswith(passed_over)
+        if one["version"] >= version and one["operation"] not in passed_over
     ]
     old = [one for one in waiting if one["at"] is not None and one["at"] + keep <= now]
     return LaggingFlow(flow, int(old[-1]["version"]), old[-1]["at"]) if old else None

@@ -43,10 +43,11 @@ _SIDE_BY_SIDE = 3
 
 @dataclass(eq=False)  # not frozen: Python sets the traceback of an error that leaves a `with`
 class FlowsFailed(Exception):
-    """Some flows of a stage failed. Holds the reports of all. errors: by flow."""
+    """Some flows of a stage failed. Holds the reports of all. errors: by flow. report: of the stage, once it is recorded."""
 
     reports: list[FlowReport]
     errors: dict[str, BaseException]
+    report: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

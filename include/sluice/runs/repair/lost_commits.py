@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sluice.commit_operations import REPAIR
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
@@ -30,7 +31,6 @@ from sluice.lake.places import locate_stage_tables
 from sluice.locations import Location, locate
 from sluice.open_tables import TableSnapshot, open_delta_table
 from sluice.pipeline_records import name_quarantine
-from sluice.runs.ledger import REPAIR
 from sluice.settings import Settings
 
 SET_ASIDE = "set_aside"

@@ -15,6 +15,7 @@ from typing import Any
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
 from sluice import delta_log
+from sluice.commit_operations import WITHOUT_ROWS
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.declare.pipeline import parse_duration
@@ -24,7 +25,7 @@ from sluice.lake import commit_history
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
-from sluice.runs.ledger import WITHOUT_DATA, Row
+from sluice.runs.ledger import Row
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
@@ -71,7 +72,7 @@ def find_last_data_change(path: str) -> datetime | None:
         return None
     for limit in (_LOOKED_AT, None):
         for commit in commit_history.read_commit_history(path, limit):
-            if commit["operation"] not in WITHOUT_DATA:
+            if commit["operation"] not in WITHOUT_ROWS:
                 at: datetime | None = commit["at"]
                 return at
     return None

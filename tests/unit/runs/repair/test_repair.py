@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.commands import call_command, set_places
 
 from sluice.cli import main
+from sluice.commit_operations import REPAIR, WITHOUT_ROWS
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG, find_log_damage
@@ -132,7 +133,7 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
     assert not checksum.exists() and not (last.parent / f"{last.stem}.crc").exists()
     state = log.read_table_state(path)
     assert state is not None and (state.version, state.rows) == (1, 1)  # the next commit is another version than the lost one
-    assert commit_history.read_commit_history(path)[0]["operation"] == runs.REPAIR and runs.REPAIR in runs.WITHOUT_DATA
+    assert commit_history.read_commit_history(path)[0]["operation"] == REPAIR and REPAIR in WITHOUT_ROWS
     flow = f"{LAYER}_ten_minutes"
     why = continuity.find_stream_break(
         PipelineRecords(lake, "ward").checkpoints(flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path
