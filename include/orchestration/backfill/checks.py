@@ -9,6 +9,7 @@ from typing import Any
 from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client
 from orchestration.server.deployed import deployed_airflow_address, deployed_airflow_client
+from orchestration.server.preparation import prepare_local_airflow
 from orchestration.server.processes import find_running_airflow, local_airflow_client
 from sluice.errors import SluiceError
 from sluice.settings import Settings
@@ -102,4 +103,7 @@ def _find_airflow_client(settings: Settings) -> Client | None:
     if address:
         return deployed_airflow_client(address)
     running = find_running_airflow(settings)
-    return local_airflow_client(settings, running[1]) if running else None
+    if running is None:
+        return None
+    prepare_local_airflow(settings)  # a pipeline that came while it runs has no pool yet, and its runs would wait for ever
+    return local_airflow_client(settings, running[1])

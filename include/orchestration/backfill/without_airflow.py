@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from orchestration import stopping
 from orchestration.server.home import local_airflow_environment
@@ -30,7 +34,9 @@ TERMINATE_SECONDS = 10
 def replay_by_spark_submit(
     records: PipelineRecords, run: str, stages: Iterable[str], interval: Interval, tables: tuple[str, ...]
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    """Run the stages, and yield each one's name, seconds and report. If interrupted, it asks the job to stop and waits for it.
+    """Run the stages, and yield each one's name, seconds and report.
+
+    If interrupted, or told to end by SIGTERM or SIGHUP, it asks the job to stop and waits for it; a second time, it ends the job at once.
 
     Raises UsageError, LeaseHeld or SluiceError, according to the job's exit code, with the job's reason.
     """
@@ -62,18 +68,44 @@ def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str,
         # In a group of its own, which Ctrl-C does not reach: a job stops between two batches.
         process = subprocess.Popen(command, env=told, stdout=file, stderr=subprocess.STDOUT, process_group=0)
         try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            request.parent.mkdir(parents=True, exist_ok=True)
-            request.touch()
-            stopping.stop_process_group(process.pid, ASK_SECONDS, TERMINATE_SECONDS)
-            process.wait()
-            raise
+            with _signals_interrupt():
+                try:
+                    code = process.wait()
+                except KeyboardInterrupt:
+                    print(
+                        "Asking the job to stop before its next batch. Ctrl-C again ends it at once.", file=sys.stderr, flush=True
+                    )
+                    request.parent.mkdir(parents=True, exist_ok=True)
+                    request.touch()
+                    try:
+                        stopping.stop_process_group(process.pid, ASK_SECONDS, TERMINATE_SECONDS)
+                    except KeyboardInterrupt:
+                        stopping.stop_process_group(process.pid, 0, TERMINATE_SECONDS)
+                    process.wait()
+                    raise
         finally:
             request.unlink(missing_ok=True)
     if code:
         kind = {UsageError.exit_code: UsageError, LeaseHeld.exit_code: LeaseHeld}.get(code, SluiceError)
         raise kind(f"{Path(command[command.index('--pipeline') - 1]).stem}: {_last_job_message(log)}")
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as Ctrl-C within the block: otherwise they end this process alone, and its job lives on."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _choose_spark_by_variable(settings: Settings) -> tuple[Settings, str]:

@@ -18,6 +18,7 @@ import pytest
 from deltalake import write_deltalake
 from tests.commands import Call, set_places
 
+from orchestration.backfill import checks
 from sluice.cli import COMMANDS, CommandEntry, load_command, main
 from sluice.cli.setup import machine
 from sluice.ingest import ledger as tables
@@ -194,6 +195,19 @@ def test_up_says_of_every_dag_how_its_schedule_is_let_go(call: Call, monkeypatch
     code, out, _ = call("up")
     dags = sorted(path.stem for path in (Settings.current().root / "dags").glob("*.py"))
     assert (code, sorted(re.findall(r"dags unpause (\w+)", out))) == (0, dags)
+
+
+def test_a_pipeline_that_came_while_airflow_runs_gets_its_pool(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow finds the DAG by itself, and would schedule no task of it."""
+    prepared: list[Settings] = []
+    monkeypatch.setattr(machine, "local_airflow_password", lambda settings: "none")
+    for module in (machine, checks):
+        monkeypatch.setattr(module, "find_running_airflow", lambda settings: (1, 8080))
+        monkeypatch.setattr(module, "prepare_local_airflow", prepared.append)
+    monkeypatch.setattr(checks, "local_airflow_client", lambda settings, port: port)
+    assert call("up")[:2] == (0, "Airflow runs already at http://127.0.0.1:8080, log in as admin / none\n")
+    assert len(prepared) == 1
+    assert checks._find_airflow_client(Settings.current()) == 8080 and len(prepared) == 2
 
 
 def test_land_lands(call: Call, settings: Settings) -> None:

@@ -25,6 +25,7 @@ from orchestration.local import (
     local_airflow_address,
     local_airflow_home,
     local_airflow_password,
+    prepare_local_airflow,
     stop_running_airflow,
 )
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
@@ -81,6 +82,8 @@ def new_pipeline(
     for path in files:
         printed.print(f"wrote   {_shorten_path(path, settings.root)}", soft_wrap=True)
     printed.print(f"copied  {from_folder} to {_shorten_path(landing, settings.root)}", soft_wrap=True)
+    if find_running_airflow(settings):
+        prepare_local_airflow(settings)  # Airflow finds the DAG by itself, but no task runs without the pool that it names
     printed.print(f"They are a guess: read and correct them. Then: sluice check {name} --plans", soft_wrap=True)
 
 
@@ -112,12 +115,13 @@ def _shorten_path(path: Path, root: Path) -> Path:
 
 
 def start_local_airflow(settings: Settings, console: Console) -> None:
-    """Start Airflow and leave it running; if it runs already, print its address.
+    """Start Airflow and leave it running; if it runs already, print its address, and prepare it for pipelines that came meanwhile.
 
     Raises SluiceError if it does not start.
     """
     running = find_running_airflow(settings)
     if running:
+        prepare_local_airflow(settings)
         console.print(
             f"Airflow runs already at {local_airflow_address(running[1])}, log in as {LOGIN} / {local_airflow_password(settings)}",
             soft_wrap=True,

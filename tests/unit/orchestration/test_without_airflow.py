@@ -1,0 +1,52 @@
+"""A backfill by spark-submit that is interrupted leaves no job behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+SUBMIT = """
+import sys
+from pathlib import Path
+
+from orchestration.backfill.without_airflow import _submit_job_and_wait
+from sluice.pipeline_records import PipelineRecords
+from sluice.settings import Settings
+
+settings, folder = Settings.current(), Path(sys.argv[1])
+job = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(120)"  # it looks for no stop request
+_submit_job_and_wait(PipelineRecords(settings, "gym"), settings, "r1", [sys.executable, "-c", job], folder / "log")
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_first_signal_asks_and_the_second_ends_the_job(tmp_path: Path, first: signal.Signals) -> None:
+    environment = {**os.environ, "SLUICE_LAKE": str(tmp_path / "lake")}
+    command = [sys.executable, "-c", SUBMIT, str(tmp_path)]
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        assert run.stderr is not None
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            time.sleep(0.05)
+        job = psutil.Process(int((tmp_path / "pid").read_text()))
+        run.send_signal(first)
+        assert run.stderr.readline() == "Asking the job to stop before its next batch. Ctrl-C again ends it at once.\n"
+        request = tmp_path / "lake" / "gym" / "_sluice" / "stop_requests" / "r1"
+        deadline = time.monotonic() + 10
+        while not request.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert request.exists() and job.is_running()
+        run.send_signal(signal.SIGINT)
+        run.stderr.read()
+        assert run.wait(20) != 0
+    assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
+    assert not request.exists()
