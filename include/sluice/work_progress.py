@@ -49,7 +49,7 @@ class CountedWork:
             self.done_bytes += size
 
     def describe(self, now: float, tasks: TaskCount | None) -> str:
-        """What is done, of how many, at which rate, and about how long it takes yet, as far as that is known; "" where nothing is."""
+        """What is done, of how many, at which rate, and about how long it still takes, as far as that is known; "" where nothing is."""
         if callable(self.total):
             self.total = self.total()
         share = self._find_done_share(tasks)
@@ -65,7 +65,7 @@ class CountedWork:
         if done and elapsed > 0:
             said.append(_format_rate(done / elapsed))
         if share is not None and _TOLD_FROM <= share < 1 and elapsed > 0:
-            said.append(f"about {format_seconds(elapsed * (1 - share) / share)} yet")
+            said.append(f"about {format_seconds(elapsed * (1 - share) / share)} left")
         return ", ".join(said)
 
     def _find_done_share(self, tasks: TaskCount | None) -> float | None:

@@ -79,7 +79,7 @@ def test_of_short_work_nothing_is_said_and_a_function_that_counts_is_not_called(
         clock[0] += 1
         board.say_what_is_due(clock[0])
         board.say_what_is_due(clock[0] + 100)
-    assert "10 of 40 deliveries (25%), 1 a second, about 30 s yet; 10 s so far" in out.getvalue() and asked == [1]
+    assert "10 of 40 deliveries (25%), 1 a second, about 30 s left; 10 s so far" in out.getvalue() and asked == [1]
 
 
 def test_what_is_measured_by_bytes_says_bytes_rate_and_rest(clock: list[float]) -> None:
@@ -98,7 +98,7 @@ def test_what_spark_does_is_reckoned_by_its_tasks(clock: list[float]) -> None:
     clock[0] += 60
     assert work.describe(clock[0], None) == "0 of 400 files read, 0 B of 2.0 GB"
     said = work.describe(clock[0], TaskCount(3, 8))
-    assert said.startswith("about 150 of 400 files read (38%), 750 MB of 2.0 GB") and "about 1 min 40 s yet" in said
+    assert said.startswith("about 150 of 400 files read (38%), 750 MB of 2.0 GB") and "about 1 min 40 s left" in said
 
 
 def test_flows_side_by_side_are_said_each_with_its_own_step_works_and_tasks(
