@@ -307,6 +307,10 @@ VALUES = {
         "MOST = {0}\nBAND = Band(MOST)\n\ndef made(rows): return rows.limit(BAND.most)\n"
     ),
     "a name in a class": "MOST = {0}\nclass Band:\n    most = MOST\n\ndef made(rows): return rows.limit(Band().most)\n",
+    "a kind of number": ("class Limit(int):\n    pass\nMOST = Limit({0})\n\ndef made(rows): return rows.limit(MOST)\n"),
+    "a kind of dictionary": (
+        "class Bands(dict):\n    pass\nBANDS = Bands(most={0})\n\ndef made(rows): return rows.limit(BANDS['most'])\n"
+    ),
     "an object in a list": (
         "from dataclasses import dataclass\n@dataclass\nclass Band:\n    most: int\n"
         "MOST = {0}\nBANDS = [Band(MOST)]\n\ndef made(rows): return rows.limit(BANDS[0].most)\n"

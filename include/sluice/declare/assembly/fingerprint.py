@@ -28,6 +28,8 @@ _DECLARED = (Dataset, TemporaryView, AutoCdc, View, ExpectingTransform)
 """The kinds of values that a transform may name without using their code."""
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 """What `repr` says of an object that has no text of its own."""
+_BUILT_IN: tuple[type[Any], ...] = (dict, list, tuple, set, frozenset, int, float, str, bytes)
+"""Types that a class of a pipeline may extend, and that hold a value themselves."""
 _PARSING = threading.Lock()
 """Python 3.11.7 counts recursion depth in a syntax tree for all threads together, and flows run in threads: two that parse may fail.
 
@@ -130,6 +132,12 @@ def _describe_value(value: object, names: set[str], seen: set[object]) -> tuple[
         parts.extend(code)
         return text
 
+    if _is_pipeline_object(value):
+        if ("object", id(value)) not in seen:
+            seen.add(("object", id(value)))
+            text = describe(_read_object_state(value))
+            return f"{type(value).__qualname__}({text})", [*parts, *_collect_callable_code(type(value), seen)]
+        return type(value).__qualname__, parts
     if isinstance(value, set | frozenset):
         return f"{type(value).__name__}({', '.join(sorted(map(describe, value)))})", parts
     if isinstance(value, Mapping):
@@ -139,12 +147,6 @@ def _describe_value(value: object, names: set[str], seen: set[object]) -> tuple[
         return f"[{', '.join(map(describe, value))}]", parts
     if type(value) is tuple:
         return f"({', '.join(map(describe, value))}{',' if len(value) == 1 else ''})", parts
-    if _is_pipeline_object(value):
-        if ("object", id(value)) not in seen:
-            seen.add(("object", id(value)))
-            text = describe(_read_object_state(value))
-            return f"{type(value).__qualname__}({text})", [*parts, *_collect_callable_code(type(value), seen)]
-        return type(value).__qualname__, parts
     if isinstance(value, _DECLARED) or "_Lazy" in type(value).__name__:
         return type(value).__name__, parts
     if isinstance(value, ModuleType) or callable(value):
@@ -159,11 +161,11 @@ def _is_pipeline_object(value: object) -> bool:
 
 
 def _read_object_state(value: object) -> dict[str, object]:
-    if isinstance(value, tuple):  # a named one
-        return dict(enumerate(value))  # type: ignore[arg-type]
+    """The fields of an object, and what it holds if its class is a kind of dictionary, list, number or text."""
     slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
     found = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
-    return dict(sorted(found.items()))
+    held: list[object] = [kind(value) for kind in _BUILT_IN if isinstance(value, kind)]
+    return dict(sorted(found.items())) | ({"": held[0]} if held else {})
 
 
 def _collect_callable_code(value: Callable[..., Any], seen: set[object]) -> list[str]:
