@@ -39,6 +39,12 @@ def check_stream_transform(stream: AnyStream, result: DataFrame) -> None:
     for node in plans.walk_plan_nodes(plans.analyzed_plan(result)):
         _check_stream_node(owner, stream, node)
     for node in plans.walk_plan_nodes(plans.optimized_plan(result)):
+        if stream.output == "update" and node.nodeName() == "Filter" and _has_stream_aggregation(node):
+            # Spark evaluates below the aggregation what concerns only the columns that it groups by.
+            raise DeclarationError(
+                f"{owner}: a condition on what it aggregates is refused with output 'update': a row that no longer meets it would stay, since "
+                "Spark gives out nothing for it. Use output='complete', or put the condition into a @view or a @materialized_view of this table."
+            )
         if node.nodeName() == JOIN and is_stream_join(node):
             _check_stream_join(owner, node)
         elif node.nodeName() == "Deduplicate" and node.isStreaming() and not _is_deduplicated_by_watermark(node):
@@ -72,6 +78,10 @@ def _check_stream_node(owner: str, stream: AnyStream, node: Any) -> None:
             f"late; a date or an hour that is made of '{time}' is not known to end. Group by F.window('{time}', ...) or by '{time}' "
             "itself; or leave the watermark out, where the state may grow with the keys."
         )
+
+
+def _has_stream_aggregation(node: Any) -> bool:
+    return any(one.nodeName() == AGGREGATE and one.isStreaming() for one in plans.walk_plan_nodes(node))
 
 
 def _check_stream_join(owner: str, join: Any) -> None:

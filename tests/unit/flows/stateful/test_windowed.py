@@ -79,6 +79,13 @@ def joined(how: str, condition: str = WITHIN) -> Any:
         (stream(lambda a: a.groupBy(F.date_trunc("hour", "at")).count(), output="update"), "every key is kept for ever"),
         (
             stream(
+                lambda a: a.groupBy("device", "at").agg(F.max("pulse").alias("m")).where("m < 100 AND device > 3"),
+                output="update",
+            ),
+            "a condition on what it aggregates is refused with output 'update': a row that no longer meets it would stay",
+        ),
+        (
+            stream(
                 lambda a: a.groupBy("device").applyInPandasWithState(
                     lambda key, rows, state: rows, "device BIGINT", "seen BIGINT", "append", "NoTimeout"
                 )
@@ -97,6 +104,10 @@ def test_what_spark_runs(spark: SparkSession) -> None:
     ten_minutes = stream(lambda a: a.groupBy("device", F.window("at", "10 minutes")).count())
     assert examined(spark, ten_minutes) == ["device", "window", "count"]
     assert examined(spark, stream(lambda a: a.dropDuplicates(["device", "at"]))) == ["device", "at", "pulse"]
+    highest = stream(lambda a: a.groupBy("device", "at").agg(F.max("pulse").alias("m")).where("device > 3"), output="update")
+    assert examined(spark, highest) == ["device", "at", "m"], "which rows there are depends on what it groups by alone"
+    lows = stream(lambda a: a.groupBy("device", F.window("at", "1 hour")).agg(F.max("pulse").alias("m")).where("m < 100"))
+    assert examined(spark, lows) == ["device", "window", "m"], "a window is given out once, when it has ended"
 
 
 def test_the_rule_of_late_rows_is_that_of_the_first_operator_with_state(spark: SparkSession) -> None:
