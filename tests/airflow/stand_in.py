@@ -2,6 +2,7 @@
 
 STAND_IN_EXIT: the exit code.
 STAND_IN_REPORTS: a report is written although it fails. STAND_IN_SECONDS: how long it works, looking for a stop request as jobs do.
+STAND_IN_LOOKS_AFTER: for how many seconds it does not look.
 STAND_IN_STUBBORN: "asked" ignores the stop request, "terminated" ignores SIGTERM as well.
 STAND_IN_ORDERS: a JSON file with variables for this, which a test may change while Airflow runs.
 In cluster mode it starts its job as a process of its own, the driver, whose variables are those that the properties give it, and ends.
@@ -111,6 +112,7 @@ def work(seconds, told, stubborn):
     note({"pid": child.pid})
     requests = Path(os.environ["SLUICE_LAKE"]) / told.get("--pipeline", "gym") / "_sluice" / "stop_requests"
     deadline = time.monotonic() + seconds
+    time.sleep(float(os.environ.get("STAND_IN_LOOKS_AFTER", "0")))  # a batch, in which nobody looks
     while time.monotonic() < deadline:
         if not stubborn and (requests / told.get("--run-id", "")).is_file():
             time.sleep(float(os.environ.get("STAND_IN_BATCH_SECONDS", "0")))

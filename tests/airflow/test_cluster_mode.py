@@ -173,6 +173,28 @@ def test_a_task_that_is_killed_stops_its_driver(records: Path, monkeypatch: pyte
     assert {"stopped": "on request"} in told(records)
 
 
+def test_a_driver_in_a_long_batch_stops_after_it_although_its_task_was_killed(
+    records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed task waits for three seconds, and a batch may take hours."""
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_LOOKS_AFTER", "6")
+    task = operator()
+
+    def kill() -> None:
+        wait_for_driver(records)
+        task.on_kill()
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with pytest.raises(AirflowException, match="exit code 1"):
+        task.execute(context())
+    thread.join()
+    assert {"stopped": "on request"} in told(records)
+
+
 def deferred(task: Any, given: dict[str, Any]) -> Any:
     from airflow.providers.common.compat.sdk import TaskDeferred
 

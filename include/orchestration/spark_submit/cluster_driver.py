@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,20 +107,20 @@ class DriverFollower:
         return end
 
     def stop(self, ask_seconds: float) -> None:
-        """Ask the job to stop before its next batch, wait for that, and then ask its manager to kill it. Does not wait for the kill."""
+        """Ask the job to stop before its next batch, wait for that, and then ask its manager to kill it. Does not wait for the kill.
+
+        A driver whose batch takes longer finds the request at its end: the request goes with the driver, or with the next attempt.
+        """
         request = self._records.stop_request(self._driver.run)
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
-        try:
+        with suppress(JobLost):
             deadline = self._clock() + ask_seconds
             while self._clock() < deadline:
                 if self._watch.look() is not None:
+                    request.unlink(missing_ok=True)
                     return
                 time.sleep(0.5)
-        except JobLost:
-            pass
-        finally:
-            request.unlink(missing_ok=True)
         if self._provider is not None:
             self._provider.on_kill()
 
