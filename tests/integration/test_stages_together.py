@@ -96,7 +96,8 @@ def test_one_job_runs_all_layers_and_records_each(checkout: Path, monkeypatch: p
     gold.write_text(gold.read_text().replace('F.count("id")', 'F.sum(F.raise_error(F.lit("no")).cast("int"))'))
     deliver(settings, "2.csv", "id,amount\n3,5\n")
     done, report = run_layers_job(checkout, "two")
-    assert done.returncode == 1 and report is None and "sluice layers: Flow 'counted'" in done.stderr
+    assert done.returncode == 1 and "sluice layers: Flow 'counted'" in done.stderr
+    assert report is not None and [flow["flow"] for flow in report["flows"]] == ["orders", "order", "counted"], "for alerts"
     states = [
         (row["stage"], row["state"]) for row in ledger.read_run_ledger(PipelineRecords(settings, "shop")) if row["run"] == "two"
     ]
