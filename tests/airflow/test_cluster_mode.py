@@ -33,8 +33,8 @@ def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     connect(monkeypatch, host="yarn", extra={"profile": "yarn", "deploy-mode": "cluster"})
     for module in (driver_trigger, operator):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.1)
-    monkeypatch.setattr(followed_job.find_living_job, "__defaults__", (time.sleep, 0.3))
-    monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 2.0)
+    monkeypatch.setattr(followed_job.find_living_job, "__defaults__", (time.sleep, 1.0))
+    monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 5.0)
     monkeypatch.setattr(cluster_driver, "BEAT_SECONDS", 0.5)
     checkout.records.unlink(missing_ok=True)
     yield checkout.records
@@ -116,14 +116,14 @@ def test_a_killed_driver_is_lost(records: Path, monkeypatch: pytest.MonkeyPatch)
 
     thread = threading.Thread(target=kill)
     thread.start()
-    with pytest.raises(AirflowException, match="said nothing for 2 s: it was killed") as failure:
+    with pytest.raises(AirflowException, match="said nothing for 5 s: it was killed") as failure:
         operator().execute(context())
     thread.join()
     assert not isinstance(failure.value, AirflowFailException), "the next attempt may succeed"
 
 
 def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STAND_IN_SECONDS", "4")
+    monkeypatch.setenv("STAND_IN_SECONDS", "8")
     _until_killed(operator())
     wait_for_driver(records)
     deadline = time.monotonic() + 30
@@ -240,7 +240,7 @@ def test_what_a_trigger_sees_fails_the_task(checkout: Checkout, records: Path, m
     time.sleep(0.5)
     psutil.Process(pid).kill()
     event = asyncio.run(first_event(trigger_again(left.trigger)))
-    with pytest.raises(AirflowException, match="said nothing for 2 s"):
+    with pytest.raises(AirflowException, match="said nothing for 5 s"):
         operator().finish_deferred(context(), event)
 
 

@@ -87,10 +87,10 @@ def test_what_is_measured_by_bytes_says_bytes_rate_and_rest(clock: list[float]) 
     work.advance(100, 1_000_000_000)
     clock[0] += 20
     said = work.describe(clock[0], None)
-    assert said == "100 of 1,000 files examined (25%), 1.0 GB of 4.0 GB, 5 a second, about 1 min yet"
+    assert said == "100 of 1,000 files examined (25%), 1.0 GB of 4.0 GB, 5 a second, about 1 min left"
     assert CountedWork("files found").describe(clock[0], None) == ""
     slow = CountedWork("tables compared", 4, done=1)
-    assert slow.describe(slow.began + 120, None) == "1 of 4 tables compared (25%), 0.5 a minute, about 6 min yet"
+    assert slow.describe(slow.began + 120, None) == "1 of 4 tables compared (25%), 0.5 a minute, about 6 min left"
 
 
 def test_what_spark_does_is_reckoned_by_its_tasks(clock: list[float]) -> None:
@@ -135,7 +135,7 @@ def test_flows_side_by_side_are_said_each_with_its_own_step_works_and_tasks(
         board.say_what_is_due(clock[0] + 200)
     lines = out.getvalue().splitlines()
     first = sorted(lines[1:3])
-    works = "3 batches, 18.0 a minute; 2 of 7 files read (29%), 12.0 a minute, about 25 s yet"
+    works = "3 batches, 18.0 a minute; 2 of 7 files read (29%), 12.0 a minute, about 25 s left"
     assert lines[0] == "sluice: gym, bronze: 10 s so far"
     assert first[0] == f"sluice: gym, a: computing; {works}; 1 of 2 Spark tasks; 10 s so far"
     assert first[1] == f"sluice: gym, b: computing; {works}; 10 s so far"
