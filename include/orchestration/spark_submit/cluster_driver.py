@@ -109,7 +109,7 @@ class DriverFollower:
     def stop(self, ask_seconds: float) -> None:
         """Ask the job to stop before its next batch, wait for that, and then ask its manager to kill it. Does not wait for the kill.
 
-        A driver whose batch takes longer finds the request at its end: the request goes with the driver, or with the next attempt.
+        A driver whose batch takes longer finds the request at the end of that batch. The next attempt of the task removes it.
         """
         request = self._records.stop_request(self._driver.run)
         request.parent.mkdir(parents=True, exist_ok=True)

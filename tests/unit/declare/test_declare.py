@@ -306,6 +306,10 @@ VALUES = {
         "class Band:\n    __slots__ = ('most',)\n    def __init__(self, most): self.most = most\n"
         "MOST = {0}\nBAND = Band(MOST)\n\ndef made(rows): return rows.limit(BAND.most)\n"
     ),
+    "an object with one slot": (
+        "class Band:\n    __slots__ = 'most'\n    def __init__(self, most): self.most = most\n"
+        "MOST = {0}\nBAND = Band(MOST)\n\ndef made(rows): return rows.limit(BAND.most)\n"
+    ),
     "a name in a class": "MOST = {0}\nclass Band:\n    most = MOST\n\ndef made(rows): return rows.limit(Band().most)\n",
     "a kind of number": ("class Limit(int):\n    pass\nMOST = Limit({0})\n\ndef made(rows): return rows.limit(MOST)\n"),
     "a kind of dictionary": (
@@ -333,6 +337,7 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 
 CITIES = {"Oslo", "Rome", "Bari", "Turin", "Lecce"}
 KINDS = {"of": frozenset({"a", "b", "c", "d"}), "rule": lambda rows: rows}
+KINDS["itself"] = KINDS
 
 
 class Plain:

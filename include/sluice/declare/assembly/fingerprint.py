@@ -128,7 +128,12 @@ def _describe_value(value: object, names: set[str], seen: set[object]) -> tuple[
     parts: list[str] = []
 
     def describe(one: object) -> str:
+        within = ("within", id(one))
+        if within in seen:  # it holds itself
+            return "..."
+        seen.add(within)
         text, code = _describe_value(one, names, seen)
+        seen.discard(within)
         parts.extend(code)
         return text
 
@@ -162,7 +167,8 @@ def _is_pipeline_object(value: object) -> bool:
 
 def _read_object_state(value: object) -> dict[str, object]:
     """The fields of an object, and what it holds if its class is a kind of dictionary, list, number or text."""
-    slots = [name for kind in type(value).__mro__ for name in vars(kind).get("__slots__", ())]
+    said = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    slots = [name for names in said for name in ((names,) if isinstance(names, str) else names)]
     found = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
     held: list[object] = [kind(value) for kind in _BUILT_IN if isinstance(value, kind)]
     return dict(sorted(found.items())) | ({"": held[0]} if held else {})
