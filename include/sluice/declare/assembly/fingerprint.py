@@ -138,11 +138,7 @@ def _describe_value(value: object, names: set[str], seen: set[object]) -> tuple[
         return text
 
     if _is_pipeline_object(value):
-        if ("object", id(value)) not in seen:
-            seen.add(("object", id(value)))
-            text = describe(_read_object_state(value))
-            return f"{type(value).__qualname__}({text})", [*parts, *_collect_callable_code(type(value), seen)]
-        return type(value).__qualname__, parts
+        return _describe_pipeline_object(value, names, seen)
     if isinstance(value, set | frozenset):
         return f"{type(value).__name__}({', '.join(sorted(map(describe, value)))})", parts
     if isinstance(value, Mapping):
@@ -158,6 +154,15 @@ def _describe_value(value: object, names: set[str], seen: set[object]) -> tuple[
         module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
         return name if _is_pipeline_module(module) else f"{module}.{name}", _collect_code_of_value("", value, names, seen)
     return _ADDRESS.sub("", repr(value)), parts
+
+
+def _describe_pipeline_object(value: object, names: set[str], seen: set[object]) -> tuple[str, list[str]]:
+    kind = type(value)
+    if ("object", id(value)) in seen:
+        return kind.__qualname__, []
+    seen.add(("object", id(value)))
+    text, parts = _describe_value(_read_object_state(value), names, seen)
+    return f"{kind.__qualname__}({text})", [*parts, *_collect_callable_code(kind, seen)]
 
 
 def _is_pipeline_object(value: object) -> bool:
