@@ -124,15 +124,29 @@ def test_a_killed_driver_is_lost(records: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_SECONDS", "8")
-    _until_killed(operator())
-    wait_for_driver(records)
-    deadline = time.monotonic() + 30
-    while not files(checkout):  # until the driver says that it is at work
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    _leave_driver_at_work(checkout, records)
     again = {**context(), "ti": type("Ti", (), {"try_number": 3})()}
     report = operator().execute(again)
     assert report["stage"] == "silver" and len(drivers(records)) == 1, "nothing was submitted again"
+
+
+def test_an_attempt_that_is_asked_for_something_else_submits_its_own_driver(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_SECONDS", "4")
+    _leave_driver_at_work(checkout, records)
+    report = operator().execute(context(mode="replay", from_date="2026-01-01", to_date="2026-01-03"))
+    assert report["stage"] == "silver" and len(drivers(records)) == 2, "an increment is not what was asked for"
+
+
+def _leave_driver_at_work(checkout: Checkout, records: Path) -> None:
+    """Returns when the driver of an attempt whose worker is gone says that it is at work."""
+    _until_killed(operator())
+    wait_for_driver(records)
+    deadline = time.monotonic() + 30
+    while not files(checkout):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def _until_killed(task: Any) -> None:

@@ -84,23 +84,27 @@ def test_every_committed_duration_fits_a_turn_and_is_of_a_test_that_is_there() -
         assert f"def {test.partition('[')[0]}" in (ROOT / path).read_text(), name
 
 
+# What hangs rings its alarm itself once it runs, so that no slow machine lets it ring before.
 CHECKED = """
-import time, pytest
+import signal, time, pytest
 @pytest.mark.slow
 def test_a(): pass
 @pytest.mark.slow
 def test_b(): pass
 def test_c(): pass
 @pytest.mark.slow
-@pytest.mark.skipif("not config.getoption('--hang', False)")
-def test_hangs(): time.sleep(60)
+@pytest.mark.skipif("not config.getoption('--hang')")
+def test_hangs(request):
+    assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= float(request.config.getoption("--hang"))
+    signal.raise_signal(signal.SIGALRM)
+    time.sleep(60)
 """
 
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     """A suite of its own with the same options: three slow tests and one that is not."""
-    pytester.makeconftest("def pytest_addoption(parser):\n    parser.addoption('--hang', action='store_true')\n")
+    pytester.makeconftest("def pytest_addoption(parser):\n    parser.addoption('--hang', metavar='SECONDS')\n")
     pytester.makeini("[pytest]\nmarkers =\n    slow: long\n")
     pytester.makepyfile(test_them=CHECKED)
     return pytester
@@ -141,21 +145,21 @@ def test_durations_are_recorded_beside_those_that_were_measured_before(suite: py
 
 
 def test_a_test_that_hangs_fails_and_ends_the_turn(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_turns, "SHORTEST_LIMIT", 0.3)
+    monkeypatch.setattr(slow_turns, "SHORTEST_LIMIT", 30)
     monkeypatch.setattr(slow_turns, "UNMEASURED", 0.1)
-    code, text = told(suite, {}, "--slow-turn=4", "--hang")
-    assert code == 1 and "test_hangs took longer than 0 s, where 0 s are its duration: it hangs" in text
+    code, text = told(suite, {}, "--slow-turn=4", "--hang=30")
+    assert code == 1 and "test_hangs took longer than 30 s, where 0 s are its duration: it hangs" in text
     assert "1 failed, 2 skipped" in text, "what comes after it begins with nothing that it left half done"
 
 
 def test_the_clock_ends_a_turn_and_what_it_cut_waits(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_turns, "BEFORE_THE_FIRST", 0)
     monkeypatch.setattr(slow_turns, "UNMEASURED", 0.1)
-    options = ("--slow-turn=0", "--slow-seconds=1", "--hang", "-k", "hangs")
+    options = ("--slow-turn=0", "--slow-seconds=30", "--hang=30", "-k", "hangs")
     code, text = told(suite, {}, *options)
     assert code == 0 and "1 skipped" in text
     assert "the turn's time was over within this test" in text
-    code, text = told(suite, {"test_them.py::test_hangs": 4}, *options)
+    code, text = told(suite, {"test_them.py::test_hangs": 31}, *options)
     assert code == 0 and "0 taken" in text and "no time is left for  test_them.py::test_hangs" in text
 
 

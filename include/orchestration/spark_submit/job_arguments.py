@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestration.dag_run import RunRequest, run_identity
@@ -36,5 +39,17 @@ def run_identity_arguments(context: Context, answer: tuple[str, str]) -> list[st
 
     answer: the argument for the path of its report, or of the file by which it is followed, and that path.
     """
-    run = run_identity(context)
-    return ["--run-id", run, "--airflow-run", f"{run}-{context['ti'].try_number}", "--wait", str(LEASE_WAIT_SECONDS), *answer]
+    return [
+        *("--run-id", run_identity(context), "--airflow-run", _attempt_of_run(context)),
+        *("--wait", str(LEASE_WAIT_SECONDS), *answer),
+    ]
+
+
+def digest_job_arguments(arguments: Sequence[str], context: Context) -> str:
+    """8 hex digits that are the same for all attempts of a task that are asked for the same. arguments: with ("", "") as answer."""
+    asked = [one for one in arguments if one != _attempt_of_run(context)]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()[:8]
+
+
+def _attempt_of_run(context: Context) -> str:
+    return f"{run_identity(context)}-{context['ti'].try_number}"

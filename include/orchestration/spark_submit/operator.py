@@ -43,7 +43,7 @@ from orchestration.spark_submit.hook import (
     choose_spark_by_connection,
     job_environment,
 )
-from orchestration.spark_submit.job_arguments import spark_job_arguments
+from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.lineage_parent import name_parent_runs
 from orchestration.ui import stage_task_links
@@ -136,20 +136,22 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             return self._alert_and_return(_read_report(report), run)
 
     def _run_on_cluster(self, asked: RunRequest, context: Context, records: PipelineRecords, manager: ClusterManager) -> Any:
-        """Let the cluster start the driver, unless that of an earlier attempt still works, and follow it; or defer the task, and follow it then."""
-        run, task = run_identity(context), f"{run_identity(context)}-{re.sub('[^A-Za-z0-9]', '_', self.task_id)}"
+        """Let the cluster start the driver, unless that of an earlier attempt does the same, and follow it; or defer the task, and follow it then."""
+        run, task = run_identity(context), re.sub("[^A-Za-z0-9]", "_", self.task_id)
+        # A run that is backfilled again may be asked for something else.
+        attempts = f"{run}-{task}-{digest_job_arguments(self._arguments(asked, context, ('', '')), context)}"
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
             arguments = self._arguments(asked, context, ("--report", str(report)))
             if asked.takes_what_is_new and self._is_done_without_spark(records, arguments):
                 return self._alert_and_return(_read_report(report), run)
         remove_old_followed_jobs(records)
-        if living := find_living_job(records, f"{task}-"):
+        if living := find_living_job(records, f"{attempts}-"):
             self.log.info("The driver of an earlier attempt is at work. This one follows it.")
             driver = SubmittedDriver(self._conn_id, self.pipeline, run, living.stem, "", time.time())
             self._hook = self._make_hook(records, run, manager)
         else:
-            driver = self._submit_to_cluster(asked, context, records, manager, f"{task}-{context['ti'].try_number}")
+            driver = self._submit_to_cluster(asked, context, records, manager, f"{attempts}-{context['ti'].try_number}")
         if self.deferrable:
             self.defer(
                 trigger=DriverTrigger(**asdict(driver), until=_end_of(self.execution_timeout)),

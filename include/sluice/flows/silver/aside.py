@@ -59,7 +59,7 @@ def requarantine_rows(
 ) -> None:
     """Makes the quarantine hold those of these rows that are to be quarantined, and nothing else of them or of the bronze rows `origin`.
 
-    keys: the keys (`replayed_by`) of all these rows, and of what the quarantine has of `origin`.
+    keys: the keys of all these rows, and of what the quarantine has of `origin`; its columns are those by which the rows were chosen.
     """
     path = workspace.quarantine(table.name)
     before = log.read_table_state(path)
@@ -67,31 +67,43 @@ def requarantine_rows(
         bad = _select_quarantined_rows(table, rows)
         deliveries = sorted(row._delivery for row in bad.select("_delivery").distinct().collect()) if number else []
         made = build_table_quarantine_rows(workspace, table, source, bad, deliveries)
-        present = _flag_rows_judged_again(table_frames.read_table(workspace.session, path), table, rows, origin, keys)
+        present = _flag_rows_judged_again(table_frames.read_table(workspace.session, path), rows, origin, keys)
         quarantine.replace_rejudged_quarantine_rows(made, path, present)
 
 
-def _flag_rows_judged_again(
-    present: DataFrame, table: AnyTable, rows: DataFrame, origin: DataFrame, keys: DataFrame
-) -> DataFrame:
+def requarantine_rows_of_other_deliveries(
+    workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, scope: DeliveryScope, keys: DataFrame
+) -> None:
+    """Does the same for rows of these keys from deliveries outside the scope, whose verdicts differ from before if the rules were changed.
+
+    rows: all rows of the keys, with verdicts. keys: columns of the table that include its keys.
+    """
+    if table.key_in_one_file:
+        return  # no other delivery has a row of them
+    elsewhere = rows.where(~F.col("_delivery").isin(list(scope.fresh)))
+    number = (
+        _select_quarantined_rows(table, elsewhere).count() if any(one.action.sets_row_aside for one in table.expectations) else 0
+    )
+    chosen = keys.select(*quote_columns(table.keys)).distinct()
+    requarantine_rows(workspace, table, source, elsewhere, elsewhere.where(F.lit(False)), chosen, number)
+
+
+def _flag_rows_judged_again(present: DataFrame, rows: DataFrame, origin: DataFrame, keys: DataFrame) -> DataFrame:
     """Adds `quarantine.JUDGED_AGAIN`. Of a record that is not in `origin`, only rows with one of the keys were judged again."""
     whole = origin.select(*PROVENANCE).distinct().withColumn("_whole", F.lit(True))
     some = rows.select(*PROVENANCE).distinct().withColumn("_some", F.lit(True))
     known = (
-        keys
-        .select(F.to_json(F.struct(*quote_columns(table.replayed_by))).alias("_key"))
-        .distinct()
-        .withColumn("_known", F.lit(True))
+        keys.select(F.to_json(F.struct(*quote_columns(keys.columns))).alias("_key")).distinct().withColumn("_known", F.lit(True))
     )
-    keyed = present.withColumn("_key", F.to_json(quarantined_key_column(table, keys.schema)))
+    keyed = present.withColumn("_key", F.to_json(quarantined_key_column(keys.schema)))
     joined = keyed.join(whole, list(PROVENANCE), "left").join(some, list(PROVENANCE), "left").join(known, "_key", "left")
     again = F.col("_whole").isNotNull() | (F.col("_some").isNotNull() & F.col("_known").isNotNull())
     return joined.select(*present.columns, again.alias(quarantine.JUDGED_AGAIN))
 
 
-def quarantined_key_column(table: AnyTable, schema: StructType) -> Column:
-    """The key (`replayed_by`) of a row in the table's quarantine, as a struct. schema: has these columns."""
-    kinds = ", ".join(f"{quote_identifier(key)} {schema[key].dataType.simpleString()}" for key in table.replayed_by)
+def quarantined_key_column(key: StructType) -> Column:
+    """The key of a row in a table's quarantine, as a struct. key: its columns."""
+    kinds = ", ".join(f"{quote_identifier(column.name)} {column.dataType.simpleString()}" for column in key)
     return F.from_json("made", kinds)
 
 

@@ -7,7 +7,7 @@ discarded), the keys whose present row came from one of them are folded again fr
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
-from sluice.flows.silver.aside import quarantine_scope_rows
+from sluice.flows.silver.aside import quarantine_scope_rows, requarantine_rows_of_other_deliveries
 from sluice.flows.silver.made import (
     TWO_FILES,
     AnyTable,
@@ -177,21 +177,26 @@ def _merge_scope(
     held = file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead) if scope.dead else set()
     lost = target.where(dead)
     at_most = None
-    if scope.everything:
-        operations = plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
-    elif not held or lost.isEmpty():
-        # No row is removed, so each operation is one of the rows that were made.
-        new, old, at_most = select_winning_rows(table, good), target.where(limits_condition(limits)), size
-        two_files = ~ours if table.key_in_one_file else F.lit(False)
-        operations = plan_fold_operations(workspace, table, source, new, old, F.lit(False), two_files, retracting=False)
-    else:
-        live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
-        others = select_rows_of_keys(table, select_accepted_rows(table, make_judged_rows(workspace, table, source, live)), lost)
-        new, again = select_winning_rows(table, good.unionByName(others)), F.col("old._delivery").isin(list(scope.dead))
-        old = target.where(limits_condition(compute_value_ranges(new, bounding)) | dead)
-        two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
-        operations = plan_fold_operations(workspace, table, source, new, old, again, two_files)
-    return merge_fold_operations(workspace, table, operations, bounding, at_most)
+    with ExitStack() as kept:
+        if scope.everything:
+            operations = plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
+        elif not held or lost.isEmpty():
+            # No row is removed, so each operation is one of the rows that were made.
+            new, old, at_most = select_winning_rows(table, good), target.where(limits_condition(limits)), size
+            two_files = ~ours if table.key_in_one_file else F.lit(False)
+            operations = plan_fold_operations(workspace, table, source, new, old, F.lit(False), two_files, retracting=False)
+        else:
+            live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
+            others = kept.enter_context(
+                persist_frame(select_rows_of_keys(table, make_judged_rows(workspace, table, source, live), lost))
+            )
+            requarantine_rows_of_other_deliveries(workspace, table, source, others, scope, lost)
+            candidates = good.unionByName(select_accepted_rows(table, others))
+            new, again = select_winning_rows(table, candidates), F.col("old._delivery").isin(list(scope.dead))
+            old = target.where(limits_condition(compute_value_ranges(new, bounding)) | dead)
+            two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
+            operations = plan_fold_operations(workspace, table, source, new, old, again, two_files)
+        return merge_fold_operations(workspace, table, operations, bounding, at_most)
 
 
 def merge_fold_operations(

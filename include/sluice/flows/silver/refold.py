@@ -166,7 +166,7 @@ def _find_replayed_keys(
     aside = table_frames.read_table(workspace.session, workspace.quarantine(table.name)).join(
         origin, list(PROVENANCE), "left_semi"
     )
-    refused = aside.select(quarantined_key_column(table, target.schema).alias("row")).select("row.*")
+    refused = aside.select(quarantined_key_column(target.select(*names).schema).alias("row")).select("row.*")
     return today.unionByName(present).unionByName(refused).distinct()
 
 
