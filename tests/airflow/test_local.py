@@ -17,6 +17,7 @@ import psutil
 import pytest
 from tests.waiting import until
 
+from orchestration.backfill.process import restore_dag_pause
 from orchestration.local import (
     LocalAirflow,
     find_running_airflow,
@@ -139,7 +140,16 @@ def test_stopping_in_the_middle_of_a_task_leaves_nothing(
     until(lambda: session(pid) == [], 10)  # who was killed takes an instant to be gone
     assert find_running_airflow(checkout.settings) is None
     assert not stop_running_airflow(checkout.settings)
+    restore_dag_pause(checkout.settings, client, "gym", True)
+    assert is_paused_by_command("gym"), "a backfill that ends after its Airflow leaves the DAG as it was"
     airflow.stop()
+
+
+def is_paused_by_command(dag: str) -> bool:
+    command = [sys.executable, "-m", "airflow", "dags", "list", "-o", "json", "--columns", "dag_id,is_paused"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    dags = json.loads(said[said.index("[{") :])
+    return {row["dag_id"]: row["is_paused"] for row in dags}[dag] == "True"
 
 
 @pytest.mark.system

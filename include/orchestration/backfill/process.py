@@ -104,8 +104,16 @@ def _dag_schedule_held(settings: Settings, dag: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(SluiceError):  # it has stopped
-            client.pause(dag, was_paused)
+        restore_dag_pause(settings, client, dag, was_paused)
+
+
+def restore_dag_pause(settings: Settings, client: Client, dag: str, paused: bool) -> None:
+    """Pause or unpause a DAG, also if its Airflow has stopped: Airflow's own command needs no server."""
+    try:
+        client.pause(dag, paused)
+    except SluiceError:
+        command = airflow_command("dags", "pause" if paused else "unpause", dag)
+        subprocess.run(command, env=local_airflow_process_environment(settings), stdin=subprocess.DEVNULL, check=False)
 
 
 def _pause_dag_between_runs(client: Client, dag: str) -> None:
