@@ -246,27 +246,27 @@ def test_a_corrected_file_puts_rows_of_other_files_where_the_rule_of_today_puts_
     """The key's row went with its file, so the key is folded again from the files that stay, whose rows an earlier rule judged."""
 
     def declare(refused: str) -> Any:
-        rule = expect_or_quarantine("allowed", f"name NOT IN ('{refused}', 'bad')")
-        return table(reads="orders", keys="id", name="order", sequence_by="at")(rule(_dated))
+        @table(reads="orders", keys="id", sequence_by="at")
+        @expect_or_quarantine("allowed", f"name NOT IN ('{refused}', 'bad')")
+        def order(orders: DataFrame) -> DataFrame:
+            """An order."""
+            return orders.select("id", "name", "at")
 
-    dated = Source(name="orders", format="csv", schema="id BIGINT, name STRING, at BIGINT")
+        return order
+
+    dated = Source(name="orders", format="csv", schema="id BIGINT, name STRING, at BIGINT", redelivery="replace")
     lake = shop(dated, declare(before))
     lake.land("orders/1.csv", "id,name,at\n1,x,1\n2,x,1\n")
     lake.land("orders/2.csv", "id,name,at\n1,y,2\n3,bad,2\n")
     lake.run()
     assert lake.rows("order", "id", "name") == ([(1, "y")] if before else [(1, "y"), (2, "x")])
-    lake = shop(dated, declare(after))
+    lake.graph = build_declaration_graph(PIPELINE, [dated, declare(after)])
     lake.land("orders/2.csv", "id,name,at\n4,y,2\n3,bad,2\n")
     lake.run()
     kept = lake.rows("order", "id", "name")
     refused = [(json.loads(row[0])["id"], row[1]) for row in lake.rows("order_quarantine", "made", "reasons")]
     assert (1, "x") in kept if before else (1, "x") not in kept
     assert sorted([*(row[0] for row in kept), *(row[0] for row in refused)]) == [1, 2, 3, 4], "each record is in one place"
-
-
-def _dated(orders: DataFrame) -> DataFrame:
-    """An order."""
-    return orders.select("id", "name", "at")
 
 
 def _renamed(declared: Any) -> Any:

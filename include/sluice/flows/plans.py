@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.quality.verdicts import CLOCK
+from sluice.quality.clocks import CLOCK, find_moving_date
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,6 +122,11 @@ def find_unrepeatable_call(expression: Any) -> str | None:
     if clock:
         return f"{clock.group(1)}()"
     return None if expression.deterministic() or not _is_random(expression) else "something random"
+
+
+def find_moving_date_in_plan(session: SparkSession, plan: Any) -> str | None:
+    """Describes a date that Spark computes from the clock, such as DATE'today'. Returns None without one."""
+    return find_moving_date(session, plan, walk_plan_with_subqueries(plan))
 
 
 def _is_random(expression: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import operator
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,11 @@ from pyspark.sql.types import BooleanType, StructType
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quality.expectations import ACTION_COUNTS, Action, Expectation
 from sluice.errors import DeclarationError, RuleNotMet, nearest_name_hint
+from sluice.quality.clocks import CLOCK, find_moving_date
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-CLOCK = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(", re.IGNORECASE)
 _WHAT = {"Aggregate": "an aggregate", "Window": "a window function", "Generate": "a generator"}
 _UNRESOLVED = "UNRESOLVED_COLUMN"
 
@@ -83,6 +82,8 @@ def _find_forbidden_construct(judged: DataFrame, clock: bool) -> str | None:
     if len(below) > 2 or below[0] != "Project" or not plan.subqueries().isEmpty():
         what = next((_WHAT[node] for node in below if node in _WHAT), "a subquery")
         return f"its condition uses {what}, which looks at more than one row. It may use this row's columns only."
+    if not clock and (moving := find_moving_date(judged.sparkSession, plan, [plan])):
+        return f"its condition uses {moving}, which moves from day to day: a replay would judge differently. Compare with a column of the row."
     for index in range(plan.expressions().size()):
         expression = plan.expressions().apply(index)
         asked = CLOCK.search(str(expression.toString()))

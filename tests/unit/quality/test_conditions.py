@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -29,6 +31,8 @@ WRONG = {
     "CAST(model AS INT) > 0": "its condition reads text as INT, and any other text fails the run. Write try_cast(",
     "abs(heartrate) > 1 AND (model IS NULL OR device_id = model)": "its condition reads text as BIGINT, and any other text",
     "heartrate < hour(current_timestamp())": "its condition uses current_timestamp(): a replay would judge differently",
+    "timestamp_seconds(heartrate) < DATE'Today'": "its condition uses DATE'Today', which moves from day to day",
+    "timestamp_seconds(heartrate) < 'now'": "its condition uses the date 'now', which moves from day to day",
 }
 RIGHT = {
     "one": "heartrate BETWEEN 1 AND 230",
@@ -36,6 +40,7 @@ RIGHT = {
     "three": "exists(tags, tag -> tag = 'x')",
     "four": "try_cast(model AS INT) IS NOT NULL AND CAST(heartrate AS STRING) != model",
     "five": "timestamp_seconds(device_id) > '2020-01-01'",
+    "six": f"timestamp_seconds(device_id) > DATE'{date.today()}' OR model = 'now'",
 }
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sluice.errors import DeclarationError
 from sluice.flows import plans
 from sluice.flows.plans import find_unrepeatable_call
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _GIVES_OWN_COLUMNS = ("Project", "Aggregate")
 _FROM_ELSEWHERE = ("LogicalRelation", "HiveTableRelation", "DataSourceV2Relation", "DataSourceV2ScanRelation")
@@ -43,7 +46,7 @@ def find_used_columns(plan: Any, names: Mapping[int, str]) -> dict[str, tuple[st
     return {name: tuple(sorted(columns)) for name, columns in found.items()}
 
 
-def refuse_unfollowed_reads(view: str, plan: Any) -> None:
+def refuse_unfollowed_reads(session: SparkSession, view: str, plan: Any) -> None:
     """Raises DeclarationError if an analysed plan uses a clock or random numbers, or reads what the view does not declare.
 
     Nothing reports when these change, so rows that were computed before would stay as they were.
@@ -56,7 +59,7 @@ def refuse_unfollowed_reads(view: str, plan: Any) -> None:
         raise DeclarationError(
             f"View '{view}' reads a table or files that it does not name in reads: it would not follow their changes. Name them there."
         )
-    what = _find_unrepeatable_in_plan(plan)
+    what = _find_unrepeatable_in_plan(plan) or plans.find_moving_date_in_plan(session, plan)
     if what:
         raise DeclarationError(
             f"View '{view}' uses {what}: rows that no change touches would stay as they were made. Take it out of the transform; "

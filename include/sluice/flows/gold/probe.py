@@ -87,7 +87,7 @@ def find_input_reaches(
     result = _call_view_on_placeholders(view, leaves)
     names = {_relation_id(leaf): name for name, leaf in leaves.items()}
     analysed = plans.analyzed_plan(result)
-    refuse_unfollowed_reads(view.name, analysed)
+    refuse_unfollowed_reads(session, view.name, analysed)
     unused = sorted(set(inputs) - count_input_reads(analysed, names).keys())
     if unused:
         raise DeclarationError(f"View '{view.name}' reads '{unused[0]}' but does not use it.")

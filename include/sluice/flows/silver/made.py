@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 AnyTable = Table[Any]
 _FEW = 100
 TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
+_NOT_REPEATABLE = "Table '{}' uses {}: a replay would not give the same rows. Take it out of the transform."
 _ROW_LOCAL = {"Project", "Filter", "Generate", "Union", "SubqueryAlias", "View"}
 _WHAT = {
     "Sort": "ORDER BY",
@@ -145,7 +146,10 @@ def carry_provenance(frame: DataFrame, table: str, names: Sequence[str] = PROVEN
     jvm = plans.spark_jvm()
     # Common table expressions (WITH) are inlined; the analyser leaves that to the optimiser.
     inlined = jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(True, False)
-    plan = _rebuild_plan(inlined.apply(plans.analyzed_plan(frame)), table, names)
+    analyzed = plans.analyzed_plan(frame)
+    if moving := plans.find_moving_date_in_plan(frame.sparkSession, analyzed):
+        raise DeclarationError(_NOT_REPEATABLE.format(table, moving))
+    plan = _rebuild_plan(inlined.apply(analyzed), table, names)
     return DataFrame(
         jvm.org.apache.spark.sql.classic.Dataset.ofRows(frame.sparkSession._jsparkSession, plan),
         frame.sparkSession,
@@ -190,9 +194,7 @@ def _check_plan_expressions(plan: Any, table: str) -> None:
     for expression in plans.scala_to_list(plan.expressions()):
         what = find_unrepeatable_call(expression)
         if what:
-            raise DeclarationError(
-                f"Table '{table}' uses {what}: a replay would not give the same rows. Take it out of the transform."
-            )
+            raise DeclarationError(_NOT_REPEATABLE.format(table, what))
     if not plan.subqueries().isEmpty():
         raise DeclarationError(
             f"Table '{table}' uses a subquery, which looks at more than one row. Make it a @materialized_view."

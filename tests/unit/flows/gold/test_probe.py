@@ -317,6 +317,12 @@ def test_a_transform_that_asks_for_rows_is_refused_but_where_all_is_made_anew(sp
     "function, what",
     [
         (lambda r: r.where("d >= current_date() - 30"), r"current_date\(\)"),
+        (lambda r: r.where("d >= DATE'today' - 30"), "DATE'today'"),
+        (lambda r: r.where(F.col("d") >= F.lit("yesterday")), "the date 'yesterday'"),
+        (
+            lambda r: r.sparkSession.sql("SELECT * FROM {r} WHERE d = (SELECT max(d) FROM {r} WHERE d < 'now')", r=r),
+            "the date 'now'",
+        ),
         (lambda r: r.withColumn("n", F.rand()), "something random"),
         (lambda r: r.withColumn("id", F.expr("uuid()")), "something random"),
         (lambda r: r.join(r.sparkSession.range(2).select(F.rand().alias("x")), F.lit(True)), "something random"),

@@ -89,6 +89,8 @@ REFUSED: dict[str, tuple[Transform, str]] = {
     "now": (lambda b: b.selectExpr("now() AS t"), r"(now|current_timestamp)\(\)"),
     "localtimestamp": (lambda b: b.select(F.localtimestamp().alias("t")), r"localtimestamp\(\)"),
     "unix_timestamp of now": (lambda b: b.selectExpr("unix_timestamp() AS t"), r"current_timestamp\(\)"),
+    "date literal": (lambda b: b.withColumn("t", F.expr("TIMESTAMP 'now'")), "TIMESTAMP 'now'"),
+    "text of a date": (lambda b: b.where(F.to_date(F.lit("tomorrow")) > "2020-01-01"), "the date 'tomorrow'"),
     "subquery": (
         lambda b: b.sparkSession.sql("SELECT * FROM {b} WHERE v > (SELECT avg(v) FROM {b})", b=b),
         "a subquery",
