@@ -20,6 +20,7 @@ from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.declare.quoting import quote_column
+from sluice.delivery_states import INGESTED
 from sluice.erasure import receiving, request_events, requests, vault
 from sluice.erasure.receiving import State
 from sluice.erasure.requests import ErasureRequest
@@ -149,9 +150,7 @@ def _find_ingested_deliveries(workspace: Workspace, name: str) -> tuple[list[Del
     every: list[DeliveryOutcome] = []
     live: set[int] = set()
     for one in workspace.graph.feeding(name):
-        outcomes = [
-            found for found in ledger.read_source_outcomes(workspace.outcomes, one.name) if found.state == ledger.INGESTED
-        ]
+        outcomes = [found for found in ledger.read_source_outcomes(workspace.outcomes, one.name) if found.state == INGESTED]
         every += outcomes
         live |= ledger.select_live_deliveries(outcomes, one.redelivery == "replace")
     return every, live

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice import entries
+from sluice.delivery_states import INGESTED, LOST
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.file_events import TAKEN
 from sluice.lake.commit_marks import format_commit_mark
@@ -68,7 +69,7 @@ OUTCOMES = pa.schema([
     pa.field("held_back", pa.string()),
     pa.field(ENTRY, pa.int64()),
 ])
-"""state: ingested; quarantined (whole); missed (changed or gone before it was read); vanished; discarded; erased.
+"""state: see `sluice.delivery_states`.
 
 read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON of the fields, with their types, that
 did not become columns and that this delivery was the first of its source to have. entry: see `sluice.entries`. An older lake lacks the last
@@ -78,17 +79,6 @@ RECORDED = "recorded_at"
 """The column that orders outcomes without an entry."""
 
 _FIELDS = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
-
-LOST = "lost"
-"""The state of a delivery whose rows were in a lost commit (`sluice repair`). It counts as having no outcome."""
-
-INGESTED, QUARANTINED, MISSED, VANISHED, DISCARDED = (
-    "ingested",
-    "quarantined",
-    "missed",
-    "vanished",
-    "discarded",
-)
 
 
 def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]], schema: pa.Schema, run: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from sluice import entries
+from sluice.delivery_states import INGESTED, LOST, MISSED, SUPERSEDED, WAITING
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
@@ -147,11 +148,11 @@ def read_delivery_ledger(
     for row in rows:
         if source is None or row["source"] == source:
             outcome = outcomes.get(row["delivery"])
-            if outcome is None or outcome["state"] == "lost":
+            if outcome is None or outcome["state"] == LOST:
                 outcome = _state_without_outcome(row)
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             entry["held_back"] = held_back.get(row["delivery"])
-            found.append(entry | {"state": "superseded"} if row["delivery"] in superseded else entry)
+            found.append(entry | {"state": SUPERSEDED} if row["delivery"] in superseded else entry)
     return found
 
 
@@ -167,19 +168,19 @@ def find_missed_files(deliveries: list[Row]) -> list[Row]:
         if row["event"] == DELIVERED:
             content[file] = row
         last[file] = content.get(file, row) if row["event"] in SAME_DELIVERY else row
-    return [row for row in last.values() if row["state"] == "missed"]
+    return [row for row in last.values() if row["state"] == MISSED]
 
 
 def _state_without_outcome(row: Row) -> Row:
     """Returns the state of an entry without an outcome."""
     if row["event"] == UNOPENED:
-        return {"state": "missed", "reason": row.get("reason")}
-    return {"state": "waiting" if row["event"] in TAKEN else row["event"]}
+        return {"state": MISSED, "reason": row.get("reason")}
+    return {"state": WAITING if row["event"] in TAKEN else row["event"]}
 
 
 def _find_superseded_deliveries(outcomes: list[Row], replacing: frozenset[str]) -> set[int]:
     """Returns accepted deliveries that are not the one of their file that counts."""
-    accepted = [row for row in outcomes if row["state"] == "ingested" and row["source"] in replacing]
+    accepted = [row for row in outcomes if row["state"] == INGESTED and row["source"] in replacing]
 
     counting = select_counting_deliveries(
         AcceptedDelivery(row["delivery"], (row["source"], row["file"]), row["modified_at"], row["sha256"]) for row in accepted

@@ -9,6 +9,7 @@ import typer
 
 from sluice.cli.places import find_replacing_sources, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
+from sluice.delivery_states import SHOWN_STATES
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import commit_history
@@ -18,20 +19,6 @@ from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings, list_pipeline_names
 
-_STATES = (
-    "waiting",
-    "ingested",
-    "superseded",
-    "quarantined",
-    "missed",
-    "vanished",
-    "discarded",
-    "erased",
-    "existing",
-    "ignored",
-    "cleaned",
-    "returned",
-)
 _ROWS_IN = ("numSourceRows",)
 _ROWS_OUT = ("numOutputRows",)
 _MERGED = ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
@@ -65,14 +52,14 @@ def history(
 def ledger(
     pipeline: PipelineName,
     source: Annotated[str | None, typer.Option(help="Deliveries of this source only.")] = None,
-    state: Annotated[str | None, typer.Option(help=f"Only those in this state: {', '.join(_STATES)}.")] = None,
+    state: Annotated[str | None, typer.Option(help=f"Only those in this state: {', '.join(SHOWN_STATES)}.")] = None,
     limit: Limit = 50,
     as_json: AsJson = False,
 ) -> None:
     """List deliveries, newest first: which file came when, and its state."""
     records = PipelineRecords.of_known(Settings.current(), pipeline)
-    if state is not None and state not in _STATES:
-        raise UsageError(f"There is no state '{state}'.{nearest_name_hint(state, _STATES)}")
+    if state is not None and state not in SHOWN_STATES:
+        raise UsageError(f"There is no state '{state}'.{nearest_name_hint(state, SHOWN_STATES)}")
     found = ledgers.read_delivery_ledger(records, replacing=find_replacing_sources(records))
     sources = {row["source"] for row in found}
     if source is not None and found and source not in sources:

@@ -15,6 +15,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import WAITING
 from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import FlowProgress
@@ -161,7 +162,7 @@ def _describe_reset_consequence(books: PipelineBooks, table: str) -> str:
     flow, name = lag.measure_lag_from_start(books, lag.read_flow_standing(books, declared)), f"{books.records.pipeline}.{table}"
     if table in books.graph.sources:
         known = [row for row in books.deliveries if row["source"] == table]
-        with_outcome = sum(row["state"] != "waiting" for row in known)
+        with_outcome = sum(row["state"] != WAITING for row in known)
         return (
             f"The next run reads the list of deliveries of {name} from the start ({len(known):,}) and leaves out those that have "
             f"an outcome ({with_outcome:,}). Nothing is ingested twice."

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from sluice import entries
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
+from sluice.delivery_states import MISSED, QUARANTINED
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.landed_files import UnfinishedFiles
@@ -160,7 +161,7 @@ def _rewrite_files_once(
     done = _RewritePass()
     for some in landed_files.batch_deliveries_by_size(landed_files.list_landed_files(workspace, source, only)):
         looked, gone, emptied = _examine_landed_files(workspace, source, names, some)
-        done.again |= {one.delivery.file for one in looked if one.state == ledger.MISSED and one.delivery.path.exists()}
+        done.again |= {one.delivery.file for one in looked if one.state == MISSED and one.delivery.path.exists()}
         theirs = [one for one in looked if one.delivery.number in gone]
         stay = {one.delivery.number for one in theirs if state.has(one.delivery, _is_archived_file(workspace, one.delivery))}
         done.writing |= {one.delivery.file for one in theirs if one.delivery.number in stay}
@@ -193,7 +194,7 @@ def _examine_landed_files(
         _add_named_text_fields(source, names, found, emptied)
     finally:
         found.release()
-    whole = [one.delivery for one in looked if one.state == ledger.QUARANTINED]
+    whole = [one.delivery for one in looked if one.state == QUARANTINED]
     for number in {*emptied, *unfit}:
         gone[number] = {*(gone.get(number) or ()), *unfit[number]}
     return looked, gone | {one.number: None for one in whole if names.are_in(one.path)}, emptied

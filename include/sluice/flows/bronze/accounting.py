@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import INGESTED, MISSED, QUARANTINED
 from sluice.ingest import ledger
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import ExaminedDelivery
@@ -42,7 +43,7 @@ def build_outcome_rows(
         rows, rescued = written.get(delivery.number, (0, 0))
         quarantined, _ = aside.get(delivery.number, (0, 0))
         # Rows that an earlier attempt committed count, even if the file has changed or gone since.
-        state = ledger.INGESTED if rows else ledger.QUARANTINED if quarantined and item.state == ledger.MISSED else item.state
+        state = INGESTED if rows else QUARANTINED if quarantined and item.state == MISSED else item.state
         accounted = rows + quarantined + suppressed.get(delivery.number, 0)
         found.append({
             "delivery": delivery.number,
@@ -56,7 +57,7 @@ def build_outcome_rows(
             "quarantined": quarantined,
             "suppressed": suppressed.get(delivery.number, 0),
             # If a delivery was ingested in part, the reason says what is missing.
-            "reason": None if state == ledger.INGESTED != item.state else item.reason,
+            "reason": None if state == INGESTED != item.state else item.reason,
             "header": csv_rows.format_csv_header(source.dialect, item.header) or None,
             "modified_at": delivery.modified_at,
             "sha256": delivery.sha256,
@@ -106,7 +107,7 @@ def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[di
         report.quarantined += quarantined
         report.suppressed += suppressed
         report.rescued += int(str(outcome["rescued"]))
-        if outcome["state"] == ledger.QUARANTINED:
+        if outcome["state"] == QUARANTINED:
             report.quarantine_reasons[str(outcome["reason"])] += 1
         elif quarantined:
             report.quarantine_reasons["rows that do not fit"] += quarantined

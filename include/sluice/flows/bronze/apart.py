@@ -17,10 +17,10 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import QUARANTINED
 from sluice.errors import SluiceError
 from sluice.flows.bronze import intake
 from sluice.flows.progress.streams import stop_if_requested
-from sluice.ingest import ledger
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.schema import evolution
 from sluice.lake import commits, table_frames
@@ -99,7 +99,7 @@ def _quarantine_whole_deliveries(
 ) -> None:
     for item, error in refused:
         reason = f"its records cannot be written, and those of other deliveries can: {fault_name(error)}"
-        intake.ingest_deliveries(workspace, source, [replace(item, state=ledger.QUARANTINED, reason=reason)], report)
+        intake.ingest_deliveries(workspace, source, [replace(item, state=QUARANTINED, reason=reason)], report)
 
 
 _OF_VALUES = (ValueError, ArithmeticError, RecursionError, pa.ArrowTypeError, pa.ArrowNotImplementedError)

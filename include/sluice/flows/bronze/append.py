@@ -19,6 +19,7 @@ from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
+from sluice.delivery_states import INGESTED, LOST, MISSED, QUARANTINED
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
@@ -137,7 +138,7 @@ def ingest_delivery_batch(
 
 def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> DataFrame:
     """A stream that starts anew brings all deliveries since the beginning: only those without an outcome come to the driver."""
-    lost = sorted(ledger.find_deliveries_in_state(workspace.outcomes, ledger.LOST))
+    lost = sorted(ledger.find_deliveries_in_state(workspace.outcomes, LOST))
     settled = table_frames.read_table(workspace.session, workspace.outcomes).where(~F.col("delivery").isin(lost))
     return rows.join(settled.select("delivery"), "delivery", "left_anti")
 
@@ -170,7 +171,7 @@ def _has_outcomes(workspace: Workspace) -> bool:
     return state is not None and state.rows != 0
 
 
-_TAKEN = (ledger.INGESTED, ledger.QUARANTINED, ledger.MISSED)
+_TAKEN = (INGESTED, QUARANTINED, MISSED)
 
 
 def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape, report: FlowReport) -> None:
@@ -178,7 +179,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
     workspace.note(workspace.graph.flow_name(source))
     known = _examine_known_deliveries(workspace, source)
     # A file that has changed is a new delivery. Bronze holds all that is left of the earlier one.
-    examined = [item for item in known if item.state != ledger.MISSED]
+    examined = [item for item in known if item.state != MISSED]
     report.notes.append(
         f"{len(examined)} deliveries read again, {len(known) - len(examined)} kept whose files are gone or changed"
     )
@@ -255,4 +256,4 @@ def read_deliveries_in_interval(workspace: Workspace, source: Source, interval: 
 
 
 def _is_not_ingested(outcome: tuple[str, str | None] | None) -> bool:
-    return outcome is None or outcome[0] in (ledger.MISSED, ledger.QUARANTINED, ledger.LOST)
+    return outcome is None or outcome[0] in (MISSED, QUARANTINED, LOST)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
+from sluice.delivery_states import MISSED, QUARANTINED
 from sluice.flows.bronze import accounting, widening
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
@@ -139,9 +140,9 @@ def quarantine_and_store_records(
     """Sets aside records that do not fit and gives the rest, if any, to `store`. anew: finds out their columns from scratch."""
     examined, found, held_back = read_delivery_records(workspace, source, examined, anew)
     # If the file has changed since an earlier attempt, only what that attempt set aside is left of it, so it stays.
-    numbers = [item.delivery.number for item in examined if item.state != ledger.MISSED]
+    numbers = [item.delivery.number for item in examined if item.state != MISSED]
     whole = _refused_files_for_quarantine(workspace, examined)
-    refused = [item.delivery.size for item in examined if item.state == ledger.QUARANTINED]
+    refused = [item.delivery.size for item in examined if item.state == QUARANTINED]
     size_of_whole = RowsSize(len(refused), None if None in refused else sum(size or 0 for size in refused))
     try:
         if found.frame is None:
@@ -206,7 +207,7 @@ def _unfit_rows_for_quarantine(source: Source, kept: DataFrame) -> DataFrame:
 
 
 def _refused_files_for_quarantine(workspace: Workspace, examined: list[ExaminedDelivery]) -> DataFrame | None:
-    refused = [item for item in examined if item.state == ledger.QUARANTINED]
+    refused = [item for item in examined if item.state == QUARANTINED]
     if not refused:
         return None
     files = contents.read_refused_files(workspace.session, refused)

@@ -10,6 +10,7 @@ from typing import Any
 
 from sluice import delta_log
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import VANISHED
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
 from sluice.file_events import DELIVERED, GONE
@@ -71,7 +72,7 @@ def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> 
 def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Location], run: str) -> dict[str, Any]:
     """Returns the row of a delivery as far as its outcome tells it. The size is the file's, if the file is unchanged."""
     row = {name: outcome[name] for name in ("delivery", "source", "file", "modified_at", "sha256")}
-    event = GONE if outcome["state"] == ledger.VANISHED else DELIVERED
+    event = GONE if outcome["state"] == VANISHED else DELIVERED
     folder = folders.get(outcome["source"])
     size = (
         _size_if_unmodified(resolve_landed_path(folder, outcome["file"]), outcome["modified_at"])

@@ -17,6 +17,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.quoting import quote_column
+from sluice.delivery_states import MISSED
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, widening
 from sluice.flows.bronze.apart import ingest_together_or_singly
@@ -147,7 +148,7 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
             again = [
                 item
                 for item in examine_deliveries(source, [delivery])
-                if item.state != ledger.MISSED and (item.state, item.reason) != judged.get(delivery.number)
+                if item.state != MISSED and (item.state, item.reason) != judged.get(delivery.number)
             ]
             if again:
                 workspace.note(workspace.graph.flow_name(source), [delivery.number])

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import DISCARDED, INGESTED
 from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.entries import ENTRY
 from sluice.ingest import ledger
@@ -103,7 +104,7 @@ def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
     whole = (number, None) in leaving.discarded
     return {
         **before,
-        "state": ledger.DISCARDED if whole else before["state"] if discarded else ledger.INGESTED,
+        "state": DISCARDED if whole else before["state"] if discarded else INGESTED,
         "rows": (before["rows"] or 0) + moved,
         "rescued": (before["rescued"] or 0) + leaving.rescued.get(number, 0),
         "quarantined": max((before["quarantined"] or 0) - moved - suppressed - discarded, 0),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import DISCARDED
 from sluice.ingest import ledger
 from sluice.lake.workspace import Workspace
 
@@ -50,7 +51,7 @@ def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]
     live = ledger.select_live_deliveries(of_files, source.redelivery == "replace")
     with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
     # If a delivery was discarded, an earlier one of its file counts again.
-    discarded = any(state == ledger.DISCARDED for _, _, state in touched)
+    discarded = any(state == DISCARDED for _, _, state in touched)
     fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
     return DeliveryScope(tuple(fresh), tuple(sorted(with_rows - live)))
 

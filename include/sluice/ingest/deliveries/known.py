@@ -11,13 +11,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sluice.delivery_states import MISSED, VANISHED
 from sluice.file_events import DELIVERED, SAME_DELIVERY, UNOPENED, carry_current_content
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.seen_files import COLUMNS, NO_FILES, LastSeenFile, Marks, SeenFiles
 
 _READ = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device", "etag"]
 _AS_IT_IS = ("size", "modified_at", "sha256", "etag")
-_NOT_READ = frozenset({ledger.MISSED, ledger.VANISHED})
+_NOT_READ = frozenset({MISSED, VANISHED})
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class KnownFiles:
 
     @cached_property
     def _missed(self) -> set[int]:
-        return ledger.find_deliveries_in_state(self.outcomes, ledger.MISSED)
+        return ledger.find_deliveries_in_state(self.outcomes, MISSED)
 
 
 def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:

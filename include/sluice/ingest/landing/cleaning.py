@@ -15,6 +15,7 @@ from typing import Any
 
 from sluice import entries
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import INGESTED
 from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.absence import is_path_missing
@@ -95,7 +96,7 @@ def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> 
     """Returns the source's deliveries that were ingested before an instant and still count as ingested; and 0."""
     found = ledger.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", ledger.RECORDED, entries.ENTRY])
     last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["source"] == source}
-    rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == ledger.INGESTED]
+    rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == INGESTED]
     return {0, *(row["delivery"] for row in rows if row[ledger.RECORDED] <= before)}
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from sluice.declare.ingest.kafka import KafkaSource
+from sluice.delivery_states import INGESTED, MISSED, VANISHED
 from sluice.file_events import GONE
 from sluice.ingest.formats import ParsedBlock
-from sluice.ingest.ledger import INGESTED, MISSED, VANISHED
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.ingest.reading.workers import DeliveryPlace
 from sluice.ingest.topics import offset_ranges

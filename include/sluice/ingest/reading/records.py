@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
+from sluice.delivery_states import INGESTED, MISSED, QUARANTINED
 from sluice.errors import SluiceError
 from sluice.ingest.files.opening import UnreadableFile
-from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.reading.staging import StagedRowsWriter, make_staging_folder, read_staged_rows, remove_staging_folder
 from sluice.ingest.reading.workers import (
@@ -106,7 +106,7 @@ def read_delivered_records(
 
     Raises ChangedWhileRead and RefusedDeliveries. The caller must release what it got.
     """
-    readable = [item for item in examined if item.state == "ingested" and not item.empty]
+    readable = [item for item in examined if item.state == INGESTED and not item.empty]
     if not readable:
         return DeliveredRecords()
     size = sum(item.text_bytes for item in readable)
@@ -130,7 +130,7 @@ def sample_new_fields(source: Source, examined: list[ExaminedDelivery], columns:
     """Returns the fields of the first records of the first deliveries that the columns lack. Reads a limited number of bytes of text."""
     news: pa.StructType = pa.struct([])
     for item in examined:
-        if item.state != "ingested" or item.empty or most_bytes <= 0:
+        if item.state != INGESTED or item.empty or most_bytes <= 0:
             continue
         # A file that cannot be read to its end is refused when all of it is read.
         with contextlib.suppress(UnreadableFile, OSError):

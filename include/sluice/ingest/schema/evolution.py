@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from sluice.declare.assembly.kept_fields import suggest_kept_fields
 from sluice.declare.ingest.field_names import becomes_column, is_reserved_column
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import INGESTED
 from sluice.errors import SluiceError
 from sluice.ingest.schema import schema_log
 from sluice.ingest.values import types
@@ -100,7 +101,7 @@ def grow_source_columns(columns: SourceColumns, news: pa.StructType, folder: str
 
 def select_sampled_deliveries(examined: list[ExaminedDelivery]) -> list[ExaminedDelivery]:
     """Selects the deliveries that a first schema is inferred from."""
-    return [item for item in examined if item.state == "ingested" and not item.empty][:SAMPLE_FILES]
+    return [item for item in examined if item.state == INGESTED and not item.empty][:SAMPLE_FILES]
 
 
 def find_unknown_fields(

@@ -18,6 +18,7 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint,
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
+from sluice.delivery_states import WAITING
 from sluice.ingest.deliveries.full_listings import find_ends_of_partial_listings, is_listed_in_part
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.pipeline_stages import VERIFY, list_stage_names
@@ -126,7 +127,7 @@ def _list_what_waits(workspace: Workspace) -> list[Any]:
         *(
             file
             for source in books.graph.sources
-            for file in (*books.of_source(source, "waiting"), *books.known.unread_files(source))
+            for file in (*books.of_source(source, WAITING), *books.known.unread_files(source))
         ),
         *(
             one.path

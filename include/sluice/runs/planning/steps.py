@@ -14,10 +14,10 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
+from sluice.delivery_states import INGESTED, MISSED, QUARANTINED, SUPERSEDED, WAITING
 from sluice.errors import SluiceError
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.arrivals import SourceChanges
-from sluice.ingest.ledger import MISSED, QUARANTINED
 from sluice.lake import log
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
@@ -90,10 +90,7 @@ def plan_bronze_step(
 
 def _list_waiting_files(books: PipelineBooks, source: Source, found: SourceChanges) -> list[dict[str, Any]]:
     return [
-        *(
-            {"file": row["file"], "state": "waiting", "delivery": row["delivery"]}
-            for row in books.of_source(source.name, "waiting")
-        ),
+        *({"file": row["file"], "state": WAITING, "delivery": row["delivery"]} for row in books.of_source(source.name, WAITING)),
         *({"file": file.file, "state": "new", "delivery": None} for file in found.came),
         *({"file": name, "state": "gone", "delivery": None} for name in found.gone),
     ]
@@ -103,7 +100,7 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
     """Plans a refresh of bronze: every delivery whose file is unchanged, then what waits."""
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
-    known = books.of_source(source.name, "ingested", "superseded", QUARANTINED, MISSED)
+    known = books.of_source(source.name, INGESTED, SUPERSEDED, QUARANTINED, MISSED)
     readable = books.select_unchanged(source, [row for row in known if row["event"] == file_events.DELIVERED])
     size = flow.bytes + sum(row["size"] or 0 for row in readable)
     return PlannedStep(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
@@ -189,7 +186,7 @@ def plan_bronze_replay(
 def _plan_lacking_deliveries(books: PipelineBooks, source: Source, flow: FlowLag, interval: Interval) -> PlannedStep:
     """Plans files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
     fresh = discovery.preview_discovery(source, books.records.landing, books.known, interval).came
-    lacking = [row for row in books.of_interval(source, interval) if row["state"] in ("waiting", MISSED, QUARANTINED)]
+    lacking = [row for row in books.of_interval(source, interval) if row["state"] in (WAITING, MISSED, QUARANTINED)]
     readable = books.select_unchanged(source, lacking)
     files = [
         *({"file": file.file, "state": "new", "delivery": None} for file in fresh),

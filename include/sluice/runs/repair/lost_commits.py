@@ -19,6 +19,7 @@ from sluice.commit_operations import REPAIR
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import INGESTED, LOST, QUARANTINED
 from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions, split_commit_lines
 from sluice.durable_files import write_text_durably
 from sluice.erasure import request_events, requests
@@ -214,7 +215,7 @@ def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) ->
     """Returns the last outcome of each delivery of a source that was read."""
     rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).outcome_ledger)
     found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
-    return {number: row for number, row in found.items() if row["state"] in (ledger.INGESTED, ledger.QUARANTINED)}
+    return {number: row for number, row in found.items() if row["state"] in (INGESTED, QUARANTINED)}
 
 
 def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
@@ -225,7 +226,7 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
     rows = [
         {
             **{column: known[number][column] for column in ("delivery", "source", "file", "modified_at", "sha256")},
-            **{"state": ledger.LOST, "rows": 0, "reason": reason, "run": RUN, "recorded_at": datetime.now(UTC)},
+            **{"state": LOST, "rows": 0, "reason": reason, "run": RUN, "recorded_at": datetime.now(UTC)},
         }
         for number in numbers
         if number in known

@@ -16,6 +16,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
+from sluice.delivery_states import WAITING
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, continuity, positions
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
@@ -153,7 +154,7 @@ def measure_bronze_lag(books: PipelineBooks, source: Source) -> FlowLag:
         warnings = (*books.warnings(source), *found.warnings)
     except SluiceError as error:
         return replace(flow, stuck=str(error))
-    waiting = books.of_source(source.name, "waiting")
+    waiting = books.of_source(source.name, WAITING)
     # A file that the last discovery did not see came after it, whatever its modification time.
     looks = [row["started_at"] for row in books.runs if row["flow"] == source.name and row["stage"] == flow.layer]
     looked = looks[-1] if looks else None

@@ -10,6 +10,7 @@ from typing import Any
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
+from sluice.delivery_states import DISCARDED, ERASED
 from sluice.ingest import ledger as tables
 from sluice.lake import commit_history, log
 from sluice.open_tables import find_table_snapshot
@@ -128,7 +129,7 @@ def _read_counted_outcomes(path: str) -> dict[int, dict[str, Any]]:
     found: dict[int, dict[str, Any]] = {}
     rows: list[dict[str, Any]] = tables.read_delivery_ledger_rows(path)
     for row in tables.sort_outcomes_by_recording(rows):
-        if row["state"] not in (tables.DISCARDED, "erased") or row.get("discarded"):
+        if row["state"] not in (DISCARDED, ERASED) or row.get("discarded"):
             found[row["delivery"]] = row
     return found
 

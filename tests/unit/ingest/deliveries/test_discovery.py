@@ -16,6 +16,7 @@ import pytest
 
 from sluice.declare import Source
 from sluice.declare.interval import Interval
+from sluice.delivery_states import INGESTED, MISSED
 from sluice.errors import UsageError
 from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest import ledger
@@ -270,7 +271,7 @@ def test_a_known_file_that_changes_is_ignored_where_overwrites_are_not_allowed(f
     source = Source(name="a", allow_overwrites=False)
     path = folder.land("a/x")
     folder.discover(source)
-    folder.judge(ledger.INGESTED, 1)
+    folder.judge(INGESTED, 1)
     folder.land("a/x", '{"x": 1}\n')
     assert folder.discover(source) == [(IGNORED, "x")]
     assert folder.discover(source) == [], "said once"
@@ -284,7 +285,7 @@ def test_a_change_of_what_was_missed_is_a_delivery_all_the_same(folder: Folder) 
     source = Source(name="a", allow_overwrites=False)
     folder.land("a/x")
     folder.discover(source)
-    folder.judge(ledger.MISSED, 1)
+    folder.judge(MISSED, 1)
     folder.land("a/x", '{"x": 1}\n')
     assert folder.discover(source) == [(DELIVERED, "x")], "nothing of it was read so far"
 
@@ -475,14 +476,14 @@ def test_an_error_after_discovery_gives_a_new_number_only_when_a_read_succeeds(
     path = folder.land("a/x")
     folder.land("a/y")
     folder.discover(A)
-    folder.judge(ledger.MISSED, 1)
-    folder.judge(ledger.INGESTED, 2)
+    folder.judge(MISSED, 1)
+    folder.judge(INGESTED, 2)
     shutting(path, errno.EIO)
     assert folder.discover(A) == [] and folder.missed() == ["x"]
     shutting(path, 0)
     assert folder.discover(A) == [(DELIVERED, "x")], "also where size and time are as before: its content may be another"
     assert folder.discover(A) == [], "a number is given once"
-    folder.judge(ledger.MISSED, 3)
+    folder.judge(MISSED, 3)
     path.unlink()
     assert folder.discover(A) == [(GONE, "x")] and folder.missed() == [], "what is there no more is missed no longer"
 
@@ -492,7 +493,7 @@ def test_an_unopened_file_that_goes_has_vanished_and_one_that_is_back_unchanged_
 ) -> None:
     path, other = folder.land("a/x"), folder.land("a/y")
     folder.discover(A)
-    folder.judge(ledger.INGESTED, 1, 2)
+    folder.judge(INGESTED, 1, 2)
     os.utime(path, (1_700_000_000, 1_700_000_000))
     shutting(path, errno.EACCES)
     folder.land("a/z")
@@ -529,7 +530,7 @@ def test_what_was_missed_is_new_when_it_returns(folder: Folder) -> None:
     path = folder.land("a/x")
     folder.land("a/y")
     folder.discover(A)
-    folder.judge(ledger.MISSED, 1)
+    folder.judge(MISSED, 1)
     path.unlink()
     folder.discover(A)
     folder.land("a/x")

@@ -12,6 +12,7 @@ from tests.unit.ingest.deliveries.test_discovery import A, Folder
 
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.delivery_states import INGESTED, VANISHED
 from sluice.errors import SluiceError
 from sluice.file_events import DELIVERED, GONE
 from sluice.flows.bronze import regaining
@@ -38,8 +39,8 @@ def folder(tmp_path: Path) -> Folder:
     found.discover(A)
     (found.landing / "a" / "y").unlink()
     found.discover(A)
-    found.judge(ledger.INGESTED, 1, 2, 3)
-    found.judge(ledger.VANISHED, 4)
+    found.judge(INGESTED, 1, 2, 3)
+    found.judge(VANISHED, 4)
     return found
 
 

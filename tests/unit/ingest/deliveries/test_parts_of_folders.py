@@ -14,6 +14,7 @@ import pytest
 
 from sluice.declare import Source
 from sluice.declare.interval import Interval
+from sluice.delivery_states import MISSED
 from sluice.errors import DeclarationError, UsageError
 from sluice.file_events import DELIVERED, GONE, UNOPENED
 from sluice.ingest import ledger
@@ -157,7 +158,7 @@ def test_what_was_missed_is_tried_again_without_a_full_listing(folder: Folder) -
     create_record_table(str(folder.root / "outcomes"), ledger.OUTCOMES)
     numbers = {row["file"]: row["delivery"] for row in folder.rows()}
     missed = [
-        {"delivery": numbers[file], "source": "a", "file": file, "state": ledger.MISSED, "recorded_at": datetime.now(UTC)}
+        {"delivery": numbers[file], "source": "a", "file": file, "state": MISSED, "recorded_at": datetime.now(UTC)}
         for file in ("1.json", "2.json")
     ]
     ledger.append_delivery_ledger_rows(str(folder.root / "outcomes"), missed, ledger.OUTCOMES, "run")

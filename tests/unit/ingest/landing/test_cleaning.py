@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.declare import Source
+from sluice.delivery_states import DISCARDED, INGESTED, MISSED, QUARANTINED
 from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
@@ -42,7 +43,7 @@ class Landing:
     def rows(self) -> list[dict[str, Any]]:
         return sorted(ledger.read_delivery_ledger_rows(self.deliveries), key=lambda row: int(str(row["delivery"])))
 
-    def judge(self, number: int, state: str = ledger.INGESTED, days: float = 10) -> None:
+    def judge(self, number: int, state: str = INGESTED, days: float = 10) -> None:
         create_record_table(self.outcomes, ledger.OUTCOMES)
         (row,) = (row for row in self.rows() if row["delivery"] == number)
         kept = {name: row[name] for name in ("delivery", "source", "file")}
@@ -90,7 +91,7 @@ def test_delete_removes_what_is_ingested_long_enough_and_says_so_in_the_ledger(l
     assert lake.clean(DELETE) == CleaningResult()
 
 
-@pytest.mark.parametrize("state", [ledger.QUARANTINED, ledger.MISSED, ledger.DISCARDED])
+@pytest.mark.parametrize("state", [QUARANTINED, MISSED, DISCARDED])
 def test_what_was_not_ingested_stays(lake: Landing, state: str) -> None:
     path = lake.land("x")
     lake.discover(DELETE)
@@ -102,7 +103,7 @@ def test_what_was_not_ingested_stays(lake: Landing, state: str) -> None:
 
 def test_a_later_outcome_counts(lake: Landing) -> None:
     path = lake.ingest(DELETE, "x")
-    lake.judge(1, ledger.DISCARDED, days=9)
+    lake.judge(1, DISCARDED, days=9)
     lake.clean(DELETE)
     assert path.exists()
 
