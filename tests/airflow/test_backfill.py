@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestration.backfill import arguments as backfill_arguments
+from orchestration.backfill import checks, through_airflow
 from orchestration.backfill.arguments import translate_airflow_arguments
 from orchestration.backfill.runs import find_failure_reason
+from orchestration.backfill.through_airflow import BackfillRequest
 from orchestration.dag_run import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
 from sluice.declare.interval import Interval
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -338,3 +340,39 @@ def test_a_dry_run_lists_the_runs_and_starts_none(checkout: Checkout, records: P
     assert 2 <= len(planned) <= 3 and planned[0] == str(today - timedelta(days=3))
     assert "Left out, since not over yet" in done.stdout and f"{len(planned)} runs" in done.stdout
     assert jobs(records) == []
+
+
+class AnswerLost:
+    """An Airflow that began a backfill, whose answer was lost, so that the repeated request is refused."""
+
+    def __init__(self, **began: Any) -> None:
+        self.began = began
+
+    def is_paused(self, dag: str) -> bool:
+        return False
+
+    def runs(self, dag: str, *states: str) -> list[dict[str, Any]]:
+        return []
+
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        if method == "POST":
+            assert body is not None
+            self.began = {**body, "completed_at": None, "is_paused": False, **self.began}
+            raise SluiceError("Airflow's API answered 409 to POST /backfills: already running.")
+        if path.startswith("/backfills"):
+            return {"backfills": [self.began] if "dag_id" in self.began else []}
+        return {"dag_runs": [], "total_entries": 0}
+
+
+def test_a_backfill_whose_answer_was_lost_is_followed_and_another_is_not(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(through_airflow, "airflow_line", lambda: 3)
+    monkeypatch.setattr(checks, "airflow_line", lambda: 3)
+    days = [Interval(datetime(2026, 1, day, tzinfo=UTC), datetime(2026, 1, day + 1, tzinfo=UTC)) for day in (1, 2)]
+    asked = BackfillRequest("gym", Interval(days[0].start, days[-1].end), (), tuple(days))
+    client: Any = AnswerLost(from_date="2026-01-01T00:00:00Z")
+    assert through_airflow.start_backfill_per_interval(checkout.settings, client, asked).runs == tuple(days)
+    client = AnswerLost(dag_run_conf={"tables": ["another"]})
+    with pytest.raises(SluiceError, match="409"):
+        through_airflow.start_backfill_per_interval(checkout.settings, client, asked)

@@ -68,11 +68,14 @@ def files(checkout: Checkout) -> list[str]:
 
 
 def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Path) -> None:
-    from orchestration.dag_run import dag_run_name
+    from orchestration.dag_run import RunRequest, dag_run_name
+    from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 
+    given = context()
+    asked = digest_job_arguments(spark_job_arguments("gym", RunRequest.of(given), given, ("", "")), given)
     folder = locate(PipelineRecords(checkout.settings, "gym").bookkeeping("followed_jobs"))
     folder.mkdir(parents=True, exist_ok=True)
-    left = folder / f".{dag_run_name('gym', 'manual__1')}-silver-2.json.0a1b2c3d.tmp"
+    left = folder / f".{dag_run_name('gym', 'manual__1')}-silver-{asked}-2.json.0a1b2c3d.tmp"
     left.write_bytes(b"{")
     report = operator().execute(context())
     assert report["stage"] == "silver"
@@ -104,7 +107,7 @@ def test_exit_codes_come_back_too(records: Path, monkeypatch: pytest.MonkeyPatch
     assert isinstance(failure.value, AirflowFailException) == (code == 2), "only exit code 2 rules out a retry"
 
 
-def test_a_killed_driver_is_lost(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_driver_is_lost(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
     monkeypatch.setenv("STAND_IN_SECONDS", "60")
@@ -120,6 +123,8 @@ def test_a_killed_driver_is_lost(records: Path, monkeypatch: pytest.MonkeyPatch)
         operator().execute(context())
     thread.join()
     assert not isinstance(failure.value, AirflowFailException), "the next attempt may succeed"
+    requests = PipelineRecords(checkout.settings, "gym").stop_request("any").parent
+    assert [request.name for request in requests.iterdir()], "it stops if it lives after all, or begins late"
 
 
 def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,12 +268,18 @@ def test_a_deferred_task_that_takes_too_long_is_stopped(records: Path, monkeypat
 
     from airflow.providers.common.compat.sdk import AirflowException
 
+    from orchestration import alerts
+
+    sent: list[str] = []
+    monkeypatch.setattr(alerts, "send_alert", lambda kind, text, **facts: sent.append(facts["table"]))
     monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_REPORTS", "yes")
     left = deferred(operator(deferrable=True, execution_timeout=timedelta(seconds=1)), context())
     event = asyncio.run(first_event(trigger_again(left.trigger)))
     with pytest.raises(AirflowException, match="longer than its execution_timeout"):
-        operator().finish_deferred(context(), event)
+        operator(alert_when={"device_day.quarantined": 0}).finish_deferred(context(), event)
     assert {"stopped": "on request"} in told(records)
+    assert sent == ["device_day"], "the next attempt finds none of what it did"
 
 
 @pytest.mark.crash

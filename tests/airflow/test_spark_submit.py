@@ -403,6 +403,30 @@ def test_what_a_failed_job_did_is_alerted_of(operator: Any, records: Path, monke
     assert sent == [("device_day", "quarantined", 2)]
 
 
+def test_what_a_job_did_before_its_task_took_too_long_is_alerted_of(
+    operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
+    from orchestration import alerts
+    from orchestration.spark_submit.hook import SluiceSparkSubmitHook
+
+    sent: list[str] = []
+    monkeypatch.setattr(alerts, "send_alert", lambda kind, text, **facts: sent.append(facts["table"]))
+    monkeypatch.setenv("STAND_IN_REPORTS", "yes")
+    operator.alert_when = {"device_day.quarantined": 0}
+    whole = SluiceSparkSubmitHook.submit
+
+    def take_too_long(hook: Any, *arguments: Any) -> None:
+        whole(hook, *arguments)
+        raise AirflowTaskTimeout
+
+    monkeypatch.setattr(SluiceSparkSubmitHook, "submit", take_too_long)
+    with pytest.raises(AirflowTaskTimeout):
+        operator.execute(context())
+    assert sent == ["device_day"]
+
+
 def test_a_task_that_is_killed_before_it_submits_does_not_submit(
     operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

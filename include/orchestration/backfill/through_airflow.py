@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +32,7 @@ from orchestration.dag_run import data_intervals_starting_within, whole_days_rep
 from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client, dag_run_path
 from sluice.declare.interval import Interval
+from sluice.errors import SluiceError
 from sluice.settings import Settings
 
 __all__ = [
@@ -76,7 +78,7 @@ def start_replay_of_range(client: Client, asked: BackfillRequest) -> StartedBack
     """Trigger one run that replays the whole range. Raises SluiceError if the DAG is paused or does not exist."""
     refuse_paused_dag(client, asked.pipeline)
     first, last = str(asked.days.start.date()), str(asked.days.days()[-1].start.date())
-    run = f"replay-{first}-{last}-{int(time.time())}"
+    run = f"replay-{first}-{last}-{uuid.uuid4().hex[:8]}"  # whoever else asks for these days has a run of their own
     conf = {"mode": "replay", "from_date": first, "to_date": last, "tables": list(asked.tables)}
     client.trigger(asked.pipeline, run, conf)
     return StartedBackfill(
@@ -111,19 +113,26 @@ def start_backfill_per_interval(settings: Settings, client: Client, asked: Backf
     refuse_paused_dag(client, dag)
     refuse_second_backfill(client, dag)
     refuse_open_runs(dag, [entry.told for entry in find().values() if entry.state in OPEN_STATES])
-    client.request(
-        "POST",
-        "/backfills",
-        {
-            "dag_id": dag,
-            "from_date": runs[0].start.isoformat(),
-            "to_date": runs[-1].start.isoformat(),
-            "dag_run_conf": conf,
-            "reprocess_behavior": "completed",
-            "max_active_runs": 1,
-        },
-    )
+    wanted = {
+        "dag_id": dag,
+        "from_date": runs[0].start.isoformat(),
+        "to_date": runs[-1].start.isoformat(),
+        "dag_run_conf": conf,
+        "reprocess_behavior": "completed",
+        "max_active_runs": 1,
+    }
+    try:
+        client.request("POST", "/backfills", wanted)
+    except SluiceError:
+        # A request whose answer was lost is repeated, and then refused because of the backfill that it began.
+        if not any(_is_wanted_backfill(found, wanted) for found in find_active_backfills(client, dag)):
+            raise
     return StartedBackfill(dag, client, runs, find, lambda: False)
+
+
+def _is_wanted_backfill(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    days = [(datetime.fromisoformat(found[of]), datetime.fromisoformat(wanted[of])) for of in ("from_date", "to_date")]
+    return all(one == other for one, other in days) and found["dag_run_conf"] == wanted["dag_run_conf"]
 
 
 def follow_backfill_runs(started: StartedBackfill) -> Iterator[BackfillRun | str]:

@@ -22,7 +22,7 @@ from orchestration.spark_submit.chosen_spark import choose_spark
 from orchestration.spark_submit.job_arguments import LEASE_WAIT_SECONDS
 from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
-from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment, find_spark_properties_file
@@ -84,7 +84,10 @@ def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str,
                     process.wait()
                     raise
         finally:
+            asked_to_stop = request.exists()
             request.unlink(missing_ok=True)
+    if code and asked_to_stop:
+        raise StopRequested(f"{records.pipeline}: stopped by sluice stop")
     if code:
         kind = {UsageError.exit_code: UsageError, LeaseHeld.exit_code: LeaseHeld}.get(code, SluiceError)
         raise kind(f"{Path(command[command.index('--pipeline') - 1]).stem}: {_last_job_message(log)}")

@@ -106,8 +106,10 @@ class DriverFollower:
                 )
         return end
 
-    def stop(self, ask_seconds: float) -> None:
+    def stop(self, ask_seconds: float) -> JobEnd | None:
         """Ask the job to stop before its next batch, wait for that, and then ask its manager to kill it. Does not wait for the kill.
+
+        Returns how it ended; None if it did not say so in time.
 
         A driver whose batch takes longer finds the request at the end of that batch. The next attempt of the task removes it.
         """
@@ -117,12 +119,13 @@ class DriverFollower:
         with suppress(JobLost):
             deadline = self._clock() + ask_seconds
             while self._clock() < deadline:
-                if self._watch.look() is not None:
+                if end := self._watch.look():
                     request.unlink(missing_ok=True)
-                    return
+                    return end
                 time.sleep(0.5)
         if self._provider is not None:
             self._provider.on_kill()
+        return None
 
     def forget(self) -> None:
         """Remove the driver's file, once its end is known, and what a driver left of it that was killed while it wrote."""

@@ -20,6 +20,7 @@ from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
+    AirflowTaskTimeout,
 )
 from airflow.providers.common.compat.sdk import (
     conf as airflow_conf,
@@ -52,7 +53,14 @@ from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import quiet
-from sluice.runs.followed_job import JobEnd, JobLost, find_living_job, locate_followed_job, remove_old_followed_jobs
+from sluice.runs.followed_job import (
+    JobEnd,
+    JobLost,
+    collect_ended_jobs,
+    find_living_job,
+    locate_followed_job,
+    remove_old_followed_jobs,
+)
 from sluice.runs.lease import holder
 from sluice.runs.waiting_bytes import choose_session_conf
 from sluice.settings import Settings
@@ -131,6 +139,10 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                 end = JobEnd(hook.exit_code, hook.last_line or "it wrote nothing", _read_report(report))
                 self._alert_of_failed_job(end, run)
                 raise self._failure(records, asked, end) from None
+            except AirflowTaskTimeout:
+                hook.stop_submit()
+                self._alert_of_failed_job(JobEnd(SluiceError.exit_code, report=_read_report(report)), run)
+                raise
             finally:
                 hook.stop_submit()  # only after an interrupt is anything left to stop
             return self._alert_and_return(_read_report(report), run)
@@ -140,6 +152,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         run, task = run_identity(context), re.sub("[^A-Za-z0-9]", "_", self.task_id)
         # A run that is backfilled again may be asked for something else.
         attempts = f"{run}-{task}-{digest_job_arguments(self._arguments(asked, context, ('', '')), context)}"
+        for ended in collect_ended_jobs(records, f"{attempts}-"):  # of attempts that ended before their drivers did
+            self._alert_of_failed_job(ended, run)
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
             arguments = self._arguments(asked, context, ("--report", str(report)))
@@ -166,6 +180,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             while (end := self._followed.look()) is None:
                 time.sleep(POLL_SECONDS)
         except JobLost as error:
+            self._followed.stop(0)  # or it would begin when the cluster has room, and nobody would follow it
             raise AirflowException(f"{self.name}: {error}") from None
         return self._finish_on_cluster(records, asked, self._followed, end)
 
@@ -195,12 +210,16 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         settings = choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
-        if manager is None or "lost" in event:
-            raise AirflowException(f"{self.name}: {event.get('lost') or 'its connection no longer uses cluster mode'}")
+        if manager is None:
+            raise AirflowException(f"{self.name}: its connection no longer uses cluster mode")
         driver = SubmittedDriver(**event["driver"])
         followed = DriverFollower(driver, self._make_hook(records, run, manager), manager, settings)
+        if "lost" in event:
+            followed.stop(0)
+            raise AirflowException(f"{self.name}: {event['lost']}")
         if "too_long" in event:
-            followed.stop(STOP_SECONDS)
+            if end := followed.stop(STOP_SECONDS):
+                self._alert_of_failed_job(end, run)
             raise AirflowException(f"{self.name}: it took longer than its execution_timeout, so it was stopped.")
         end = followed.look()
         if end is None:

@@ -140,6 +140,16 @@ def find_living_job(
     return None
 
 
+def collect_ended_jobs(records: PipelineRecords, prefix: str) -> list[JobEnd]:
+    """Returns how jobs ended that nobody has collected, and removes their files. prefix: of the attempts' ids."""
+    found = []
+    for file in locate(records.bookkeeping(FOLLOWED_JOBS)).glob(f"{prefix}*.json"):
+        if "exit_code" in (text := _read_if_there(file)):
+            found.append(JobEnd(**json.loads(text)))
+            remove_file_durably(file)
+    return found
+
+
 def remove_old_followed_jobs(records: PipelineRecords) -> None:
     """Remove the files of jobs that ended long ago or were lost, and whose tasks never collected them."""
     oldest = time.time() - _KEPT_SECONDS

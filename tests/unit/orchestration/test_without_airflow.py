@@ -7,10 +7,16 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+
+from orchestration.backfill.without_airflow import _submit_job_and_wait
+from sluice.errors import StopRequested
+from sluice.pipeline_records import PipelineRecords
+from sluice.settings import Settings
 
 SUBMIT = """
 import sys
@@ -24,6 +30,18 @@ settings, folder = Settings.current(), Path(sys.argv[1])
 job = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(120)"  # it looks for no stop request
 _submit_job_and_wait(PipelineRecords(settings, "gym"), settings, "r1", [sys.executable, "-c", job], folder / "log")
 """
+
+
+def test_a_job_that_was_asked_to_stop_ends_the_backfill(tmp_path: Path) -> None:
+    """`sluice stop` leaves its request: the days that come after are not begun."""
+    settings = replace(Settings.current(), lake=str(tmp_path / "lake"))
+    records = PipelineRecords(settings, "gym")
+    request = records.stop_request("r1")
+    job = [sys.executable, "-c", f"import sys; from pathlib import Path; Path({str(request)!r}).touch(); sys.exit(1)"]
+    request.parent.mkdir(parents=True)
+    with pytest.raises(StopRequested, match="stopped by sluice stop"):
+        _submit_job_and_wait(records, settings, "r1", job, tmp_path / "log")
+    assert not request.exists()
 
 
 @pytest.mark.crash

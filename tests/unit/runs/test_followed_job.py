@@ -145,6 +145,22 @@ def test_the_driver_of_an_earlier_attempt_is_found_while_it_works(tmp_path: Path
     assert len(waited) == 1 + 3
 
 
+def test_what_earlier_attempts_ended_with_is_collected_once(tmp_path: Path) -> None:
+    settings = Settings(
+        tmp_path, str(tmp_path / "lake"), *(tmp_path / name for name in ("landing", "secrets", "restricted", "truth"))
+    )
+    records = PipelineRecords(settings, "gym")
+    assert followed_job.collect_ended_jobs(records, "af-1-silver-") == []
+    folder = locate(records.bookkeeping("followed_jobs"))
+    folder.mkdir(parents=True)
+    (folder / "af-1-silver-1.json").write_text(json.dumps({"exit_code": 0, "reason": "", "report": {"stage": "silver"}}))
+    (folder / "af-1-silver-2.json").write_text(json.dumps({"beat": 1}))
+    (folder / "af-1-gold-1.json").write_text(json.dumps({"exit_code": 0}))
+    assert followed_job.collect_ended_jobs(records, "af-1-silver-") == [JobEnd(0, "", {"stage": "silver"})]
+    assert sorted(file.name for file in folder.iterdir()) == ["af-1-gold-1.json", "af-1-silver-2.json"]
+    assert followed_job.collect_ended_jobs(records, "af-1-silver-") == []
+
+
 def test_files_that_nobody_comes_back_for_go(tmp_path: Path) -> None:
     settings = Settings(
         tmp_path, str(tmp_path / "lake"), *(tmp_path / name for name in ("landing", "secrets", "restricted", "truth"))

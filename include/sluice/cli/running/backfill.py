@@ -14,13 +14,16 @@ from orchestration.backfill.through_airflow import BackfillRequest, BackfillRun
 from sluice.cli.printing import AsJson, OnlyTables, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError, UsageError
+from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import tasks_of_pipeline
+from sluice.runs.lease import holder
 from sluice.settings import Settings
 
 INTERRUPTED = 130
 SHOWN = 31
+_LOCAL_RUN = "local-"
+"""What the id of a run without Airflow begins with."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def backfill(
     settings = Settings.current()
     records = PipelineRecords.of_known(settings, pipeline)
     if cancel:
+        _refuse_to_cancel_local_backfill(records)
         ended = backfills.cancel_backfills(settings, backfills.find_airflow_with_dag(settings, pipeline), pipeline)
         escaping_console().print(
             f"Ended {_format_run_count(ended)} of '{pipeline}'; what they committed stays." if ended else "Nothing to end."
@@ -103,6 +107,15 @@ def _plan_backfill(
             f"No interval in {days} is over yet. One run over the range takes what is there: leave --per-interval out."
         )
     return BackfillRequest(records.pipeline, days, tables, runs)
+
+
+def _refuse_to_cancel_local_backfill(records: PipelineRecords) -> None:
+    """Raises SluiceError if a backfill without Airflow writes the pipeline now: only its own terminal, or `sluice stop`, ends it."""
+    found = holder.find_lease_holder(records)
+    if found is not None and found.run.startswith(_LOCAL_RUN):
+        raise SluiceError(
+            f"A backfill with --local goes on, as {found}. End it with Ctrl-C where it was started, or: sluice stop {records.pipeline}"
+        )
 
 
 def _announce_backfill(settings: Settings, asked: BackfillRequest, how: _BackfillOptions, *, listing: bool) -> None:
@@ -183,7 +196,7 @@ def _run_by_spark_submit(settings: Settings, asked: BackfillRequest) -> list[Bac
 
 
 def _submit_interval(settings: Settings, asked: BackfillRequest, stages: list[str], interval: Interval) -> BackfillRun:
-    run, rows, seconds = f"local-{uuid.uuid4().hex[:12]}", 0, 0.0
+    run, rows, seconds = f"{_LOCAL_RUN}{uuid.uuid4().hex[:12]}", 0, 0.0
     printed = escaping_console()
     done: list[str] = []
     try:
@@ -198,6 +211,9 @@ def _submit_interval(settings: Settings, asked: BackfillRequest, stages: list[st
                 status.update(f"{stages[min(len(done), len(stages) - 1)]} of {interval} ...")
     except KeyboardInterrupt:
         printed.print("\nStopped before the job's next batch. What is committed stays; the same command does all of it again.")
+        raise typer.Exit(INTERRUPTED) from None
+    except StopRequested:
+        printed.print("\nSomebody asked the job to stop. What is committed stays; the same command does all of it again.")
         raise typer.Exit(INTERRUPTED) from None
     except UsageError:
         raise

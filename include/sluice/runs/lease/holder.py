@@ -50,7 +50,7 @@ class LeaseHolder:
     def _processes(self) -> str:
         if self.jvm is None:
             return f"process {self.pid}"
-        if self.here and not _is_process_older(self.pid, self.since):
+        if self.here and not is_process_older(self.pid, self.since):
             return f"JVM {self.jvm}, whose process {self.pid} has ended"
         return f"process {self.pid}, JVM {self.jvm}"
 
@@ -149,7 +149,7 @@ def is_holder_alive(found: LeaseHolder) -> bool:
     """Whether a process of the holder still exists: its JVM has the lock and may live longer. Holders on other hosts are believed."""
     if not found.here:
         return True
-    return any(_is_process_older(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
+    return any(is_process_older(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
 
 
 def _is_renewed(folder: Location) -> bool:
@@ -160,8 +160,8 @@ def _is_renewed(folder: Location) -> bool:
         return False
 
 
-def _is_process_older(pid: int, since: str) -> bool:
-    """Whether that process still exists. A process that began after the lease was taken only has the same id."""
+def is_process_older(pid: int, since: str) -> bool:
+    """Whether the process that took a lease then still exists. A process that began later only has the same id."""
     try:
         process = psutil.Process(pid)
         began = float(process.create_time())

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
@@ -15,10 +16,12 @@ import pytest
 from tests.commands import Call
 
 from orchestration import stopping
+from sluice.cli.running.run import _find_run_process
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.keep_running.triggers import EVERY, Trigger, parse_trigger
 from sluice.runs.lease import holder
+from sluice.runs.lease.holder import LeaseHolder
 from sluice.settings import Settings
 
 
@@ -144,6 +147,35 @@ def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call,
         code, out, _ = call("stop", "gym", "--within", "0", "--force")
     assert code == 0 and "The run was ended." in out
     assert deaf.wait(10) == -signal.SIGKILL
+
+
+def test_the_jvm_is_ended_when_its_process_is_gone_or_another_has_its_id(call: Call, settings: Settings) -> None:
+    folder = Path(PipelineRecords(settings, "gym").bookkeeping())
+    folder.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", ""]) as zombie:
+        while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)
+        for pid in (zombie.pid, None):
+            with subprocess.Popen(["sleep", "60"]) as jvm:
+                since = datetime.now(UTC) if pid else datetime.now(UTC) - timedelta(hours=1)
+                stranger = subprocess.Popen(["sleep", "60"])
+                found = LeaseHolder("r1", pid or stranger.pid, socket.gethostname(), since.isoformat(), jvm=jvm.pid)
+                if pid is None:  # the JVM is as old as the lease, and the process that has the holder's id is not
+                    assert _find_run_process(found) is None, "neither of them is the holder"
+                else:
+                    process = _find_run_process(found)
+                    assert process is not None and process.pid == jvm.pid
+                for one in (jvm, stranger):
+                    one.kill()
+                    one.wait()
+
+
+def test_a_backfill_without_airflow_is_not_ended_by_cancel(call: Call, settings: Settings) -> None:
+    folder = Path(PipelineRecords(settings, "gym").bookkeeping())
+    folder.mkdir(parents=True)
+    holder.write_lease_description(folder, "local-0123", False)
+    code, _, err = call("backfill", "gym", "--cancel")
+    assert code == 1 and "End it with Ctrl-C where it was started, or: sluice stop gym" in " ".join(err.split())
 
 
 def test_what_runs_on_another_host_is_not_ended_from_here(call: Call, settings: Settings) -> None:
