@@ -78,6 +78,12 @@ def source(date_in_path: str) -> Source:
         ("%Y%m%d%H", "x-2026010507.csv", day(5, 7)),
         ("%Y%m%d", "99999999-20260105.csv", day(5)),
         ("%Y%m%d", "20260102/x-20260105.csv", day(5)),
+        ("%Y%m%d", "visits-20260105153045.json", day(5)),
+        ("%Y%m%d", "visits_20260105123045.json", day(5)),
+        ("%Y%m%d", "20260105/part-1732060800.json", day(5)),
+        ("%Y%m%d", "20260105/6512011231.json", day(5)),
+        ("%Y%m%d", "x6512011231.json", day(9)),
+        ("%Y%m%d", "x-0120260105.csv", day(5)),
         ("%Y%m%d", "no-date.csv", day(9)),
     ],
 )

@@ -9,11 +9,16 @@ from functools import cache
 from sluice.declare.ingest.checks import DATE_PARTS
 from sluice.declare.ingest.source import Source
 
+_YEARS_AMONG_DIGITS = range(1900, 2200)
+"""The years that part of a longer number can be. The digits of a longer number, such as seconds since 1970, often look like another year."""
+
 
 def find_delivery_date(source: Source, file: str, modified_at: datetime) -> datetime:
     """Returns the date in the file's path if the source declares one and it is there, otherwise the time of delivery. In UTC.
 
-    file: relative to the source's folder. The last of several dates in a path counts: the file's name says more than its folder.
+    file: relative to the source's folder. Of several dates in a path one that no other digit touches counts before one that begins a longer
+    number, such as 20261120 in 20261120153045, and that before one within a number. Of equal ones the last counts: the file's name says more
+    than its folder.
     """
     found = _date_in_path(source, file)
     return found[0] if found else modified_at
@@ -37,12 +42,21 @@ def _date_in_path(source: Source, file: str) -> tuple[datetime, int, int] | None
     """Returns the date, and where in the path it begins and ends."""
     if source.date_in_path is None:
         return None
-    for found in reversed(list(_date_pattern(source.date_in_path).finditer(file))):
+    dates = []
+    for found in _date_pattern(source.date_in_path).finditer(file):
+        start, end = found.span(1)
         try:
-            return datetime.strptime(found.group(1), source.date_in_path).replace(tzinfo=UTC), *found.span(1)
+            at = datetime.strptime(found.group(1), source.date_in_path).replace(tzinfo=UTC)
         except ValueError:  # such as the 31st of February: the digits mean something else
             continue
-    return None
+        continues, goes_on = _is_within_digits(file, start), _is_within_digits(file, end)
+        if not (continues or goes_on) or at.year in _YEARS_AMONG_DIGITS:
+            dates.append((not (continues or goes_on), not continues, start, (at, start, end)))
+    return max(dates)[-1] if dates else None
+
+
+def _is_within_digits(text: str, position: int) -> bool:
+    return text[position - 1 : position].isdigit() and text[position : position + 1].isdigit()
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,7 +41,7 @@ class _ArrowValues:
             return self._members(type)
         if (cast := _cast_exactly(self.array, type)) is not None:
             return FittedValues(cast, None, pa.null())
-        values = self.array.to_pylist()
+        values = _list_python_values(self.array)
         found = [python_values.convert_value_exactly(value, type, as_text=not self.source.infer_types) for value in values]
         rest = [
             python_values.write_python_value_json(value) if kept is MISFIT else None
@@ -56,7 +56,9 @@ class _ArrowValues:
         kind = self.array.type
         if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
             return self.array.cast(pa.string()), kind
-        written = [None if value is None else python_values.write_python_value_json(value) for value in self.array.to_pylist()]
+        written = [
+            None if value is None else python_values.write_python_value_json(value) for value in _list_python_values(self.array)
+        ]
         return pa.array(written, pa.string()), kind
 
     def _members(self, type: pa.StructType) -> FittedValues:
@@ -145,8 +147,8 @@ def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.D
         return pa.list_(within(type.value_field).type)
     if is_.is_map(type):
         return pa.map_(_nearest_table_type(type.key_type, nanoseconds_fit), _nearest_table_type(type.item_type, nanoseconds_fit))
-    if is_.is_dictionary(type):
-        return _nearest_table_type(type.value_type, nanoseconds_fit)
+    if is_.is_dictionary(type) or isinstance(type, pa.BaseExtensionType):  # the latter for instance of a UUID
+        return _nearest_table_type(type.value_type if is_.is_dictionary(type) else type.storage_type, nanoseconds_fit)
     if is_.is_timestamp(type):
         # An instant without a zone is read as UTC, as in JSON and CSV.
         return pa.timestamp("us", "UTC") if nanoseconds_fit or type.unit != "ns" else pa.string()
@@ -158,6 +160,31 @@ def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.D
         return pa.decimal128(type.precision, type.scale)
     others = {**_UNSIGNED, pa.float16(): pa.float32(), pa.date64(): pa.date32()}
     return pa.int64() if is_.is_duration(type) else others.get(type, type)
+
+
+def _list_python_values(array: pa.Array) -> list[Any]:
+    """Returns the values as Python's. A date or an instant outside the years 1 to 9999, which Python lacks, is its text."""
+    try:
+        return array.to_pylist()  # type: ignore[no-any-return]
+    except OverflowError:
+        pass
+    values = []
+    for position in range(len(array)):
+        try:
+            values.append(array[position].as_py())
+        except OverflowError:
+            values.append(array.slice(position, 1).cast(_with_times_as_text(array.type)).to_pylist()[0])
+    return values
+
+
+def _with_times_as_text(type: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(type):
+        return pa.struct([field.with_type(_with_times_as_text(field.type)) for field in type])
+    if pa.types.is_list(type):
+        return pa.list_(_with_times_as_text(type.value_type))
+    if pa.types.is_map(type):
+        return pa.map_(_with_times_as_text(type.key_type), _with_times_as_text(type.item_type))
+    return pa.string() if pa.types.is_timestamp(type) or pa.types.is_date(type) else type
 
 
 def _cast_exactly(array: pa.Array, type: pa.DataType) -> pa.Array | None:

@@ -61,7 +61,7 @@ def _write_bare_text(value: Any) -> str:
         return format(value, "f")
     if isinstance(value, float):
         return repr(value)
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else write_python_value_json(value)
+    return write_python_value_json(value) if isinstance(value, (bool, str, dict, list, tuple)) or value is None else str(value)
 
 
 def _convert_boolean(value: Any, _: pa.DataType) -> Any:

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -190,6 +191,38 @@ def test_instants_that_nanoseconds_do_not_hold_are_those_that_came_also_in_a_fil
     for file, expected in ((path, came), (rest, [came[0], came[2]])):
         (block,) = formats.read_file_records(SOURCE, file, pa.schema([("a", pa.timestamp("us"))]), {})
         assert block.rows["a"].to_pylist() == expected and block.rows["_rescued_data"].null_count == len(expected)
+
+
+def test_instants_outside_the_years_that_python_has_are_kept_as_text(read: Read) -> None:
+    """9999-12-31 in New York, the usual end of time, is in the year 10000 in UTC."""
+    late = pa.array([253402318799000000, 0, None], pa.int64()).cast(MOMENT)
+    early = pa.array([-1_000_000, 0, None], pa.int32()).cast(pa.date32())
+    table = pa.table({"a": late, "b": early, "c": pa.StructArray.from_arrays([late], names=["x"])})
+    new = read(table, pa.schema([]))
+    assert [rows and rows.get("a") for rows in rescued(new)] == ["10000-01-01 04:59:59.000000Z", "1970-01-01T00:00:00Z", None]
+    assert [rows and rows.get("b") for rows in rescued(new)] == ["-0768-02-04", "1970-01-01", None]
+    assert rescued(new)[0]["c"] == {"x": "10000-01-01 04:59:59.000000Z"}
+    other = read(table.select(["a"]), pa.schema([("a", pa.date32())]))
+    assert rescued(other)[0] == {"a": "10000-01-01 04:59:59.000000Z"}
+
+
+def test_ids_and_documents_below_the_top_level_are_bytes_and_text(tmp_path: Path) -> None:
+    """UUID and JSON are types of Parquet for which Arrow has types of its own."""
+    ids = pa.array([UUID(int=1).bytes], pa.uuid())
+    table = pa.table({
+        "s": pa.StructArray.from_arrays([ids, pa.array(["{}"], pa.json_())], names=["id", "doc"]),
+        "l": pa.ListArray.from_arrays([0, 1], ids),
+    })
+    for kept in (True, False):
+        path = tmp_path / f"{kept}.parquet"
+        parquet.write_table(table, path, store_schema=kept)
+        (block,) = formats.read_file_records(SOURCE, path, pa.schema([]), {})
+        number = "AAAAAAAAAAAAAAAAAAAAAQ=="
+        assert rescued(block) == [{"s": {"id": number, "doc": "{}"}, "l": [number]}]
+        assert block.news.field("s").type.field("id").type == pa.binary()
+        schema = pa.schema([("s", pa.struct([("id", pa.binary()), ("doc", pa.string())])), ("l", pa.list_(pa.binary()))])
+        (block,) = formats.read_file_records(SOURCE, path, schema, {})
+        assert block.rows.to_pylist()[0]["s"] == {"id": UUID(int=1).bytes, "doc": "{}"} and rescued(block) == [None]
 
 
 def test_a_damaged_name_of_a_column_is_a_damaged_file(tmp_path: Path) -> None:
