@@ -17,7 +17,7 @@ from sluice.ingest.formats.parquet import write_remaining_rows
 from sluice.ingest.formats.placement import (
     DeliveredField,
     FittedValues,
-    build_path_fields,
+    add_path_fields,
     join_json_objects,
     place_delivered_fields,
 )
@@ -106,7 +106,7 @@ def read_format_records(
                 for position, (name, column) in enumerate(zip(names, batch.columns, strict=True), start=1)
             ]
             present = pa.repeat(pa.scalar(True), batch.num_rows)
-            fields += build_path_fields(path_values, fields, schema, present)
+            fields = add_path_fields(path_values, fields, schema, present)
             yield place_delivered_fields(source, schema, fields, batch.num_rows, {})
 
 

@@ -26,7 +26,7 @@ from sluice.ingest.files.path_values import parse_path_values
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
 from sluice.ingest.formats.csv_blocks import CsvCutFinder, CsvSplitter
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows
-from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
+from sluice.ingest.formats.placement import DeliveredField, TextValues, add_path_fields, place_delivered_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
 from sluice.ingest.values.types import column_names, match_table_spelling
 from sluice.locations import Location
@@ -108,7 +108,7 @@ def _build_csv_block(
     ]
     if path_values:
         present = pa.array([place not in rows.problems for place in range(rows.count)])
-        fields += build_path_fields(path_values, fields, schema, present)
+        fields = add_path_fields(path_values, fields, schema, present)
     found = place_delivered_fields(source, schema, fields, rows.count, rows.problems)
     return _rescue_subject_keys(source, names, rows, found) if rows.problems and source.subject in names else found
 

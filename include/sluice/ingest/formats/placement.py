@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json.encoder import encode_basestring
 from typing import NamedTuple, Protocol
 
@@ -78,7 +78,8 @@ def place_delivered_fields(
         columns.append(fitted.column)
         if fitted.rest is not None:
             rests.append((column.name, fitted.rest))
-            news.append(pa.field(column.name, fitted.news))
+            if not pa.types.is_null(fitted.news):  # as where only the path's value is rescued
+                news.append(pa.field(column.name, fitted.news))
     for field in fields if source.schema_evolution != "none" else ():
         if not field.can_be_column or field.name in by_name:
             written, kind = field.values.whole()
@@ -89,22 +90,57 @@ def place_delivered_fields(
     return ParsedBlock(rows, pa.struct(news))
 
 
-def build_path_fields(
+def add_path_fields(
     values: Mapping[str, str], fields: Sequence[DeliveredField], schema: pa.Schema, present: pa.Array
 ) -> list[DeliveredField]:
-    """Returns values in the path as fields of each record. If a record has a field of that name, its own comes first and the path's is left out.
+    """Returns the fields, and the values in the path as fields of each record. present: booleans that say which records there are.
 
-    present: booleans that say which records there are.
+    If the records have a field of that name, the path's value is taken where a record has none, and rescued where it differs.
     """
-    taken = {field.name.lower() for field in fields}
-    found = []
+    found = list(fields)
+    places = {field.name.lower(): place for place, field in reversed(list(enumerate(fields)))}
     for delivered, value in values.items():
         name = match_table_spelling([delivered], schema.names)[0] if types.is_column_name(delivered) else delivered
-        if name.lower() not in taken:
-            cells = pc.if_else(present, pa.scalar(value), pa.scalar(None, pa.string()))
-            found.append(DeliveredField(name, TextValues(cells), types.is_column_name(delivered)))
-            taken.add(name.lower())
+        cells = TextValues(pc.if_else(present, pa.scalar(value), pa.scalar(None, pa.string())))
+        place = places.setdefault(name.lower(), len(found))
+        if place == len(found):
+            found.append(DeliveredField(name, cells, types.is_column_name(delivered)))
+        elif place < len(fields):
+            found[place] = replace(found[place], values=_WithPathValue(found[place].values, cells))
     return found
+
+
+@dataclass(frozen=True)
+class _WithPathValue:
+    """A field's values, and that of the path beside them."""
+
+    own: FieldValues
+    path: TextValues
+
+    def fitted(self, type: pa.DataType) -> FittedValues:
+        own, path = self.own.fitted(type), self.path.fitted(type)
+        unfit = pc.is_valid(own.rest) if own.rest is not None else pa.repeat(pa.scalar(False), len(own.column))
+        lacking = pc.and_(pc.is_null(own.column), pc.invert(unfit))
+        # A path's value never fits a type whose values Arrow does not compare, such as a struct.
+        fits = path.column.null_count < len(path.column)
+        column = pc.if_else(lacking, path.column, own.column) if fits else own.column
+        same = pc.fill_null(pc.equal(column, path.column), False) if fits else pa.repeat(pa.scalar(False), len(own.column))
+        rest = _join_other_values(own.rest, self.path, pc.invert(same))
+        return FittedValues(column, rest if rest.null_count < len(rest) else None, own.news)
+
+    def whole(self) -> tuple[pa.Array, pa.DataType]:
+        (written, kind), (other, other_kind) = self.own.whole(), self.path.whole()
+        rest = _join_other_values(written, self.path, pc.fill_null(pc.not_equal(written, other), True))
+        return rest, other_kind if written.null_count == len(written) else kind
+
+
+def _join_other_values(rest: pa.Array | None, path: TextValues, differs: pa.Array) -> pa.Array:
+    """Returns what is rescued of a field: JSON of what does not fit, of the path's value where it differs, or of both as a list."""
+    written = pc.if_else(differs, path.whole()[0], pa.scalar(None, pa.string()))
+    if rest is None:
+        return written
+    both = pc.binary_join_element_wise("[", rest, ",", written, "]", "")
+    return pc.coalesce(both, rest, written)
 
 
 def join_json_objects(members: Sequence[tuple[str, pa.Array]], count: int) -> pa.Array:

@@ -19,7 +19,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
-from sluice.ingest.formats.placement import DeliveredField, TextValues, build_path_fields, place_delivered_fields
+from sluice.ingest.formats.placement import DeliveredField, TextValues, add_path_fields, place_delivered_fields
 from sluice.locations import Location
 
 _BLANKS = b" \t\r\n"
@@ -87,7 +87,7 @@ def read_format_records(
             lines = pc.replace_substring_regex(lines, "\r$", "")
         fields = [DeliveredField(VALUE, TextValues(lines, pa.string()))]
         present = pa.repeat(pa.scalar(True), len(lines))
-        fields += build_path_fields(path_values, fields, schema, present)
+        fields = add_path_fields(path_values, fields, schema, present)
         yield place_delivered_fields(source, schema, fields, len(lines), {})
 
 

@@ -148,14 +148,14 @@ def test_without_a_header_the_schema_names_the_fields_or_their_numbers_do(read: 
     assert read("1,a\n2,b\n", pa.schema([("_c1", pa.string()), ("_c0", pa.int64())]), free) == [("a", 1), ("b", 2)]
 
 
-def test_values_in_the_path_are_fields_unless_the_record_has_its_own(read: Read) -> None:
+def test_values_in_the_path_are_fields_beside_those_of_the_record(read: Read) -> None:
     schema = pa.schema([("id", pa.string()), ("day", pa.date32()), ("hour", pa.int64())])
     rows = read("id,HOUR\n1,3\n2\n", schema, day="2026-01-02", hour="9", more="x", _file="y")
     assert rows[0][:3] == ("1", date(2026, 1, 2), 3)
-    assert rescued(rows[0]) == {"more": "x", "_file": "y"}
+    assert rescued(rows[0]) == {"hour": "9", "more": "x", "_file": "y"}
     assert rows[1] == (None, None, None, None, RAGGED, "2")
     assert read.news == [pa.struct([("more", pa.string()), ("_file", pa.string())])]  # type: ignore[attr-defined]
-    assert read("id,hour\n1,3\n", pa.schema([("id", pa.string())]), HOUR="9")[0][1] == '{"hour":"3"}'
+    assert read("id,hour\n1,3\n", pa.schema([("id", pa.string())]), HOUR="9")[0][1] == '{"hour":["3","9"]}'
 
 
 @pytest.mark.parametrize("delimiter, quote", [(";", "'"), ("\t", '"'), ("|", '"'), ("\u00a7", '"'), (",", "\u2018")])

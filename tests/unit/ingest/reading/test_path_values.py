@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from sluice.declare import Source
 from sluice.ingest.deliveries import dates
@@ -71,3 +72,32 @@ def test_only_the_folders_in_which_the_date_stands_are_its_own() -> None:
     }
     assert dates.find_date_folders(source, "year=2026/month=13/day=20/a.json") == set()
     assert dates.find_date_folders(Source(name="sales", format="json", date_in_path="%Y%m%d"), "day=7/20261120.json") == set()
+
+
+DATED = pa.schema([("id", pa.int64()), ("date", pa.date32())])
+FILES: dict[str, bytes] = {
+    "json": b'{"id": 1, "date": "2026-11-19"}\n{"id": 2}\n{"id": 3, "date": "2026-11-20"}\n{"id": 4, "date": "x"}\n',
+    "csv": b"id,date\n1,2026-11-19\n2,\n3,2026-11-20\n4,x\n",
+    "parquet": b"",
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("grows", [True, False], ids=["a column", "rescued"])
+def test_a_value_in_the_path_fills_what_the_record_lacks_and_is_rescued_where_it_differs(
+    tmp_path: Path, kind: str, grows: bool
+) -> None:
+    file = tmp_path / "date=2026-11-20" / "a"
+    file.parent.mkdir()
+    file.write_bytes(FILES[kind])
+    if kind == "parquet":
+        parquet.write_table(pa.table({"id": [1, 2, 3, 4], "date": ["2026-11-19", None, "2026-11-20", "x"]}), file)
+    source = Source(name="s", format=kind, schema_evolution="add_new_columns" if grows else "rescue")
+    schema = DATED if grows else pa.schema([("id", pa.int64())])
+    [block] = workers.read_delivery_blocks(source, workers.DeliveryPlace(1, "date=2026-11-20/a", str(file)), schema)
+    rescued = [text and json.loads(text).get("date") for text in block.rows["_rescued_data"].to_pylist()]
+    if grows:
+        assert block.rows["date"].to_pylist() == [date(2026, 11, 19), date(2026, 11, 20), date(2026, 11, 20), None]
+        assert rescued == ["2026-11-20", None, None, ["x", "2026-11-20"]]
+    else:
+        assert rescued == [["2026-11-19", "2026-11-20"], "2026-11-20", "2026-11-20", ["x", "2026-11-20"]]
