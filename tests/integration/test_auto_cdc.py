@@ -101,6 +101,31 @@ def test_an_empty_text_that_files_are_laid_out_by_is_no_text(settings: Settings,
     assert all(one.equal for one in verify_tables(settings, spark, lake.graph) if one.table == "by_city")
 
 
+@pytest.mark.spark
+def test_a_change_that_two_files_have_stays_when_one_loses_it_after_the_code_has_changed(
+    settings: Settings, spark: SparkSession
+) -> None:
+    """The key of a log's row has a hash of the row, and today's code makes another one of the same change."""
+    before, after = (build_declaration_graph(PIPELINE, [PEOPLE, view, members]) for view in (member_changes, louder))
+    lake = Lakehouse(settings, spark, before)
+    lake.land("people/2026-01-02.jsonl", changes((1, 3, "update", "Al"), (2, 1, "insert", "Bo")))
+    lake.land("people/2026-01-03.jsonl", changes((1, 3, "update", "Al"), (1, 2, "update", "Ali"), (4, 1, "insert", "Di")))
+    lake.run(*LAYERS)
+    lake.graph = after
+    lake.land("people/2026-01-02.jsonl", changes((2, 1, "insert", "Bo"), (3, 1, "insert", "Cy")))
+    lake.run(*LAYERS)
+    assert lake.rows("members", "id", "name") == [(1, "AL"), (2, "BO"), (3, "CY"), (4, "Di")], (
+        "of members who lost no row nothing is made again"
+    )
+    assert [row[:2] for row in lake.rows("members_changes", "id", "name", "at")] == [
+        (1, "AL"),
+        (1, "ALI"),
+        (2, "BO"),
+        (3, "CY"),
+        (4, "Di"),
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_what_came_late_was_taken_back_replayed_or_erased_leaves_what_the_rest_comes_to(

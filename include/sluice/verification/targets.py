@@ -98,7 +98,7 @@ def _find_tracked_columns(cdc: AutoCdc, values: Iterable[str]) -> tuple[str, ...
     """The columns in which a new value begins an interval."""
     if cdc.track_history_column_list:
         return tuple(name for name in values if name in cdc.track_history_column_list)
-    left = cdc.track_history_except_column_list or cdc.sequence_by
+    left = (*cdc.track_history_except_column_list, *cdc.sequence_by)
     return tuple(name for name in values if name not in left)
 
 

@@ -50,10 +50,13 @@ class ChangeLogFold:
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """Returns the target made from the logs."""
-        given = dict(zip(self.reads, frames, strict=True))
-        changes = _union_change_logs(self.declared, {name: frame for name, frame in given.items() if name not in self.truncates})
+        cdc, given = self.declared, dict(zip(self.reads, frames, strict=True))
+        logs = {name: frame for name, frame in given.items() if name not in self.truncates}
+        changes = _union_change_logs(cdc, logs)
         truncates = [given[name] for name in self.reads if name in self.truncates]
-        cdc = self.declared
+        if len(logs) == len(cdc.reads):  # otherwise a column of another feed may not have come yet
+            for option in ("column_list", "track_history_column_list", "track_history_except_column_list"):
+                check_columns_exist(cdc.owner, option, getattr(cdc, option), changes.columns)
         left = {*cdc.except_column_list, SEQUENCE, CHANGE, CONTENT}
         wanted = cdc.column_list or changes.columns
         columns = [name for name in wanted if name in changes.columns and name not in left]
@@ -112,7 +115,7 @@ def _build_target_view(cdc: AutoCdc, folded: ChangeLogFold) -> MaterializedView[
         restricted=cdc.restricted,
         comment=cdc.comment or f"Kept from the changes of {', '.join(cdc.reads)}.",
         declared_in=cdc.declared_in,
-        made_by=(_fingerprint_text(cdc, _OF_TARGET),),
+        made_by=(_fingerprint_text(cdc, _OF_TARGET), *_rules_beside_options(cdc)),
         of_some=folded.of_some,
         folded_by=cdc.keys,
         followed_by=() if cdc.from_snapshots else cdc.keys,  # an extract touches every key of the one before
@@ -217,7 +220,7 @@ def _union_change_logs(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame
     for log, frame in logs.items():
         for field in frame.schema:
             of, kind = types.setdefault(field.name, (log, field.dataType))
-            if kind != field.dataType:
+            if kind.simpleString() != field.dataType.simpleString():  # whether NULL is allowed within it is no other type
                 raise DeclarationError(
                     f"{cdc.owner}: column '{field.name}' is {kind.simpleString()} in '{of}' and {field.dataType.simpleString()} in '{log}'; "
                     "give it one type in all feeds."
@@ -226,13 +229,16 @@ def _union_change_logs(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame
 
 
 def _tracked_columns(cdc: AutoCdc, columns: Sequence[str]) -> tuple[str, ...]:
-    if len(cdc.reads) == 1:  # A column of another feed may not have come yet.
-        check_columns_exist(cdc.owner, "track_history_column_list", cdc.track_history_column_list, columns)
-        check_columns_exist(cdc.owner, "track_history_except_column_list", cdc.track_history_except_column_list, columns)
+    """The columns in which a new value begins an interval."""
     if cdc.track_history_column_list:
         return tuple(name for name in cdc.track_history_column_list if name in columns)
-    left: Iterable[str] = cdc.track_history_except_column_list or cdc.sequence_by
-    return tuple(name for name in columns if name not in (*cdc.keys, *left))
+    left = (*cdc.keys, *cdc.sequence_by, *cdc.track_history_except_column_list)
+    return tuple(name for name in columns if name not in left)
+
+
+def _rules_beside_options(cdc: AutoCdc) -> tuple[str, ...]:
+    """Rules that once were others: a target that they concern is computed again."""
+    return ("the sequence is never tracked by default",) if cdc.track_history_except_column_list else ()
 
 
 def _fingerprint_text(cdc: AutoCdc, fields: Iterable[str]) -> str:

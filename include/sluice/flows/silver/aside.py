@@ -76,7 +76,7 @@ def requarantine_rows_of_other_deliveries(
 ) -> None:
     """Does the same for rows of these keys from deliveries outside the scope, whose verdicts differ from before if the rules were changed.
 
-    rows: all rows of the keys, with verdicts. keys: columns of the table that include its keys.
+    rows: all rows of the keys, with verdicts.
     """
     if table.key_in_one_file:
         return  # no other delivery has a row of them
@@ -84,8 +84,7 @@ def requarantine_rows_of_other_deliveries(
     number = (
         _select_quarantined_rows(table, elsewhere).count() if any(one.action.sets_row_aside for one in table.expectations) else 0
     )
-    chosen = keys.select(*quote_columns(table.keys)).distinct()
-    requarantine_rows(workspace, table, source, elsewhere, elsewhere.where(F.lit(False)), chosen, number)
+    requarantine_rows(workspace, table, source, elsewhere, elsewhere.where(F.lit(False)), keys, number)
 
 
 def _flag_rows_judged_again(present: DataFrame, rows: DataFrame, origin: DataFrame, keys: DataFrame) -> DataFrame:

@@ -25,6 +25,7 @@ from sluice.flows.silver.made import (
     TWO_FILES,
     AnyTable,
     check_key_in_one_file,
+    leave_out_rows_of_keys,
     make_judged_rows,
     select_accepted_rows,
     select_rows_of_keys,
@@ -186,16 +187,25 @@ def _merge_scope(
             two_files = ~ours if table.key_in_one_file else F.lit(False)
             operations = plan_fold_operations(workspace, table, source, new, old, F.lit(False), two_files, retracting=False)
         else:
+            # All that today's code makes of the keys that lost a row takes the place of what the table has of them. In a change log these
+            # keys are its target's: the key of a log's own row has a hash, which is another one if the code was changed.
+            by = table.replayed_by
+            keys = kept.enter_context(persist_frame(lost.select(*quote_columns(by)).distinct()))
             live = live_deliveries(workspace, source, [*scope.fresh, *scope.dead] if table.key_in_one_file else None)
-            others = kept.enter_context(
-                persist_frame(select_rows_of_keys(table, make_judged_rows(workspace, table, source, live), lost))
+            again = kept.enter_context(
+                persist_frame(select_rows_of_keys(table, make_judged_rows(workspace, table, source, live), keys, by))
             )
-            requarantine_rows_of_other_deliveries(workspace, table, source, others, scope, lost)
-            candidates = good.unionByName(select_accepted_rows(table, others))
-            new, again = select_winning_rows(table, candidates), F.col("old._delivery").isin(list(scope.dead))
-            old = target.where(limits_condition(compute_value_ranges(new, bounding)) | dead)
-            two_files = ~again & ~ours if table.key_in_one_file else F.lit(False)
-            operations = plan_fold_operations(workspace, table, source, new, old, again, two_files)
+            requarantine_rows_of_other_deliveries(workspace, table, source, again, scope, keys)
+            near = compute_value_ranges(keys, targets.choose_bounding_columns(table, target.schema, by))
+            old = select_rows_of_keys(table, target.where(limits_condition(near)), keys, by)
+            new = select_winning_rows(table, select_accepted_rows(table, again))
+            refolded = plan_fold_operations(workspace, table, source, new, old, F.lit(True))
+            rest = select_winning_rows(table, leave_out_rows_of_keys(good, keys))
+            two_files = ~ours if table.key_in_one_file else F.lit(False)
+            merged = plan_fold_operations(
+                workspace, table, source, rest, target.where(limits_condition(limits)), F.lit(False), two_files, retracting=False
+            )
+            operations = refolded.unionByName(merged)
         return merge_fold_operations(workspace, table, operations, bounding, at_most)
 
 

@@ -130,6 +130,14 @@ def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: S
     return rows.alias("rows").join(wanted, condition, "left_semi")
 
 
+def leave_out_rows_of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
+    """Returns the rows whose values in the columns of `keys` are in none of its rows; NULLs equal each other."""
+    condition = null_safe_equality(
+        [F.col(f"rows.`{key}`") for key in keys.columns], [F.col(f"found.`{key}`") for key in keys.columns]
+    )
+    return rows.alias("rows").join(keys.alias("found"), condition, "left_anti")
+
+
 def check_key_in_one_file(table: AnyTable, good: DataFrame) -> None:
     """Raises SluiceError if a key has rows of two deliveries. Only one delivery of each file counts, so the key came in two files."""
     if table.key_in_one_file:

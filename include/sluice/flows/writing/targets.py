@@ -165,16 +165,36 @@ def _has_misfit_columns(session: SparkSession, path: str, shape: TableShape) -> 
     """Whether the table has other columns or partitions than the shape. Columns that are only missing can be added."""
     present = {field.name: field.dataType for field in table_frames.read_table(session, path).schema}
     wanted = {field.name: field.dataType for field in shape.schema}
-    return any(wanted.get(name) != kind for name, kind in present.items()) or log.read_partition_columns(path) != list(
-        shape.partition_by
-    )
+    return any(
+        name not in wanted or not _takes_type(kind, wanted[name]) for name, kind in present.items()
+    ) or log.read_partition_columns(path) != list(shape.partition_by)
+
+
+def _takes_type(present: DataType, given: DataType) -> bool:
+    """Whether a column takes values of a type: it is the same, or NULL may stand in more places within the column's."""
+    if isinstance(present, StructType) and isinstance(given, StructType):
+        pairs = list(zip(present, given, strict=False))
+        return len(present) == len(given) and all(
+            one.name == other.name and one.nullable >= other.nullable and _takes_type(one.dataType, other.dataType)
+            for one, other in pairs
+        )
+    if isinstance(present, ArrayType) and isinstance(given, ArrayType):
+        return present.containsNull >= given.containsNull and _takes_type(present.elementType, given.elementType)
+    if isinstance(present, MapType) and isinstance(given, MapType):
+        return (
+            present.valueContainsNull >= given.valueContainsNull
+            and _takes_type(present.keyType, given.keyType)
+            and _takes_type(present.valueType, given.valueType)
+        )
+    return present == given
 
 
 def _refuse_column_type_changes(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
     present = {field.name: field for field in table_frames.read_table(session, path).schema}
     for field in wanted:
-        if field.name in present and present[field.name].dataType != field.dataType:
+        if field.name in present and not _takes_type(present[field.name].dataType, field.dataType):
             was, now = present[field.name].dataType.simpleString(), field.dataType.simpleString()
+            now += " with NULL within" if was == now else ""
             raise SluiceError(
                 f"Table '{table}': its column '{field.name}' is {was}, its transform now gives {now}. "
                 f"Give it another name, or make the table anew: sluice run PIPELINE --mode refresh --table {table}."
