@@ -79,6 +79,11 @@ class PipelineRecords:
         """The folder of the requests to erase people, without names, and of how far each one is."""
         return locate(self.bookkeeping("erasure_requests"))
 
+    @property
+    def searched_tables_file(self) -> Location:
+        """What bronze was when it was last searched for requests. The requests' own files have no dot."""
+        return self.erasure_requests / ".asked"
+
     def checkpoints(self, flow: str) -> str:
         """The folder of a flow's checkpoints, one sub-folder per generation. Only this function knows where it is."""
         return self.bookkeeping(f"checkpoints/{flow}")

@@ -198,7 +198,7 @@ def _partitions_clause(partitions: Sequence[PartitionFiles]) -> str:
 
 def _partition_condition(name: str, value: object) -> str:
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
-    return f"`{name}` IS NULL" if value is None else f"`{name}` = '{text}'"
+    return f"{quote_identifier(name)} IS NULL" if value is None else f"{quote_identifier(name)} = '{text}'"
 
 
 _CHECKED = "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled"

@@ -63,7 +63,7 @@ def find_replacing_sources(records: PipelineRecords) -> frozenset[str]:
         sources = load_declaration_graph(records.settings, records.pipeline).sources.values()
     except DeclarationError:
         return frozenset()
-    return frozenset(source.name for source in sources if source.redelivery == "replace")
+    return frozenset(source.name for source in sources if source.replaces_files)
 
 
 def _list_tables_in_lake(records: PipelineRecords) -> set[str]:

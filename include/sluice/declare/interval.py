@@ -70,6 +70,10 @@ class Interval:
         return before + ([Interval(other.end, self.end)] if other.end < self.end else [])
 
 
+ALL_DATES = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+"""All time: for instance the dates of records with dates of their own (`dated_by`), which only Spark can read."""
+
+
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
     """The same time in the fewest possible intervals, in order."""
     found: list[Interval] = []

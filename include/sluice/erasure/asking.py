@@ -152,7 +152,7 @@ def _find_ingested_deliveries(workspace: Workspace, name: str) -> tuple[list[Del
     for one in workspace.graph.feeding(name):
         outcomes = [found for found in ledger.read_source_outcomes(workspace.outcomes, one.name) if found.state == INGESTED]
         every += outcomes
-        live |= ledger.select_live_deliveries(outcomes, one.redelivery == "replace")
+        live |= ledger.select_live_deliveries(outcomes, one.replaces_files)
     return every, live
 
 

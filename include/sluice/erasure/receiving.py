@@ -25,7 +25,6 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.locations import Location
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy.pseudonyms import canonical_text
@@ -113,24 +112,22 @@ def _validate_identifiers(graph: Graph, identifiers: Iterable[str | Identifier],
     return list(found)
 
 
-_LOOKED_AT_FILE = ".asked"
-"""A file beside the requests, whose own file names have no dot. `sluice.runs.due` reads it too."""
 State = dict[str, str]
 """path: that of a bronze table, so that `sluice.runs.due` can inspect it without declarations; mark: see `log.table_change_mark`."""
 
 
 def read_request_table_states(records: PipelineRecords) -> dict[str, Any]:
     """The state of bronze that was last searched, by declaration."""
-    path = _request_table_states_path(records)
+    path = records.searched_tables_file
     try:
-        return load_kept_object(path, "where requests were looked for", "")
+        return load_kept_object(path, request_events.SEARCHED_TABLES, "")
     except (FileNotFoundError, KeptFileDamaged):
         return {}  # everything is searched again
 
 
 def write_request_table_states(records: PipelineRecords, states: Mapping[str, Any]) -> None:
     """Stores what was searched, atomically."""
-    path = _request_table_states_path(records)
+    path = records.searched_tables_file
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json_durably(path, states)
 
@@ -140,10 +137,6 @@ def reset_request_table_states(records: PipelineRecords) -> None:
     before = read_request_table_states(records)
     if before:
         write_request_table_states(records, {name: one | {"mark": ""} for name, one in before.items()})
-
-
-def _request_table_states_path(records: PipelineRecords) -> Location:
-    return records.erasure_requests / _LOOKED_AT_FILE
 
 
 def withdraw_erasure_request(records: PipelineRecords, request: str) -> ErasureRequest:

@@ -12,6 +12,9 @@ from typing import Any
 from sluice.flow_counts import FlowCounts
 from sluice.lake import commit_history, log
 
+FOLDED_ANEW, REPLACED, RECOMPUTED_IN_FULL = "folded anew", "replaced, with other columns", "recomputed in full"
+"""What notes in the run ledger say. `sluice.runs` finds these texts again, also in old rows, so they must not change."""
+
 
 @dataclass(frozen=True)
 class MergeCounts:
@@ -106,7 +109,7 @@ class FlowReport(FlowCounts):
         """Counts a table that was replaced as a whole."""
         self.inserted += rows
         self.rows_out += rows
-        self.notes.append("replaced, with other columns")
+        self.notes.append(REPLACED)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from sluice.erasure.request_events import (
     RECEIVED,
     SCANNED,
     SCANNED_AGAIN_AFTER,
+    SEARCHED_TABLES,
     WITHDRAWN,
 )
 from sluice.errors import UsageError, nearest_name_hint
@@ -128,13 +129,13 @@ def may_hold_unseen_requests(records: PipelineRecords) -> bool:
 
     That is so if a table was searched for requests before, and has changed since.
     """
-    path = records.erasure_requests / ".asked"
+    path = records.searched_tables_file
     if not path.is_file():
         return False
     from sluice.lake import log  # imported here, because Airflow parses this module
 
     try:
-        seen = load_kept_json(path, "where requests were looked for", "", lambda said: list(said.values()))
+        seen = load_kept_json(path, SEARCHED_TABLES, "", lambda said: list(said.values()))
     except KeptFileDamaged:
         return True  # the next run searches everything again and rewrites the file
     return any(log.table_change_mark(one["path"]) not in (None, one["mark"]) for one in seen)

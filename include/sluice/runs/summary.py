@@ -8,7 +8,7 @@ from typing import Any
 
 from sluice.erasure import request_events
 from sluice.flow_counts import FLOW_COUNTS
-from sluice.lake.report import FlowReport
+from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
 from sluice.printable import escape_to_one_line
 from sluice.runs import ledger
 
@@ -131,7 +131,7 @@ def _compose_flow_note(flow: dict[str, Any]) -> str:
 def _describe_gold_work(flow: dict[str, Any]) -> list[str]:
     """Says how much of a view was recomputed; for a stateful flow, what came late or cannot be followed, and its state."""
     # If a flow began anew, a note already says that it was recomputed, and why.
-    parts = ["" if "recomputed in full" in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
+    parts = ["" if RECOMPUTED_IN_FULL in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
     parts.append(flow["late"] and f"late: {flow['late']} rows")
     parts.append(flow["unfollowed"] and f"not followed: {flow['unfollowed']} changes")
     parts.append(flow["state_rows"] and f"state: {flow['state_rows']} rows, {flow['state_bytes']} bytes")

@@ -98,6 +98,8 @@ def find_type_differences(expected: StructType, stored: StructType) -> list[str]
 def _countable_columns(schema: StructType) -> list[Column]:
     """The columns in a form in which equal rows can be counted: a VARIANT as its text."""
     return [
-        F.to_json(f"`{field.name}`").alias(field.name) if field.dataType.typeName() == "variant" else quote_column(field.name)
+        F.to_json(quote_column(field.name)).alias(field.name)
+        if field.dataType.typeName() == "variant"
+        else quote_column(field.name)
         for field in schema
     ]

@@ -78,9 +78,7 @@ def find_counting_deliveries(workspace: Workspace, source: Source) -> set[int]:
     """The deliveries whose records count now, from all sources that go into this one's bronze table."""
     found: set[int] = set()
     for one in workspace.graph.feeding(source.name):
-        found |= ledger.select_live_deliveries(
-            ledger.read_source_outcomes(workspace.outcomes, one.name), one.redelivery == "replace"
-        )
+        found |= ledger.select_live_deliveries(ledger.read_source_outcomes(workspace.outcomes, one.name), one.replaces_files)
     return found
 
 

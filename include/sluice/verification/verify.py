@@ -12,7 +12,6 @@ import functools
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
@@ -23,7 +22,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
-from sluice.declare.interval import Interval
+from sluice.declare.interval import ALL_DATES, Interval
 from sluice.declare.quoting import quote_columns
 from sluice.errors import UsageError
 from sluice.ingest import ledger
@@ -225,19 +224,18 @@ def check_verifiable_table(graph: Graph, name: str) -> str:
 def _find_stale_by_property(workspace: Workspace) -> Stale:
     def stale(table: Table[Any]) -> list[Interval]:
         whole = log.read_table_properties(workspace.path(table.name)).get(FINGERPRINT)
-        return [EVER] if whole is not None and whole != compute_declaration_fingerprint(table) else []
+        return [ALL_DATES] if whole is not None and whole != compute_declaration_fingerprint(table) else []
 
     return stale
 
 
 Stale = Callable[[Table[Any]], list[Interval]]
 """Gives the dates of a silver table whose rows earlier code made."""
-EVER = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 
 
 def _find_stale_keys(workspace: Workspace, table: Table[Any], intervals: Sequence[Interval]) -> DataFrame | None:
     """The keys (`replayed_by`) whose rows may differ because earlier code made some of them. None means all."""
-    if EVER in intervals:
+    if ALL_DATES in intervals:
         return None
     source = workspace.graph.sources[table.reads[0]]
     of_intervals = (
@@ -257,8 +255,8 @@ def _dated_records_condition(dated_by: str, intervals: Sequence[Interval]) -> Co
     at = F.expr(dated_by).cast("timestamp")
 
     def within(interval: Interval) -> Column:  # Spark has no instant for an open end
-        after = F.lit(True) if interval.start == EVER.start else at >= F.lit(interval.start)
-        return after if interval.end == EVER.end else after & (at < F.lit(interval.end))
+        after = F.lit(True) if interval.start == ALL_DATES.start else at >= F.lit(interval.start)
+        return after if interval.end == ALL_DATES.end else after & (at < F.lit(interval.end))
 
     return functools.reduce(lambda a, b: a | b, (within(one) for one in intervals))
 

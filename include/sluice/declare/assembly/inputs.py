@@ -92,7 +92,7 @@ def _find_table_source_mistakes(table: Table[Any], sources: Mapping[str, Source]
 def _has_replacing_redelivery(source: Source, sources: Mapping[str, Source]) -> bool:
     """Whether every source of its table has redelivery "replace", by which the latest version of a file replaces earlier ones."""
     feeding = [source, *(item for item in sources.values() if item.into == source.name)]
-    return all(one.redelivery == "replace" for one in feeding)
+    return all(one.replaces_files for one in feeding)
 
 
 def find_shared_table_mistakes(sources: Mapping[str, Source], others: frozenset[str]) -> Iterator[str]:

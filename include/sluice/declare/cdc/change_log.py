@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, SEQUENCE, UPSERT
 from sluice.declare.lazy import F
 from sluice.declare.quality.expectations import Action, Expectation
-from sluice.declare.quoting import quote_column, quote_columns
+from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _finer_instants_text(name: str, column: Column, kind: DataType) -> Column | 
 
 def change_log_expectations(declared: Iterable[Expectation], marked: ChangeMarker) -> tuple[Expectation, ...]:
     """The expectations of a log: the declared ones, which a delete need not meet, and that every change has its keys and sequence."""
-    known = " AND ".join(f"`{name}` IS NOT NULL" for name in dict.fromkeys((*marked.keys, *marked.sequence_by)))
+    known = " AND ".join(f"{quote_identifier(name)} IS NOT NULL" for name in dict.fromkeys((*marked.keys, *marked.sequence_by)))
     found = tuple(declared)
     if marked.deletes:
         # NULL stays NULL, so that a change which is no delete is counted as such.

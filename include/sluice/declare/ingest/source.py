@@ -163,6 +163,11 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         return add_parent_columns((*self.personal, *others, *self.free_text, *((self.subject,) if self.subject else ())))
 
     @property
+    def replaces_files(self) -> bool:
+        """Whether the latest version of a file supersedes the earlier ones."""
+        return self.redelivery == "replace"
+
+    @property
     def dialect(self) -> CsvDialect:
         """How its text is written."""
         return self.copy_dialect()

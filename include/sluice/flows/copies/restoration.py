@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.quoting import quote_column, quote_columns
+from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import SluiceError
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
@@ -62,7 +62,7 @@ def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted:
         if name.startswith(CONSTRAINT)
     }
     found |= {
-        f"{f.name} NOT NULL": f"`{f.name}` IS NOT NULL"
+        f"{f.name} NOT NULL": f"{quote_identifier(f.name)} IS NOT NULL"
         for f in table_frames.read_table(workspace.session, path).schema
         if not f.nullable
     }
@@ -76,7 +76,7 @@ def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted:
 
 
 def _quoted_names(names: list[str]) -> list[str]:
-    return [f"`{name}`" for name in names]
+    return [quote_identifier(name) for name in names]
 
 
 def drop_rows_of_erased(workspace: Workspace, dataset: Dataset[Any], rows: DataFrame, then: datetime | None = None) -> DataFrame:

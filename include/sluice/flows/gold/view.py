@@ -30,7 +30,7 @@ from sluice.flows.progress.checkpoints import (
 from sluice.flows.writing import targets
 from sluice.lake import evaluation, log
 from sluice.lake.merged_keys import MergedKeys
-from sluice.lake.report import FlowReport
+from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.quality import verdicts
@@ -151,7 +151,7 @@ def _stream_view_changes(
         _INPUTS if checkpoint.rebased == TRANSFORM and not targets.has_transform_changed(workspace, view) else checkpoint.rebased
     )
     if why:
-        report.notes.append(f"recomputed in full: {why}")
+        report.notes.append(f"{RECOMPUTED_IN_FULL}: {why}")
 
     pins = PinnedVersions(checkpoint.path, paths, identities)
     recomputed = RecomputeReport(report)

@@ -18,6 +18,8 @@ from sluice.locations import Location, is_on_disk, locate, remove_folder
 
 TRANSFORM = "its transform changed"
 GONE = "its table was not there"
+FIRST = "first run"
+LOST_CHECKPOINT = "its checkpoint was lost"
 """Why a flow starts anew if its table was removed, or was moved by a change of its declaration."""
 
 
@@ -214,7 +216,7 @@ def _reason_if_not_begun(place: Location, memory: dict[str, object] | None) -> s
     """
     if memory is None or batches.has_begun_batch(place / str(memory["identity"])):
         return None
-    return str(memory.get("reason") or "its checkpoint was lost")
+    return str(memory.get("reason") or LOST_CHECKPOINT)
 
 
 def _reason_if_unfinished(place: Location, memory: dict[str, object]) -> str | None:
@@ -227,13 +229,13 @@ def _reason_if_broken(
     place: Location, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str
 ) -> str | None:
     if memory is None:
-        return "first run"
+        return FIRST
     if memory.get("reset"):
         return str(memory["reset"])
     # A store has no folder before the stream's first file. A flow that never needed its stream has lost nothing.
     unused = bool(read_followed_versions(memory)) and not is_on_disk(place)
     if not unused and not (place / str(memory["identity"])).is_dir():
-        return "its checkpoint was lost"
+        return LOST_CHECKPOINT
     damage = batches.find_checkpoint_damage(place / str(memory["identity"]))
     if damage:
         return f"its checkpoint is damaged: {damage}"

@@ -23,14 +23,13 @@ ERASED = "people were erased from its inputs"
 """Why a stream starts over although it could resume: its state holds rows of erased people and is forgotten with it."""
 
 _OVER = (REFRESH, ERASED)
-FIRST = "first run"
 _MADE_ANEW = ("RESTORE", "REPLACE", "CREATE OR REPLACE", "TRUNCATE")
 
 
 def reason_to_start_over(folder: str, flow: str, inputs: Mapping[str, str], code: str) -> str | None:
     """Returns why a stream starts over although this run was not asked to. None: it resumes, or cannot (see `find_stream_break`)."""
     why = checkpoints.reason_to_rebase(folder, flow, inputs, code)
-    return why if why in (*_OVER, FIRST) else None
+    return why if why in (*_OVER, checkpoints.FIRST) else None
 
 
 def find_stream_break(
@@ -41,11 +40,11 @@ def find_stream_break(
     target: the path of its table. place: returns the path of an input.
     """
     why, memory = checkpoints.reason_to_rebase(folder, flow, inputs, code), checkpoints.read_flow_memory(folder, flow)
-    if memory is None or (why == FIRST and not batches.has_begun_batch(locate(folder) / str(memory["identity"]))):
+    if memory is None or (why == checkpoints.FIRST and not batches.has_begun_batch(locate(folder) / str(memory["identity"]))):
         state = log.read_table_state(target)
-        return "its checkpoint was lost" if state is not None and state.rows != 0 else None
+        return checkpoints.LOST_CHECKPOINT if state is not None and state.rows != 0 else None
     if why is not None:
-        return None if why in (*_OVER, FIRST) else why
+        return None if why in (*_OVER, checkpoints.FIRST) else why
     if not delta_log.is_delta_table(target):
         return checkpoints.GONE
     for name, version in batches.read_first_unread_versions(str(locate(folder) / str(memory["identity"])), inputs).items():

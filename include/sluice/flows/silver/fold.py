@@ -53,7 +53,7 @@ from sluice.flows.writing.ranges import BoundingColumns, Limits, compute_value_r
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import evaluation, file_statistics, log, table_frames, tables
 from sluice.lake.merged_keys import MergedKeys
-from sluice.lake.report import FlowReport, MergeCounts
+from sluice.lake.report import FOLDED_ANEW, FlowReport, MergeCounts
 from sluice.lake.row_sizes import RowsSize, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.tables import TableShape
@@ -97,7 +97,7 @@ def _stream_outcomes(
         find_starts=lambda: stream_starts.find_starts_at_latest_change({name: path}, feed=False),
     )
     if checkpoint.rebased:
-        report.notes.append(f"folded anew: {checkpoint.rebased}")
+        report.notes.append(f"{FOLDED_ANEW}: {checkpoint.rebased}")
     elif targets.has_transform_changed(workspace, table):
         report.notes.append("its transform changed: rows made before are as the earlier code made them, until a refresh")
     sources = [one.name for one in feeding_sources(workspace, source)]

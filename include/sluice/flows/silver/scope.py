@@ -48,7 +48,7 @@ def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]
         return DeliveryScope()
     files = {file for _, file, _ in touched}
     of_files = [outcome for outcome in ledger.read_source_outcomes(workspace.outcomes, source.name) if outcome.file in files]
-    live = ledger.select_live_deliveries(of_files, source.redelivery == "replace")
+    live = ledger.select_live_deliveries(of_files, source.replaces_files)
     with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
     # If a delivery was discarded, an earlier one of its file counts again.
     discarded = any(state == DISCARDED for _, _, state in touched)
@@ -91,5 +91,5 @@ def live_deliveries(workspace: Workspace, source: Source, of_files_with: Iterabl
             files = {outcome.file for outcome in outcomes if outcome.delivery in numbers}
             outcomes = [outcome for outcome in outcomes if outcome.file in files]
         with_rows = {outcome.delivery for outcome in outcomes if outcome.had_rows}
-        found |= ledger.select_live_deliveries(outcomes, one.redelivery == "replace") & with_rows
+        found |= ledger.select_live_deliveries(outcomes, one.replaces_files) & with_rows
     return sorted(found)

@@ -19,7 +19,7 @@ from sluice import delta_log
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.durable_files import write_json_durably
-from sluice.flows.progress import continuity, streams
+from sluice.flows.progress import checkpoints, continuity, streams
 from sluice.flows.progress.batches import PinnedVersions
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.stateful import idle, inputs, late, operators
@@ -160,7 +160,7 @@ def _check_start_over(workspace: Workspace, stream: AnyStream) -> str | None:
     if why is not None:
         raise continuity.broken_stream_error(workspace.pipeline, stream.name, why)
     started = continuity.reason_to_start_over(folder, flow, ids, mark)
-    return None if started == continuity.FIRST else started
+    return None if started == checkpoints.FIRST else started
 
 
 def _examine_transform(workspace: Workspace, stream: AnyStream) -> tuple[Lateness, Any]:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from sluice import delta_log
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.pipeline import parse_duration
+from sluice.declare.quoting import quote_identifier
 from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
@@ -98,7 +99,7 @@ def _find_last_window_end(workspace: Workspace, stream: AnyStream) -> datetime |
         for one in operators.find_window_aggregations(stream(*frames))
     ]
     if not any(found):
-        times = [f"`{stream.watermarks[name].time}`" for name in stream.reads]
+        times = [quote_identifier(stream.watermarks[name].time) for name in stream.reads]
         found = [_latest_instant(partial(frame.select, time), time) for frame, time in zip(frames, times, strict=True)]
     ends = [end for end in found if end is not None]
     if not ends:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.windowed import HEARTBEATS, Windowed
-from sluice.declare.quoting import quote_column
+from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.flows import plans
 from sluice.flows.progress import streams
@@ -122,7 +122,7 @@ def _with_heartbeat_watermark(workspace: Workspace, stream: AnyStream, name: str
     beats = ours.select(F.expr(f"instant + INTERVAL {watermark.delay}").alias(watermark.time), F.lit(True).alias(_BEAT))
     both = rows.withColumn(_BEAT, F.lit(False)).unionByName(beats, allowMissingColumns=True)
     # The condition also names the instant. The optimiser would move any other below the watermark, which then never saw a heartbeat.
-    seen = both.withWatermark(watermark.time, watermark.delay).where(f"NOT {_BEAT} OR `{watermark.time}` IS NULL")
+    seen = both.withWatermark(watermark.time, watermark.delay).where(f"NOT {_BEAT} OR {quote_identifier(watermark.time)} IS NULL")
     return seen.drop(_BEAT)
 
 

@@ -42,7 +42,7 @@ class PipelineBooks:
     @cached_property
     def deliveries(self) -> list[Row]:
         """The delivery ledger, oldest first, with the state of each delivery."""
-        replacing = frozenset(source.name for source in self.graph.sources.values() if source.redelivery == "replace")
+        replacing = frozenset(source.name for source in self.graph.sources.values() if source.replaces_files)
         return ledger.read_delivery_ledger(self.records, replacing=replacing)
 
     @cached_property

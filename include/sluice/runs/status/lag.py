@@ -16,7 +16,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
-from sluice.delivery_states import WAITING
+from sluice.delivery_states import INGESTED, WAITING
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, continuity, positions
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
@@ -81,7 +81,7 @@ def measure_bronze_lag_anew(books: PipelineBooks, source: Source, flow: FlowLag)
 
 def measure_silver_lag_anew(books: PipelineBooks, table: Table[Any], flow: FlowLag) -> FlowLag:
     """All deliveries that count."""
-    rows = books.feeding(table.reads[0], "ingested")
+    rows = books.feeding(table.reads[0], INGESTED)
     return replace(flow, **_sum_rows_and_bytes(rows), deliveries=len(rows), since=None, moved=table.reads if rows else ())
 
 
@@ -203,7 +203,7 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     missing = [name for name in stream.reads if not delta_log.is_delta_table(books.path(name))]
     if missing:
         flow = _read_stream_standing(books, stream)
-        return replace(flow, anew=flow.anew or continuity.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
+        return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
     (name, folder), inputs = books.checkpoints(stream), books.streamed_tables(stream)
     ids = {read: log.read_table_id(path) for read, path in inputs.items() if delta_log.is_delta_table(path)}
     why = continuity.find_stream_break(
@@ -231,7 +231,7 @@ def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowL
     if present is not None:
         view = present
     else:
-        return replace(flow, anew=flow.anew or "first run", stuck=f"its input '{missing[0]}' has no row yet")
+        return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
     return _add_waiting_changes(books, view, flow)
 
 
@@ -259,7 +259,7 @@ def _read_checkpoint_standing(books: PipelineBooks, declared: Source | AnyDatase
     """The standing of a flow by its checkpoint alone. code: the fingerprint that it should have."""
     (name, folder), inputs = books.checkpoints(declared), books.streamed_tables(declared)
     ids = {name: log.read_table_id(path) for name, path in inputs.items() if delta_log.is_delta_table(path)}
-    anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else "first run"
+    anew = checkpoints.reason_to_rebase(folder, name, ids, code) if len(ids) == len(inputs) else checkpoints.FIRST
     return FlowLag(
         table=declared.name,
         layer=books.graph.layer(declared),

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 from sluice import delta_log, entries
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
-from sluice.declare.interval import Interval, merge_intervals
+from sluice.declare.interval import ALL_DATES, Interval, merge_intervals
+from sluice.delivery_states import INGESTED
 from sluice.entries import Place
 from sluice.ingest.deliveries import dates
 from sluice.lake import commit_history, log
+from sluice.lake.report import FOLDED_ANEW, REPLACED
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 from sluice.table_properties import FINGERPRINT
-
-ALL_DATES = Interval(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
-"""The dates of records with their own dates (`dated_by`), which only Spark can read."""
-
-_ANEW = ("folded anew", "replaced")
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def _compute_stale_intervals(
     if replayed is not None:
         events.append(_CodeEvent(entries.LAST, today, interval=replayed))
     waiting = lag.find_pending_deliveries(books, table)
-    taken = [row for row in books.feeding(table.reads[0], "ingested") if row["rows"] and row["delivery"] not in waiting]
+    taken = [row for row in books.feeding(table.reads[0], INGESTED) if row["rows"] and row["delivery"] not in waiting]
     if graph.sources[table.reads[0]].dated_by is not None:
         return _find_stale_record_dates(taken, events, whole, today, extent or ALL_DATES)
     days: dict[date, bool] = {}
@@ -104,7 +101,7 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
                     at=entries.entry_order_key(row, ledger.STARTED),
                     code=row["fingerprint"] or whole,
                     done=row["state"] == "done",
-                    anew=any(sign in (row["note"] or "") for sign in _ANEW),
+                    anew=any(sign in (row["note"] or "") for sign in (FOLDED_ANEW, REPLACED)),
                     interval=Interval(row["interval_start"], row["interval_end"]) if replay else None,
                 )
             )
