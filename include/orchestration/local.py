@@ -15,7 +15,6 @@ from orchestration.line import airflow_line
 from orchestration.rest.client import Client
 from orchestration.server.deployed import deployed_airflow_address, deployed_command_environment
 from orchestration.server.home import (
-    DEFAULT_PORT,
     LOGIN,
     airflow_command,
     local_airflow_address,
@@ -26,6 +25,7 @@ from orchestration.server.home import (
 )
 from orchestration.server.preparation import prepare_local_airflow
 from orchestration.server.processes import LocalAirflow, find_running_airflow, local_airflow_client, stop_running_airflow
+from sluice.doctor import AIRFLOW_PORT
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> None:
             if asked[:2] == ["dags", "backfill"]:  # Airflow 2 only: the schedule has to wait meanwhile
                 sys.exit(process.run_airflow_backfill(settings, asked))
             running = find_running_airflow(settings)
-            port = running[1] if running else DEFAULT_PORT
+            port = running[1] if running else AIRFLOW_PORT
             command = airflow_command(*asked)
             os.execve(command[0], command, local_airflow_process_environment(settings, port=port))
         case _:

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import DeltaError
 
 from sluice.delta_log import LOG, split_commit_lines
@@ -24,6 +24,8 @@ from sluice.locations import Location, locate
 from sluice.table_properties import CHECKPOINT_INTERVAL
 
 _COMMIT, _CHECKSUM = re.compile(r"\d{20}\.json"), re.compile(r"\d{20}\.crc")
+NO_COMMIT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""For each commit by delta-rs, which otherwise makes checkpoints and removes old commits: `complete_commit` decides when a checkpoint is due."""
 _DESCRIBES = ("metadata", "protocol")
 _ACTIONS = {"metaData": "metadata", "protocol": "protocol"}
 """A commit's names for what the checksum file repeats."""

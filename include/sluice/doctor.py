@@ -97,7 +97,11 @@ def check_disk(folder: Path = ROOT, gigabytes: float | None = None, environment:
 
 def requested_airflow_port() -> int | None:
     """The port in SLUICE_AIRFLOW_PORT; None if it is not set. Raises ValueError if it is no port."""
-    told = os.environ.get("SLUICE_AIRFLOW_PORT")
+    return parse_airflow_port(os.environ.get("SLUICE_AIRFLOW_PORT", ""))
+
+
+def parse_airflow_port(told: str) -> int | None:
+    """The port that a text names; None if it is empty. Raises ValueError if it is no port."""
     if not told:
         return None
     if not (told.isascii() and told.isdigit() and 0 < int(told) < 65536):

@@ -52,6 +52,11 @@ class StopRequested(SluiceError):
     """Somebody asked this run to stop; it did so at a batch boundary. Exit code 1."""
 
 
+def table_collision(path: object) -> SluiceError:
+    """The error of a commit that another writer's came before."""
+    return SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.")
+
+
 def nearest_name_hint(name: str, valid: Iterable[str]) -> str:
     """A hint to append to a message: the valid name most similar to `name`, or all valid names."""
     names = sorted(valid)

@@ -18,7 +18,6 @@ from deltalake import (
     CommitProperties,
     DeltaTable,
     Field,
-    PostCommitHookProperties,
     WriterProperties,
     write_deltalake,
 )
@@ -26,7 +25,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sluice import entries
 from sluice.delta_log import is_delta_table
-from sluice.delta_rs_commits import complete_commit, remove_checksums_without_commit
+from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit, remove_checksums_without_commit
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
 from sluice.open_tables import LastCommit, find_commit, is_still_last, open_checked_table, open_table_to_change
@@ -45,7 +44,6 @@ _PROPERTIES = {RETENTION: "interval 30 days", LOG_RETENTION: "interval 37 days",
 _INDEXED = 32
 """The number of columns with statistics in the log if no columns are named."""
 
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """`complete_commit` decides when a checkpoint is due."""
 _WRITING = threading.RLock()
 """Flows of a process wait for each other, so that entries increase. Other processes have no lease."""
@@ -82,7 +80,7 @@ def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.
                 pa.Table.from_arrays(columns, schema=there),
                 mode="append",
                 commit_properties=properties,
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_COMMIT_HOOKS,
             )
         _finish_commit(path, table)
         if ENTRY in schema.names:
@@ -107,7 +105,7 @@ def update_record_rows(path: str, given: pa.Table, predicate: str, columns: Sequ
             streamed_exec=True,  # otherwise values of `given` get into the log
             writer_properties=WriterProperties(default_column_properties=ColumnProperties(statistics_enabled="NONE")),
             commit_properties=properties,
-            post_commithook_properties=_NO_HOOKS,
+            post_commithook_properties=NO_COMMIT_HOOKS,
         )
         done: Mapping[str, Any] = {}
         try:
@@ -153,7 +151,9 @@ def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
             return before, before
         properties = _mark_commit(path, note)
         with settle_store_commit(path, table, properties):
-            table.optimize.compact(target_size=join.target, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
+            table.optimize.compact(
+                target_size=join.target, commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS
+            )
         after = len(table.file_uris())
         _finish_commit(path, table)
     return before, after
@@ -170,7 +170,7 @@ def remove_expired_files(path: str, keep: timedelta, note: str | None = None) ->
         said = {**{name: str(int(at * 1000)) for name, at in instants.items()}, **({"userMetadata": note} if note else {})}
         properties = store_commit_properties(path, said)
         require_open_fences(path)
-        table.vacuum(dry_run=False, full=True, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
+        table.vacuum(dry_run=False, full=True, commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS)
         _finish_commit(path, table)
 
 
@@ -196,7 +196,7 @@ def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
     if lacking:
         properties = _mark_commit(path, None)
         with settle_store_commit(path, table, properties):
-            table.alter.add_columns(lacking, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
+            table.alter.add_columns(lacking, commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS)
         present += [field.name for field in lacking]
     wanted = {CHECKPOINT_INTERVAL: _PROPERTIES[CHECKPOINT_INTERVAL]}
     if set(numbers) & set(present[_INDEXED:]):
@@ -205,7 +205,7 @@ def _open_complete_table(path: str, schema: pa.Schema) -> DeltaTable:
     if changed:
         properties = _mark_commit(path, None)
         with settle_store_commit(path, table, properties):
-            table.alter.set_table_properties(changed, commit_properties=properties, post_commithook_properties=_NO_HOOKS)
+            table.alter.set_table_properties(changed, commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS)
     if lacking or changed:
         _finish_commit(path, table)
         return _open_own_table(path)

@@ -22,8 +22,9 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 from orchestration import stopping
 from orchestration.backfill.checks import backfill_cancel_command, refuse_open_runs
 from orchestration.rest.client import OPEN_STATES, Client
-from orchestration.server.home import DEFAULT_PORT, airflow_command, local_airflow_home, local_airflow_process_environment
+from orchestration.server.home import airflow_command, local_airflow_home, local_airflow_process_environment
 from orchestration.server.processes import find_running_airflow, local_airflow_client
+from sluice.doctor import AIRFLOW_PORT
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError
 from sluice.settings import Settings
@@ -76,7 +77,7 @@ def run_airflow_backfill(settings: Settings, arguments: list[str], *, with_airfl
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or the DAG would stay paused
     running = find_running_airflow(settings)
-    environment = local_airflow_process_environment(settings, port=running[1] if running else DEFAULT_PORT)
+    environment = local_airflow_process_environment(settings, port=running[1] if running else AIRFLOW_PORT)
     trial = bool({"-n", "--dry-run"} & set(arguments))
     with contextlib.nullcontext() if trial else _dag_schedule_held(settings, arguments[2]):
         # In a group of its own, which Ctrl-C does not reach.

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 from orchestration.line import airflow_line
+from sluice.doctor import AIRFLOW_PORT
 from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment
 
 LOOPBACK = "127.0.0.1"
 LOGIN = "admin"
-DEFAULT_PORT = 8080
 API_BACKENDS = ("airflow.api.auth.backend.session", "airflow.providers.fab.auth_manager.api.auth.backend.basic_auth")
 """What lets a request pass on Airflow 2: the session of the UI, or a password sent with it."""
 
@@ -49,7 +49,7 @@ def local_airflow_home(settings: Settings) -> Path:
     return settings.state / ("airflow2" if airflow_line() == 2 else "airflow")
 
 
-def local_airflow_environment(settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False) -> dict[str, str]:
+def local_airflow_environment(settings: Settings, *, port: int = AIRFLOW_PORT, idle_schedule: bool = False) -> dict[str, str]:
     """The variables of every process of the local Airflow. Makes the secrets if there are none yet.
 
     idle_schedule: the scheduler makes no scheduled runs; triggered runs start.
@@ -121,7 +121,7 @@ def local_airflow_address(port: int) -> str:
 
 
 def local_airflow_process_environment(
-    settings: Settings, *, port: int = DEFAULT_PORT, idle_schedule: bool = False
+    settings: Settings, *, port: int = AIRFLOW_PORT, idle_schedule: bool = False
 ) -> dict[str, str]:
     """This process's environment with the local Airflow's settings, without those of any other Airflow but PASSED_ON."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW__") or name in PASSED_ON}

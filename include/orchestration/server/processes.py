@@ -18,7 +18,6 @@ from typing import Self
 from orchestration.rest.client import Client
 from orchestration.rest.versions import make_airflow_client
 from orchestration.server.home import (
-    DEFAULT_PORT,
     LOGIN,
     LOOPBACK,
     local_airflow_address,
@@ -28,6 +27,7 @@ from orchestration.server.home import (
 )
 from orchestration.server.preparation import prepare_local_airflow
 from orchestration.server.supervisor import find_session_members, signal_session
+from sluice.doctor import AIRFLOW_PORT, parse_airflow_port
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
@@ -172,9 +172,11 @@ def stop_running_airflow(settings: Settings) -> bool:
 
 def choose_airflow_port(wanted: str) -> int:
     """The port of SLUICE_AIRFLOW_PORT; if that is not set 8080, or any free one. Raises UsageError."""
-    if wanted and not (wanted.isdecimal() and 0 < int(wanted) < 65536):
-        raise UsageError("SLUICE_AIRFLOW_PORT is no port; expected a number from 1 to 65535.")
-    for port in (int(wanted),) if wanted else (DEFAULT_PORT, 0):
+    try:
+        asked = parse_airflow_port(wanted)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    for port in (asked,) if asked else (AIRFLOW_PORT, 0):
         with contextlib.suppress(OSError), socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((LOOPBACK, port))

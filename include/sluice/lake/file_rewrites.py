@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from sluice.delta_log import LOG, split_commit_lines
 from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import flush_file_and_name, write_file_durably
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, table_collision
 from sluice.lake.file_overlap import FileGroup
 from sluice.lake.file_statistics import DataFile, list_data_files, list_file_values
 from sluice.lake.written_alike import is_written_alike
@@ -228,7 +228,7 @@ def _commit_rewrite(
     except FileExistsError:
         for one in added:
             (home / one["path"]).unlink(missing_ok=True)
-        raise SluiceError(f"Somebody else wrote to the table {home} meanwhile. Nothing was changed. Run again.") from None
+        raise table_collision(home) from None
 
 
 def _join_actions(actions: Sequence[Mapping[str, Any]]) -> str:

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 
 from sluice.declare.sql.schema import sql_literal
-from sluice.delta_rs_commits import complete_commit
-from sluice.errors import SluiceError
+from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit
+from sluice.errors import table_collision
 from sluice.lake.commit_marks import read_session_mark
 from sluice.lake.layout_properties import PropertyChanges, list_names_unknown_to_spark
 from sluice.lake.written_alike import has_protocol_written_alike
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ANY_NAME = "spark.databricks.delta.allowArbitraryProperties.enabled"
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """`complete_commit` decides when a checkpoint is due."""
 
 
@@ -39,10 +37,10 @@ def change_table_properties(session: SparkSession, path: str, changes: PropertyC
             try:
                 with settle_store_commit(path, table, properties):
                     table.alter.set_table_properties(
-                        dict(changes.given), commit_properties=properties, post_commithook_properties=_NO_HOOKS
+                        dict(changes.given), commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS
                     )
             except CommitFailedError:
-                raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.") from None
+                raise table_collision(path) from None
             complete_commit(path, table)
             keep_written_table(path, table)
             return

@@ -18,7 +18,6 @@ from deltalake import (
     ColumnProperties,
     CommitProperties,
     DeltaTable,
-    PostCommitHookProperties,
     Transaction,
     WriterProperties,
     write_deltalake,
@@ -27,8 +26,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql.types import StructType
 
 from sluice.delta_log import TRANSACTIONS
-from sluice.delta_rs_commits import complete_commit
-from sluice.errors import SluiceError
+from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit
+from sluice.errors import SluiceError, table_collision
 from sluice.lake.file_sizes import choose_file_size
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.report import MergeCounts
@@ -65,7 +64,6 @@ _BREAKS_CHECK = "Invalid data found"
 
 _STATISTICS_LENGTH = 32
 """How many letters of a text Delta on Spark puts into a table's log."""
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 """`complete_commit` decides when a checkpoint is due. Expired commits are removed when Spark writes one, together with what belongs to them."""
 
 
@@ -104,7 +102,7 @@ def merge_few_rows(
         streamed_exec=True,  # otherwise the values of the source's keys get into the log
         writer_properties=_choose_file_statistics(table),
         commit_properties=properties,
-        post_commithook_properties=_NO_HOOKS,
+        post_commithook_properties=NO_COMMIT_HOOKS,
     )
     merging = (
         merging
@@ -166,7 +164,7 @@ def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str
                 mode="append",
                 writer_properties=_choose_file_statistics(table),
                 commit_properties=properties,
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_COMMIT_HOOKS,
             )
     _finish_commit(path, table)
 
@@ -191,7 +189,7 @@ def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> t
         "target_size": choose_file_size(path, bool(zorder)),
         "writer_properties": _choose_file_statistics(table),
         "commit_properties": properties,
-        "post_commithook_properties": _NO_HOOKS,
+        "post_commithook_properties": NO_COMMIT_HOOKS,
     }
     done: Mapping[str, Any] = {}
     with _errors_without_rows(path), settle_store_commit(path, table, properties):
@@ -222,7 +220,7 @@ def _errors_without_rows(path: str) -> Iterator[None]:
     try:
         yield
     except CommitFailedError:
-        raise SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.") from None
+        raise table_collision(path) from None
     except (DeltaError, pa.ArrowException) as error:
         if _BREAKS_CHECK in str(error):
             raise SluiceError(

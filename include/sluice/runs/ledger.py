@@ -18,6 +18,7 @@ from sluice.open_tables import find_table_snapshot, open_checked_table, read_sna
 from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
 from sluice.pipeline_stages import KNOWN_LAYERS
 from sluice.record_tables import append_record_rows
+from sluice.run_states import FAILED
 
 Row = dict[str, Any]
 
@@ -122,7 +123,7 @@ def has_failed_as_whole(records: PipelineRecords, stage: str) -> bool:
         return False
     rows = found.read_columns(pa.schema([RUNS.field(name) for name in ("stage", "flow", "state", STARTED, ENTRY)])).to_pylist()
     ours = [row for row in rows if row["flow"] == WHOLE_STAGE and row["stage"] == stage]
-    return bool(ours) and entries.sort_by_entry(ours, STARTED)[-1]["state"] == "failed"
+    return bool(ours) and entries.sort_by_entry(ours, STARTED)[-1]["state"] == FAILED
 
 
 def read_delivery_ledger(

@@ -14,6 +14,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.errors import StopRequested
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stage_names
+from sluice.run_states import DONE, FAILED
 from sluice.runs import failures, ledger, open_lineage, quiet, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, StepTimes, collect_step_times, current_step_times
@@ -153,7 +154,7 @@ def append_report_rows(
         {
             **common,
             **flow,
-            "state": "failed" if flow["flow"] in failed else "done",
+            "state": FAILED if flow["flow"] in failed else DONE,
             "failure": failed.get(flow["flow"]),
             **{name: json.dumps(flow[name]) for name in ledger.FLOW_OBJECTS},
             "fingerprint": fingerprints.get((flow["flow"], flow["layer"])),

@@ -27,6 +27,7 @@ from sluice.flows.progress.stream_numbers import STREAM_SECONDS
 from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import escape_keeping_lines
+from sluice.run_states import DONE, FAILED
 from sluice.runs import due, ledger
 from sluice.runs.due import RequestStanding
 from sluice.runs.ledger import STAGE_CPU, Row
@@ -119,7 +120,7 @@ def _stage_ends(found: PipelineNumbers) -> Iterator[Sample]:
 
 def _failed_stages(found: PipelineNumbers) -> Iterator[Sample]:
     for run in found.state["runs"]:
-        yield {"stage": run["stage"]}, int(run["state"] == "failed")
+        yield {"stage": run["stage"]}, int(run["state"] == FAILED)
 
 
 def _summed_by_table(number: Callable[[Row], float | None]) -> Callable[[PipelineNumbers], Iterator[Sample]]:
@@ -159,8 +160,8 @@ def _runs_of_stages(found: PipelineNumbers) -> Iterator[Sample]:
     failed: dict[tuple[str, Any, str], bool] = {}
     for row in found.runs:
         run = (row["run"], row["started_at"], row["stage"])
-        failed[run] = failed.get(run, False) or row["state"] == "failed"
-    counted = Counter((stage, "failed" if wrong else "done") for (_, _, stage), wrong in failed.items())
+        failed[run] = failed.get(run, False) or row["state"] == FAILED
+    counted = Counter((stage, FAILED if wrong else DONE) for (_, _, stage), wrong in failed.items())
     for (stage, state), number in sorted(counted.items()):
         yield {"stage": stage, "state": state}, number
 

@@ -15,6 +15,7 @@ from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import commit_history
 from sluice.lake.commit_marks import DeliveryOrigin, find_version_origins
 from sluice.pipeline_records import PipelineRecords
+from sluice.run_states import DONE
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings, list_pipeline_names
@@ -125,7 +126,7 @@ def _group_idle_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _is_idle_run(row: dict[str, Any]) -> bool:
-    return row["state"] == "done" and row["note"] == NOTHING_NEW and not any(row[name] for name in NEWS_COUNTS)
+    return row["state"] == DONE and row["note"] == NOTHING_NEW and not any(row[name] for name in NEWS_COUNTS)
 
 
 def _rules_as_rows(run: dict[str, Any]) -> list[dict[str, Any]]:

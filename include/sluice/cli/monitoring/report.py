@@ -24,6 +24,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import write_text_durably
 from sluice.printable import escape_to_one_line, format_size
 from sluice.private_files import make_private_folder
+from sluice.run_states import FAILED
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import column_picture, lineage
@@ -111,7 +112,7 @@ def _make_cards(state: Mapping[str, Any], runs: Sequence[RunTimes]) -> list[dict
     tables = state["tables"]
     waiting = sum(flow["deliveries"] or 0 for flow in state["flows"])
     late = [table["table"] for table in state["freshness"] if table["late"]]
-    failed = bool(runs) and any(stage["state"] == "failed" for stage in runs[-1].stages)
+    failed = bool(runs) and any(stage["state"] == FAILED for stage in runs[-1].stages)
     cards = [
         ("last run", (f"failed, {runs[-1].seconds} s" if failed else f"{runs[-1].seconds} s") if runs else "none", "bad" if failed else "good"),
         ("CPU seconds of it", f"{runs[-1].cpu_seconds:,}" if runs and runs[-1].cpu_seconds is not None else "not known", ""),

@@ -10,6 +10,7 @@ from sluice.cli.printing import format_instant
 from sluice.declare.assembly.graph import Graph
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.printable import format_size
+from sluice.run_states import FAILED
 from sluice.runs.ledger import Row
 from sluice.runs.status.run_times import RunTimes
 
@@ -62,7 +63,7 @@ def draw_stage_bars(runs: Sequence[RunTimes], colours: Mapping[str, str]) -> dic
         bars.append({
             "x": _LEFT + place * _APART,
             "parts": parts,
-            "failed": any(stage["state"] == "failed" for stage in run.stages),
+            "failed": any(stage["state"] == FAILED for stage in run.stages),
             "about": f"{_name_run(run)}: {run.seconds} s. {stages}",
         })
     return {"runs": bars, "most": most, "width": _width_of_bars(runs)}

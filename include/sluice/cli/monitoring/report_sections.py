@@ -13,6 +13,7 @@ from sluice.errors import SluiceError
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import format_size
+from sluice.run_states import FAILED
 from sluice.runs import due, ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status.run_times import RunTimes
@@ -55,11 +56,11 @@ def describe_last_failure(rows: Sequence[Row], tables: Collection[str]) -> dict[
     over when any flow of the stage went well. A retry, and each round of a process that is kept running, has the id of the run before: they
     differ by when they began.
     """
-    places = [place for place, row in enumerate(rows) if row["state"] == "failed"]
+    places = [place for place, row in enumerate(rows) if row["state"] == FAILED]
     if not places:
         return None
     last = rows[places[-1]]
-    ours = [row for row in rows if row["state"] == "failed" and _is_same_attempt(row, last)]
+    ours = [row for row in rows if row["state"] == FAILED and _is_same_attempt(row, last)]
     later = [row for row in rows[places[-1] :] if row["stage"] == last["stage"] and not _is_same_attempt(row, last)]
     well = {row["flow"] for row in later}
     kinds = {row["flow"]: row["failure"] or "which kind is not recorded" for row in ours}
@@ -194,7 +195,7 @@ def _list_failures(facts: ReportFacts) -> Section:
     found = [
         {"at": format_instant(row["ended_at"]), **{name: row[name] for name in names}}
         for row in reversed(facts.rows)
-        if row["state"] == "failed"
+        if row["state"] == FAILED
     ]
     columns: list[tuple[str, str, Kind]] = [("at", "at (UTC)", "text"), ("run", "run", "text"), ("stage", "stage", "text")]
     columns += [("flow", "table", "text"), ("failure", "which kind", "text")]

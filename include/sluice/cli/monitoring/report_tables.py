@@ -13,6 +13,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import is_delta_table
 from sluice.lake import commit_history, log
 from sluice.printable import format_seconds
+from sluice.run_states import FAILED
 from sluice.runs.ledger import Row
 from sluice.runs.status import lineage
 from sluice.runs.status.column_lineage import read_column_lineage
@@ -41,7 +42,7 @@ def describe_nodes(
     for node in picture.nodes.values():
         flow, row = flows.get(node.name), last.get((node.name, node.layer))
         waits = flow is not None and bool(flow["deliveries"] or flow["versions"])
-        failed = row is not None and row["state"] == "failed"
+        failed = row is not None and row["state"] == FAILED
         count = _describe_table_size(settings, graph, node)
         work = "failed" if failed else "waits" if waits else _describe_last_work(row)
         found.append({

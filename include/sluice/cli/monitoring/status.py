@@ -19,6 +19,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import format_size
+from sluice.run_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.runs.planning import plan
@@ -69,12 +70,12 @@ def _find_last_runs(records: PipelineRecords) -> list[dict[str, Any]]:
         known = last.pop(row["stage"], None)
         # A process that is kept running is one run of many rounds.
         same = known is not None and (known["run"], known["started_at"]) == (row["run"], format_instant(row["started_at"]))
-        failed = row["state"] == "failed" or (same and known is not None and known["state"] == "failed")
+        failed = row["state"] == FAILED or (same and known is not None and known["state"] == FAILED)
         last[row["stage"]] = {
             "stage": row["stage"],
             "run": row["run"],
             "mode": row["mode"],
-            "state": "failed" if failed else "done",
+            "state": FAILED if failed else DONE,
             "started_at": format_instant(row["started_at"]),
             "ended_at": format_instant(row["ended_at"]),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from sluice.declare import kinds
 from sluice.declare.ingest.source import Source
@@ -36,13 +36,25 @@ _OF_BOTH = {
     "widen_types",
 }
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-_FIXED = {
-    "bootstrap.servers": "servers= says it",
-    "auto.offset.reset": "starting_offsets= says where to begin, on_lost_offsets= what to do where offsets are gone",
-    "enable.auto.commit": "the lake's ledger records how far it has read; there is no consumer group",
-    "enable.partition.eof": "ranges have ends of their own",
-    "isolation.level": "only what is committed is read",
-    "allow.auto.create.topics": "reading makes no topics",
+
+
+class FixedProperty(NamedTuple):
+    """A property of the client that a source cannot choose. value: what it is, unless another option says it; why: the reason."""
+
+    value: bool | str | None
+    why: str
+
+
+FIXED_PROPERTIES: Mapping[str, FixedProperty] = {
+    "bootstrap.servers": FixedProperty(None, "servers= says it"),
+    "auto.offset.reset": FixedProperty(
+        "error", "starting_offsets= says where to begin, on_lost_offsets= what to do where offsets are gone"
+    ),
+    "enable.auto.commit": FixedProperty(False, "the lake's ledger records how far it has read; there is no consumer group"),
+    "enable.auto.offset.store": FixedProperty(False, "the lake's ledger records how far it has read"),
+    "enable.partition.eof": FixedProperty(True, "ranges have ends of their own"),
+    "isolation.level": FixedProperty("read_committed", "only what is committed is read"),
+    "allow.auto.create.topics": FixedProperty(False, "reading makes no topics"),
 }
 _SECRET = re.compile(r"password|secret|\.pem\Z|jaas|token(?!\.endpoint)")
 
@@ -149,8 +161,8 @@ class KafkaSource(Source):
         for name, value in self.options.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 return "options are texts, as in {'security.protocol': 'SASL_SSL'}."
-            if name in _FIXED:
-                return f"'{name}' is not for options: {_FIXED[name]}."
+            if name in FIXED_PROPERTIES:
+                return f"'{name}' is not for options: {FIXED_PROPERTIES[name].why}."
             if _SECRET.search(name):
                 return f"'{name}' is a secret. Write it into a file in SLUICE_SECRETS and name that: options_file='kafka.properties'."
         if self.options_file is not None and ("/" in self.options_file or self.options_file.startswith(".")):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]  # no __all__
 
-from sluice.declare.ingest.kafka import KafkaSource
+from sluice.declare.ingest.kafka import FIXED_PROPERTIES, KafkaSource
 from sluice.errors import SluiceError, UsageError
 from sluice.ingest.topics.offset_ranges import Partition
 from sluice.locations import Location
@@ -52,7 +52,7 @@ class UnreachableBroker(SluiceError):
 def read_client_properties(source: KafkaSource, secrets: Location | None = None) -> dict[str, Any]:
     """Returns the properties of a client for the source's cluster. secrets: the folder of options_file, unless the settings say it.
 
-    Raises UsageError if the file is missing, may be read by others, or has a line that is not a property.
+    Raises UsageError if the file is missing, may be read by others, or has a line that is not a property, or one that is fixed.
     """
     found: dict[str, Any] = {"bootstrap.servers": source.servers, **source.options}
     if source.options_file is None:
@@ -69,6 +69,10 @@ def read_client_properties(source: KafkaSource, secrets: Location | None = None)
         if line.strip() and not line.lstrip().startswith("#"):
             if not sign:
                 raise UsageError(f"{path}, line {number}: a property is written name=value.")
+            if name.strip() in FIXED_PROPERTIES:
+                raise UsageError(
+                    f"{path}, line {number}: '{name.strip()}' is not for this file: {FIXED_PROPERTIES[name.strip()].why}."
+                )
             found[name.strip()] = value.strip()
     return found
 
@@ -96,12 +100,7 @@ def create_kafka_consumer(source: KafkaSource, secrets: Location | None = None) 
     said = {
         "group.id": "sluice",
         **read_client_properties(source, secrets),
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "error",
-        "allow.auto.create.topics": False,
+        **{name: one.value for name, one in FIXED_PROPERTIES.items() if one.value is not None},
     }
     with translate_kafka_errors(source):
         return Consumer(said, logger=_SILENT)

@@ -22,6 +22,7 @@ from sluice.delivery_states import WAITING
 from sluice.ingest.deliveries.full_listings import find_ends_of_partial_listings, is_listed_in_part
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.pipeline_stages import VERIFY, list_stage_names
+from sluice.run_states import FAILED
 from sluice.runs import quiet
 from sluice.runs.execution import clones
 from sluice.runs.quiet import QuietMark
@@ -141,7 +142,7 @@ def _list_what_waits(workspace: Workspace) -> list[Any]:
 def _list_failed_verifications(books: PipelineBooks) -> list[str]:
     """Lists the tables that differed from their recompute when they were last compared."""
     last = {row["flow"]: row["state"] for row in books.runs if row["stage"] == VERIFY.name}
-    return [table for table, state in last.items() if state == "failed"]
+    return [table for table, state in last.items() if state == FAILED]
 
 
 def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:

@@ -17,6 +17,7 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VERIFY
+from sluice.run_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.execution.stages import FlowsFailed, StageOptions
 from sluice.runs.status import lag, stale
@@ -97,7 +98,7 @@ class _Turn:
         return f"part {self.part.number} of {self.part.of}; {len(proven) + 1} of {len(self.parts)} parts compared{since}"
 
     def _equal_at(self, part: TablePart) -> list[datetime]:
-        return [row["ended_at"] for row in self.earlier if row["state"] == "done" and _has_compared(row, part)]
+        return [row["ended_at"] for row in self.earlier if row["state"] == DONE and _has_compared(row, part)]
 
 
 def _has_compared(row: ledger.Row, part: TablePart) -> bool:
@@ -126,7 +127,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
 
     def urgency(part: TablePart) -> tuple[bool, int]:
         of_part = [place for place, row in enumerate(earlier) if _has_compared(row, part)]
-        return not (of_part and earlier[of_part[-1]]["state"] == "failed"), max(of_part, default=-1)
+        return not (of_part and earlier[of_part[-1]]["state"] == FAILED), max(of_part, default=-1)
 
     return _Turn(table, min(parts, key=urgency), parts, earlier)
 

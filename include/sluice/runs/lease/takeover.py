@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable, PostCommitHookProperties
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from sluice.delta_rs_commits import NO_COMMIT_HOOKS
 from sluice.errors import SluiceError
 from sluice.lake.actions import find_delta_tables
 from sluice.lake.written_alike import has_protocol_written_alike
@@ -23,7 +24,6 @@ from sluice.work_progress import count_work
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _ATTEMPTS = 20
 """How many times a commit is tried: an earlier holder's commit can come first, once for each table."""
 
@@ -77,7 +77,7 @@ def _commit_by_delta_rs(path: str, table: DeltaTable, epoch: int) -> bool:
                 {EPOCH: str(epoch)},
                 raise_if_not_exists=False,
                 commit_properties=properties,
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_COMMIT_HOOKS,
             )
     except CommitFailedError:
         return False

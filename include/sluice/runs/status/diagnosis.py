@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sluice.pipeline_stages import OPTIMIZE
+from sluice.run_states import DONE
 from sluice.runs.ledger import STAGE_STEPS, Row
 from sluice.runs.status.run_times import RunTimes
 from sluice.step_times import PLANNING, STARTING, STREAMING, TABLES, WAITING
@@ -169,7 +170,7 @@ def find_spill_and_shuffle(rows: Sequence[Row]) -> Iterator[Finding]:
 def find_failed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
     """Flows with tasks that were tried again."""
     for row in rows:
-        if row["state"] == "done" and (failed := row["spark"].get("failed_tasks")):
+        if row["state"] == DONE and (failed := row["spark"].get("failed_tasks")):
             remedy = "the Spark log of the run says why; SLUICE_DEBUG=1 shows more (and may show data)"
             yield Finding("failed tasks", row["flow"], f"{failed:.0f} tasks failed and were tried again", remedy)
 

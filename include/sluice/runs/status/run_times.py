@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.printable import format_size
+from sluice.run_states import DONE, FAILED
 from sluice.runs.ledger import STAGE_CPU, STAGE_STEPS, Row
 from sluice.step_times import FLOW_STEPS
 from sluice.step_times import STAGE_STEPS as STEPS_OF_STAGE
@@ -82,7 +83,7 @@ def _summarize_stage(stage: str, rows: Sequence[Row]) -> dict[str, Any]:
     seconds = max(inside, sum(steps.values()))
     return {
         "stage": stage,
-        "state": "failed" if any(row["state"] == "failed" for row in rows) else "done",
+        "state": FAILED if any(row["state"] == FAILED for row in rows) else DONE,
         "seconds": round(seconds, 1),
         "cpu_seconds": rows[0].get(STAGE_CPU),
         **_split_seconds(steps, STEPS_OF_STAGE, seconds),

@@ -22,6 +22,7 @@ from sluice.entries import Place
 from sluice.ingest.deliveries import dates
 from sluice.lake import commit_history, log
 from sluice.lake.report import FOLDED_ANEW, REPLACED
+from sluice.run_states import DONE
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lag
@@ -100,7 +101,7 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
                 _CodeEvent(
                     at=entries.entry_order_key(row, ledger.STARTED),
                     code=row["fingerprint"] or whole,
-                    done=row["state"] == "done",
+                    done=row["state"] == DONE,
                     anew=any(sign in (row["note"] or "") for sign in (FOLDED_ANEW, REPLACED)),
                     interval=Interval(row["interval_start"], row["interval_end"]) if replay else None,
                 )

@@ -24,6 +24,7 @@ from sluice.errors import DeclarationError
 from sluice.lake import commit_history
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
+from sluice.run_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status.books import PipelineBooks
@@ -61,7 +62,7 @@ def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = N
     for name in graph.pipeline.publishes:
         at = find_last_data_change(books.path(name))
         layer = graph.layer(graph[name])
-        runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == "done"]
+        runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == DONE]
         found.append(Freshness(name, at, now - at if at else None, target, runs[-1] if runs else None))
     return found
 
@@ -108,8 +109,8 @@ def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = 
     if not scheduled:
         return []
     outcomes = list(_classify_run_outcomes(rows, graph))
-    done = merge_intervals(interval for interval, state in outcomes if state == "done")
-    failed = merge_intervals(interval for interval, state in outcomes if state == "failed")
+    done = merge_intervals(interval for interval, state in outcomes if state == DONE)
+    failed = merge_intervals(interval for interval, state in outcomes if state == FAILED)
     before, last = _find_last_interval_ends(graph, now)
     end = last if any(one.end >= last for one in failed) else before
     first = min(interval.start for interval in scheduled)
@@ -140,7 +141,7 @@ def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Inte
         began = min(place for place, _ in mine)
         expected = {flow for flow, place in first.items() if place <= began} | {mine[0][1]["flow"]}
         complete = expected <= set(states) and {flows[flow] for flow in states} == set(flows.values())
-        yield _row_interval(mine[-1][1]), "failed" if "failed" in states.values() else "done" if complete else "begun"
+        yield _row_interval(mine[-1][1]), FAILED if FAILED in states.values() else DONE if complete else "begun"
 
 
 def _find_last_interval_ends(graph: Graph, now: datetime) -> tuple[datetime, datetime]:

@@ -182,6 +182,7 @@ def test_the_ledger_commits_the_ranges_of_a_micro_batch_together() -> None:
         ({"max_offsets_per_trigger": 0}, "at least 1"),
         ({"on_lost_offsets": "take_latest"}, "Did you mean 'take_earliest'"),
         ({"options": {"isolation.level": "read_uncommitted"}}, "only what is committed"),
+        ({"options": {"enable.auto.offset.store": "true"}}, "records how far it has read"),
         ({"options": {"sasl.password": "x"}}, "SLUICE_SECRETS"),
         ({"options": {"ssl.key.pem": "x"}}, "is a secret"),
         ({"options_file": "../kafka"}, "without a folder"),
@@ -218,3 +219,6 @@ def test_passwords_come_from_a_file_of_the_secrets_that_nobody_else_can_read(tmp
     with pytest.raises(UsageError, match="line 2: a property is written name=value") as error:
         read_client_properties(declared, tmp_path)
     assert "hunter2" not in str(error.value)
+    file.write_text("bootstrap.servers=elsewhere:9092\n")
+    with pytest.raises(UsageError, match=r"line 1: 'bootstrap\.servers' is not for this file: servers= says it"):
+        read_client_properties(declared, tmp_path)
