@@ -121,7 +121,7 @@ def _check_port(port: int) -> MachineCheck:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            why = "in use" if error.errno == errno.EADDRINUSE else f"not to be had ({error.strerror})"
+            why = "in use" if error.errno == errno.EADDRINUSE else f"not available ({error.strerror})"
             remedy = "If Sluice's own Airflow has it: make down; else choose another with SLUICE_AIRFLOW_PORT"
             return MachineCheck("port", False, f"127.0.0.1:{port} is {why}", remedy)
     return MachineCheck("port", True, f"127.0.0.1:{port} is free")

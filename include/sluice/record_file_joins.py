@@ -74,7 +74,7 @@ def _measure_file_join(sizes: Sequence[int], target: int) -> FileJoin:
 
 
 def describe_file_join(join: FileJoin | None, files: int) -> str:
-    """Returns what a join does to a table of so many files, or why there is none, with its numbers."""
+    """Describes a join of a table's files, or says why none is worth it. files: how many the table has."""
     if join is None:
         return f"{files} files; no join makes {MOST_SMALL_FILES} fewer without rewriting large ones for a few small ones"
     return f"{join.files} of {files} files, {format_size(join.bytes)}, become {join.into}"

@@ -96,7 +96,7 @@ def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], 
 def _drop_marked_rows(session: SparkSession, path: str, where: str, zorder: Sequence[str]) -> tuple[int, int]:
     """Writes all files anew that have rows only marked as deleted.
 
-    A file whose rows lie in an order becomes a file by itself: joined with others it would lie over all that lie between them.
+    A file with sorted rows is rewritten alone. Joined with another one, its range would overlap every file between the two.
     """
     with _setting(session, {_MADE_OF: "1" if zorder else str(choose_file_size(path, False))}):
         return _execute_optimize(session, f"REORG TABLE delta.`{path}`{where} APPLY (PURGE)")
@@ -207,8 +207,8 @@ _CHECKED = "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled"
 def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowReport | None:
     """Write a table's files anew where one of them holds INT96; None where there was nothing to do, as after the first time.
 
-    It is an OPTIMIZE: no row changes, and whoever follows the table sees no change. The table's property says that it is done; tables of
-    now are made with it.
+    It is an OPTIMIZE: no row changes, and readers of the change feed see nothing. A table property records that it was done; new
+    tables have it from the start.
     """
     if log.read_table_properties(path).get(INSTANTS) == MICROSECONDS:
         return None

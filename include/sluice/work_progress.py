@@ -43,7 +43,7 @@ class CountedWork:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def advance(self, done: int = 1, size: int = 0) -> None:
-        """So many more are done, of so many bytes."""
+        """Adds to the items and bytes that are done."""
         with self._lock:
             self.done += done
             self.done_bytes += size
@@ -131,7 +131,7 @@ class Pace:
     most: float = 300.0
 
     def seconds_after(self, said: int) -> float:
-        """Until the next line, where so many have been said."""
+        """Returns the seconds to wait before the next progress line. said: how many lines were printed."""
         return self.first if not said else min(self.every * self.growth ** (said - 1), self.most)
 
 

@@ -181,7 +181,9 @@ def test_the_work_is_left_to_a_process_that_keeps_the_pipeline_running(
         before = len(told(records))
         with pytest.raises(AirflowSkipException, match=r"'gym' is kept running by run kept .* sluice stop gym"):
             operator.execute(context())
-        with pytest.raises(AirflowFailException, match="Mode 'refresh' is none of that: Pipeline 'gym' is kept running"):
+        with pytest.raises(
+            AirflowFailException, match="A run in mode 'refresh' cannot be left to that process: Pipeline 'gym' is kept running"
+        ):
             operator.execute(context(mode="refresh", tables=["device_day"]))
         assert len(told(records)) - before == (2 if seen == "by the job" else 0), "no job is started to find it out"
         another = holder.write_lease_description(folder, "another")

@@ -128,7 +128,7 @@ class DriverFollower:
         return None
 
     def forget(self) -> None:
-        """Remove the driver's file, once its end is known, and what a driver left of it that was killed while it wrote."""
+        """Remove the driver's file once its end is known, and any partial file of a driver that was killed while it wrote."""
         remove_file_durably(locate_followed_job(self._records, self._driver.attempt))
 
     def _find_end_at_manager(self) -> str:

@@ -297,7 +297,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             raise AirflowFailException(told)
         if asked.mode == "increment":
             raise AirflowSkipException(told)
-        raise AirflowFailException(f"Mode '{asked.mode}' is none of that: {told}")
+        raise AirflowFailException(f"A run in mode '{asked.mode}' cannot be left to that process: {told}")
 
     def _failure(self, records: PipelineRecords, asked: RunRequest, end: JobEnd) -> AirflowException:
         """The exception for an exit code other than 0. Raises what `_leave_to_kept_running` does, if that is the cause."""

@@ -82,7 +82,7 @@ def count_budget(files: Sequence[FileExtent]) -> float:
 def choose_file_groups(
     files: Sequence[FileExtent], ordered: bool, budget: float, good: int = WORTH_OPENING
 ) -> tuple[list[FileGroup], str]:
-    """Returns the groups of files of one partition that are worth rewriting, each group by itself, and what was found, with its numbers.
+    """Returns the groups of files of one partition to rewrite, each group on its own, and a sentence with the reason and the numbers.
 
     ordered: whether the files' ends are those of the declared columns. If not, each file can hold any value.
     budget: how many bytes may be rewritten at most. good: from how many bytes on a file is no small one.

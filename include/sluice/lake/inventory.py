@@ -44,7 +44,7 @@ _ELSEWHERE = re.compile(r"/|[A-Za-z][\w+.-]*:|(.*/)?\.\.(/|\Z)")
 """Matches the path of a file that lies in another table, as those of a shallow clone do, or that leads out of this one."""
 _TELLS_NOTHING = b'{"add":'
 _AT_ONCE = 16
-"""So many commits are asked of a store at once."""
+"""The most commits that are requested from a store in parallel."""
 _ENGINE_OF_SPARK = "Apache-Spark"
 
 
@@ -240,7 +240,7 @@ class _LogReading:
 def _read_commits_in_turn(files: Sequence[Location]) -> Iterator[tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]]:
     """Yields what each commit says, in this order, as `_read_commit` does.
 
-    On a store each is a request, so ever more of them are asked for at once, up to `_AT_ONCE`: most often the first few are all that is needed.
+    On a store each commit is one request. The first few usually suffice, so the number of parallel requests starts low and grows up to `_AT_ONCE`.
     """
     if not files or is_on_disk(files[0]):
         yield from map(_read_commit, files)

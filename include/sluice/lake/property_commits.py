@@ -55,7 +55,7 @@ def change_table_properties(session: SparkSession, path: str, changes: PropertyC
 
 @contextmanager
 def allow_layout_properties(session: SparkSession, names: Iterable[str]) -> Iterator[None]:
-    """Lets Delta on Spark set those of these properties that it does not know. It checks all other names as ever, outside of this."""
+    """Lets Delta on Spark set those of these properties that it does not know. Outside the block, Delta checks all names as usual."""
     if not list_names_unknown_to_spark(names):
         yield
         return

@@ -175,7 +175,7 @@ REASONS = (
 """The order matters: a full disk or too little memory may be the reason why the JVM is gone."""
 
 _LITTLE = 64 << 20
-"""A disk with fewer free bytes was full for Spark, which removed its partial file when it failed."""
+"""With fewer free bytes the disk is taken to have been full: Spark removes its partial file when it fails, which frees some."""
 
 
 def _walk_error_chain(error: BaseException) -> Iterator[BaseException]:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 _CONNECTIONS = 16
-"""So many requests may be under way side by side."""
+"""The most requests that are under way in parallel."""
 
 
 def open_s3_client() -> Any:

@@ -1,4 +1,4 @@
-"""Objects of S3 by their keys, whatever others have called them: obstore knows none whose name is no path, such as "a//b"."""
+"""Finds objects of S3 by key, whatever the key looks like. obstore cannot address a key that is no path, such as "a//b"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sluice.stores.store_errors import raise_boto3_as_disk
 from sluice.stores.store_path import StorePath
 
 _MOST_REMOVED = 1000
-"""So many objects S3 removes by one request."""
+"""The most objects that S3 removes by one request."""
 
 
 def is_on_s3(place: StorePath) -> bool:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PAGE = 1000
 _AT_ONCE = 16
-"""So many objects are asked for side by side."""
+"""The most objects that are requested in parallel."""
 
 
 class StoreLocation(StoreObject):

@@ -53,7 +53,7 @@ def open_parquet_file(source: Source, path: Location) -> Iterator[parquet.Parque
 def list_row_groups(file: parquet.ParquetFile, size: int, span: FileSpan | None) -> list[int]:
     """The row groups that begin in a span of a file of so many bytes; None: all.
 
-    Where one begins is told by the share of all bytes that come before it in order: what the file says of its offsets need not ascend.
+    The start of a row group is estimated from the sizes of the groups before it, because the offsets in the file need not ascend.
     """
     sizes = [max(1, file.metadata.row_group(number).total_byte_size) for number in range(file.num_row_groups)]
     begins = [size * before // sum(sizes) for before in accumulate(sizes[:-1], initial=0)] if sizes else []
