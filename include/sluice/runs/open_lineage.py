@@ -99,22 +99,34 @@ def send_stage_start(settings: Settings, identity: StageIdentity) -> None:
 
 
 def send_stage_end(
-    settings: Settings, graph: Graph, identity: StageIdentity, flows: Collection[Mapping[str, Any]], failed: bool
+    settings: Settings,
+    graph: Graph,
+    identity: StageIdentity,
+    flows: Collection[Mapping[str, Any]],
+    failed: bool,
+    failed_flows: Collection[str] = (),
 ) -> None:
-    """Sends what a stage did, if events are configured. flows: of its report; only those that did something are sent."""
+    """Sends what a stage did, if events are configured. flows: of its report; only those that did something or failed are sent."""
     if settings.sends_lineage:
-        send_lineage_events(settings, identity.pipeline, lambda: _build_end_events(settings, graph, identity, flows, failed))
+        send_lineage_events(
+            settings, identity.pipeline, lambda: _build_end_events(settings, graph, identity, flows, failed, failed_flows)
+        )
 
 
 def _build_end_events(
-    settings: Settings, graph: Graph, identity: StageIdentity, flows: Collection[Mapping[str, Any]], failed: bool
+    settings: Settings,
+    graph: Graph,
+    identity: StageIdentity,
+    flows: Collection[Mapping[str, Any]],
+    failed: bool,
+    failed_flows: Collection[str],
 ) -> list[RunEvent | JobEvent]:
     known, now = read_column_lineage(graph.records(settings)), datetime.now(UTC)
     events: list[RunEvent | JobEvent] = []
     changed: set[str] = set()
     for flow in flows:
         table = str(flow["flow"])
-        wrong = str(flow["note"]).endswith("failed")
+        wrong = table in failed_flows
         if table not in graph.stored or not (wrong or flow["version_before"] != flow["version_after"]):
             continue
         inputs = describe_inputs(settings, graph, table)

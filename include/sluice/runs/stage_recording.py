@@ -58,7 +58,7 @@ def record_stage_run(
         used = spark_counters.measure_cpu_seconds(workspace.session)
         report[ledger.STAGE_CPU] = None if used is None or cpu is None else round(used - cpu, 2)
         _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
-        open_lineage.send_stage_end(workspace.settings, workspace.graph, told, report["flows"], bool(failed))
+        open_lineage.send_stage_end(workspace.settings, workspace.graph, told, report["flows"], bool(failed), failed)
         durability.flush_run_output(workspace.settings)
         return report
 

@@ -74,9 +74,9 @@ def traced(settings: Settings) -> PipelineRecords:
     return records
 
 
-def send_all(settings: Settings, flows: list[dict[str, Any]], failed: bool = False) -> None:
+def send_all(settings: Settings, flows: list[dict[str, Any]], *failed: str) -> None:
     open_lineage.send_stage_start(settings, IDENTITY)
-    open_lineage.send_stage_end(settings, load_declaration_graph(settings, "gym"), IDENTITY, flows, failed)
+    open_lineage.send_stage_end(settings, load_declaration_graph(settings, "gym"), IDENTITY, flows, bool(failed), failed)
 
 
 def test_a_server_gets_the_stage_and_each_table_that_changed(
@@ -131,8 +131,9 @@ def test_a_view_without_a_table_is_a_job_of_what_it_reads(settings: Settings, re
     send_all(replace(settings, openlineage_url=address), [flow("device_day")])
     assert all("run" in one for one in events), "nothing below the view has changed"
     events.clear()
-    send_all(replace(settings, openlineage_url=address), [flow("members", version_after=3, note="failed")], failed=True)
+    send_all(replace(settings, openlineage_url=address), [flow("members", version_after=3)], "members")
     assert all("run" in one for one in events), "nor by a flow that failed before it wrote"
+    assert ("gym.gold.members", "FAIL") in [(one["job"]["name"], one["eventType"]) for one in events]
 
 
 def test_events_fit_the_models_of_the_client(settings: Settings, received: tuple[str, list[dict[str, Any]]]) -> None:

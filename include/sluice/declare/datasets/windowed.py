@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Output = Literal["append", "update", "complete"]
-OUTPUTS = ("append", "update", "complete")
+OUTPUTS = get_args(Output)
 
 
 HEARTBEATS = "_idle"

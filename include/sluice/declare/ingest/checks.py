@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.new_objects import find_new_objects_mistake
@@ -14,11 +14,15 @@ if TYPE_CHECKING:
 DATE_PARTS = {"%Y": r"\d{4}", "%m": r"\d{2}", "%d": r"\d{2}", "%H": r"\d{2}", "%j": r"\d{3}"}
 """The parts that a date in a path may have, as `strptime` names them, each with the pattern it matches."""
 
-_CHOICES = {
+Evolution = Literal["add_new_columns", "rescue", "fail_on_new_columns", "none"]
+Redelivery = Literal["append", "replace"]
+CleanSource = Literal["keep", "archive", "delete"]
+
+_CHOICES: dict[str, tuple[str, ...]] = {
     "format": tuple(FILE_FORMATS),
-    "redelivery": ("append", "replace"),
-    "schema_evolution": ("add_new_columns", "rescue", "fail_on_new_columns", "none"),
-    "clean_source": ("keep", "archive", "delete"),
+    "redelivery": get_args(Redelivery),
+    "schema_evolution": get_args(Evolution),
+    "clean_source": get_args(CleanSource),
 }
 _AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes", "most_growth", "most_columns")
 
@@ -99,7 +103,7 @@ def _find_schema_option_mistake(source: Source) -> str | None:
 
 
 def _check_date_format(source: str, text: str) -> None:
-    parts = [part for part in ("%Y", "%m", "%d", "%H", "%j") if part in text]
+    parts = [part for part in DATE_PARTS if part in text]
     unknown = [text[at : at + 2] for at, sign in enumerate(text) if sign == "%" and text[at : at + 2] not in DATE_PARTS]
     if (
         unknown

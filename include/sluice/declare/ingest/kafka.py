@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from sluice.declare import kinds
 from sluice.declare.ingest.source import Source
@@ -58,6 +58,7 @@ FIXED_PROPERTIES: Mapping[str, FixedProperty] = {
 }
 _SECRET = re.compile(r"password|secret|\.pem\Z|jaas|token(?!\.endpoint)")
 
+OnLostOffsets = Literal["fail", "take_earliest"]
 StartingOffsets = str | Mapping[str, Mapping[int, int]]
 
 
@@ -89,7 +90,7 @@ class KafkaSource(Source):
     topic_pattern: str | None = None
     starting_offsets: StartingOffsets = field(default="earliest", hash=False)
     max_offsets_per_trigger: int = 1_000_000
-    on_lost_offsets: Literal["fail", "take_earliest"] = "fail"
+    on_lost_offsets: OnLostOffsets = "fail"
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
     options_file: str | None = None
 
@@ -136,7 +137,7 @@ class KafkaSource(Source):
             return f"topic_pattern is no regular expression: {error}."
         if self.max_offsets_per_trigger < 1:
             return "max_offsets_per_trigger is at least 1."
-        known = ("fail", "take_earliest")
+        known = get_args(OnLostOffsets)
         if self.on_lost_offsets not in known:
             return f"unknown on_lost_offsets '{self.on_lost_offsets}'.{nearest_name_hint(str(self.on_lost_offsets), known)}"
         return None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declare import kinds
 from sluice.declare.byte_amounts import parse_byte_amount
 from sluice.declare.declaration import Declaration
-from sluice.declare.ingest.checks import check_source_options
+from sluice.declare.ingest.checks import CleanSource, Evolution, Redelivery, check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
 from sluice.declare.kinds import SourceKind
 from sluice.declare.layout import Layout
@@ -19,8 +19,6 @@ from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
-
-Evolution = Literal["add_new_columns", "rescue", "fail_on_new_columns", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +120,10 @@ class Source(CsvDialect, _NamedFiles, Declaration):
     ready_marker: str | None = None
     include_existing_files: bool = True
     allow_overwrites: bool = True
-    redelivery: Literal["append", "replace"] = "append"
+    redelivery: Redelivery = "append"
     max_files_per_trigger: int = 1000
     max_bytes_per_trigger: int | str | None = None
-    clean_source: Literal["keep", "archive", "delete"] = "keep"
+    clean_source: CleanSource = "keep"
     clean_after_days: float = 30.0
     # No part of its repr, which counts in fingerprints: how objects are found and how files are kept changes no row.
     names_grow: bool = field(default=False, repr=False)
