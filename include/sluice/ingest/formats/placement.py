@@ -119,13 +119,15 @@ class _WithPathValue:
 
     def fitted(self, type: pa.DataType) -> FittedValues:
         own, path = self.own.fitted(type), self.path.fitted(type)
-        unfit = pc.is_valid(own.rest) if own.rest is not None else pa.repeat(pa.scalar(False), len(own.column))
-        lacking = pc.and_(pc.is_null(own.column), pc.invert(unfit))
-        # A path's value never fits a type whose values Arrow does not compare, such as a struct.
-        fits = path.column.null_count < len(path.column)
-        column = pc.if_else(lacking, path.column, own.column) if fits else own.column
-        same = pc.fill_null(pc.equal(column, path.column), False) if fits else pa.repeat(pa.scalar(False), len(own.column))
-        rest = _join_other_values(own.rest, self.path, pc.invert(same))
+        nowhere = pa.repeat(pa.scalar(False), len(own.column))
+        column, differs = own.column, pc.is_valid(path.rest) if path.rest is not None else nowhere
+        # Where it fits no type, as in a struct, there is nothing to compare; where it is empty, it is no value.
+        if path.column.null_count < len(path.column):
+            unfit = pc.is_valid(own.rest) if own.rest is not None else nowhere
+            column = pc.if_else(pc.and_(pc.is_null(column), pc.invert(unfit)), path.column, column)
+            same = pc.fill_null(pc.equal(column, path.column), False)
+            differs = pc.or_(differs, pc.and_(pc.is_valid(path.column), pc.invert(same)))
+        rest = _join_other_values(own.rest, self.path, differs)
         return FittedValues(column, rest if rest.null_count < len(rest) else None, own.news)
 
     def whole(self) -> tuple[pa.Array, pa.DataType]:

@@ -101,3 +101,16 @@ def test_a_value_in_the_path_fills_what_the_record_lacks_and_is_rescued_where_it
         assert rescued == ["2026-11-20", None, None, ["x", "2026-11-20"]]
     else:
         assert rescued == [["2026-11-19", "2026-11-20"], "2026-11-20", "2026-11-20", ["x", "2026-11-20"]]
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_an_empty_value_in_the_path_is_not_rescued_beside_the_records_own(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "date=" / "a"
+    file.parent.mkdir()
+    file.write_bytes(FILES[kind])
+    if kind == "parquet":
+        parquet.write_table(pa.table({"id": [1, 2, 3, 4], "date": ["2026-11-19", None, "2026-11-20", "x"]}), file)
+    [block] = workers.read_delivery_blocks(Source(name="s", format=kind), workers.DeliveryPlace(1, "date=/a", str(file)), DATED)
+    rescued = [text and json.loads(text) for text in block.rows["_rescued_data"].to_pylist()]
+    assert rescued == [None, None, None, {"date": "x"}]
+    assert block.rows["date"].to_pylist() == [date(2026, 11, 19), None, date(2026, 11, 20), None]
