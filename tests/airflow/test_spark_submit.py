@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from tests.waiting import until
 
 from sluice.pipeline_records import PipelineRecords
 
@@ -454,7 +455,7 @@ def test_a_job_that_is_killed_as_it_is_submitted_does_not_live_on(
 
     from orchestration.spark_submit.hook import SluiceSparkSubmitHook
 
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
     hook = SluiceSparkSubmitHook(
         stop_request=PipelineRecords(checkout.settings, "gym").stop_request("af-1"),
         conn_id="spark_default",
@@ -475,32 +476,37 @@ def test_a_job_that_is_killed_as_it_is_submitted_does_not_live_on(
     started = time.monotonic()
     with pytest.raises(AirflowException):
         hook.submit("silver.py")
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - started < 200, "it did not work to its end"
     pids = [entry["pid"] for entry in told(records) if "pid" in entry]
     assert bool(pids) == (when != "before") and not any(psutil.pid_exists(pid) and _runs(pid) for pid in pids)
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize(("stubborn", "at_least", "at_most"), [("", 0, 4), ("asked", 4, 6), ("terminated", 6, 9)])
+@pytest.mark.parametrize(
+    ("stubborn", "ask_seconds", "terminate_seconds", "at_least"),
+    [("", 120, 2, 0), ("asked", 4, 120, 4), ("terminated", 4, 2, 6)],
+)
 def test_a_job_is_asked_then_terminated_then_killed(
     checkout: Checkout,
     records: Path,
     monkeypatch: pytest.MonkeyPatch,
     stubborn: str,
+    ask_seconds: float,
+    terminate_seconds: float,
     at_least: float,
-    at_most: float,
 ) -> None:
+    """The step that must stop the job has much time, and those that must not have little: a slow machine changes no answer."""
     from airflow.providers.common.compat.sdk import AirflowException
 
     from orchestration.spark_submit.hook import SluiceSparkSubmitHook
 
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
     monkeypatch.setenv("STAND_IN_STUBBORN", stubborn)
     hook = SluiceSparkSubmitHook(
         stop_request=PipelineRecords(checkout.settings, "gym").stop_request("af-1"),
         conn_id="spark_default",
-        ask_seconds=4,
-        terminate_seconds=2,
+        ask_seconds=ask_seconds,
+        terminate_seconds=terminate_seconds,
         application_args=["--run-id", "af-1"],
     )
 
@@ -510,13 +516,12 @@ def test_a_job_is_asked_then_terminated_then_killed(
 
     thread = threading.Thread(target=submit)
     thread.start()
-    while len(told(records)) < 2:
-        time.sleep(0.05)
+    until(lambda: len(told(records)) == 2, what="the start of the job")
     started = time.monotonic()
     hook.on_kill()
     seconds = time.monotonic() - started
-    thread.join(5)
-    assert at_least <= seconds < at_most
+    thread.join()
+    assert at_least <= seconds < 100, "it waited for each step that failed, and for none that did not"
     assert ({"stopped": "on request"} in told(records)) == (stubborn == "")
     pids = [entry["pid"] for entry in told(records) if "pid" in entry]
     assert len(pids) == 2 and not any(psutil.pid_exists(pid) and _runs(pid) for pid in pids)
