@@ -28,7 +28,7 @@ from demonstrations.tour_report import (
     print_tour_runs,
     print_truth_verdicts,
 )
-from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password
+from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local_airflow_password, wait_for_dag_of_checkout
 from sluice.cli.monitoring.report import write_report
 from sluice.cli.repair.quarantine import count_quarantined_by_reason
 from sluice.cli.tables.read import query_delta_table
@@ -108,7 +108,7 @@ def _run_legs(
     try:
         login = f"log in as {LOGIN} / {local_airflow_password(settings)}"
         console.print(f"\nAirflow is at {client.address}, {login}", highlight=False)
-        _unpause_dag(client, pipeline.name)
+        _unpause_dag(settings, client, pipeline.name)
         started, runs = int(time.time()), []
         for number, leg in enumerate(legs, start=1):
             if number > 1:
@@ -144,8 +144,8 @@ def _land_leg(
     console.print(f"\nLanded {landed.files:,} files, {landed.deleted:,} removed, up to {landed.until}.")
 
 
-def _unpause_dag(client: Client, dag: str) -> None:
-    client.wait_for_dag(dag, 60)
+def _unpause_dag(settings: Settings, client: Client, dag: str) -> None:
+    wait_for_dag_of_checkout(settings, client, dag)
     client.end_open_runs(dag)
     client.pause(dag, False)
 

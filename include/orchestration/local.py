@@ -10,6 +10,7 @@ import sys
 
 from orchestration.backfill import process
 from orchestration.backfill.arguments import translate_airflow_arguments
+from orchestration.backfill.checks import wait_for_dag_of_checkout
 from orchestration.erasure.ids import DAG_ID, refuse_identifiers_in_arguments
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
@@ -43,6 +44,7 @@ __all__ = [
     "local_airflow_password",
     "prepare_local_airflow",
     "stop_running_airflow",
+    "wait_for_dag_of_checkout",
 ]
 
 

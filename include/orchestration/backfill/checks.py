@@ -14,10 +14,14 @@ from orchestration.server.processes import find_running_airflow, local_airflow_c
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
-FINISH_SECONDS = 60
-"""The scheduler checks about every 30 s whether a backfill has ended; until then it counts as active."""
+FINISH_SECONDS = 300
+"""The scheduler checks about every 30 s, and later on a busy machine, whether a backfill has ended; until then it counts as active."""
 
-PARSE_SECONDS = 30
+PARSE_SECONDS = 600
+"""How long Airflow may take to parse a DAG. On a busy machine its first parse takes minutes."""
+
+_PARSE_SECONDS_WITHOUT_FILE = 30
+"""The same for a DAG without a file of its name: most likely there is none."""
 
 
 def backfill_cancel_command(dag: str) -> str:
@@ -33,8 +37,14 @@ def find_airflow_with_dag(settings: Settings, dag: str) -> Client:
             "No Airflow runs here, so nobody would run the backfill. Start it: make up. Of a deployment elsewhere say the address: "
             "SLUICE_AIRFLOW. Or have the same done without it, by spark-submit: add --local"
         )
-    client.wait_for_dag(dag, PARSE_SECONDS)
+    wait_for_dag_of_checkout(settings, client, dag)
     return client
+
+
+def wait_for_dag_of_checkout(settings: Settings, client: Client, dag: str) -> None:
+    """Return once Airflow has parsed the DAG. Raises SluiceError if it does not in time: soon if dags/<dag>.py is missing."""
+    there = (settings.root / "dags" / f"{dag}.py").is_file()
+    client.wait_for_dag(dag, PARSE_SECONDS if there else _PARSE_SECONDS_WITHOUT_FILE)
 
 
 def refuse_paused_dag(client: Client, dag: str) -> None:
@@ -67,7 +77,7 @@ def refuse_second_backfill(client: Client, dag: str) -> None:
 
 
 def wait_for_ended_backfills(client: Client, dag: str) -> None:
-    """Wait, at most a minute, until no backfill of the DAG that has done all its runs still counts as active."""
+    """Wait, at most FINISH_SECONDS, until no backfill of the DAG that has done all its runs still counts as active."""
     deadline = time.monotonic() + FINISH_SECONDS
     while find_active_backfills(client, dag) and time.monotonic() < deadline:
         if any(run["run_type"] == "backfill" for run in client.runs(dag, *OPEN_STATES)):

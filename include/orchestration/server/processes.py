@@ -31,7 +31,8 @@ from sluice.doctor import AIRFLOW_PORT, parse_airflow_port
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
-START_SECONDS = 180
+START_SECONDS = 900
+"""How long all parts may take to become healthy, on a busy machine. The end of a part ends the wait at once."""
 STOP_SECONDS = 40
 """Longer than the supervisor ever takes."""
 
