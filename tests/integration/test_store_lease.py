@@ -23,7 +23,7 @@ from sluice.stores.store_location import StoreLocation
 from sluice.table_properties import EPOCH
 
 DRIVER = Path(__file__).resolve().parents[1] / "lease_driver.py"
-SECONDS = 6
+SECONDS = 15
 
 
 class Driver:
@@ -116,7 +116,7 @@ def test_a_spark_driver_that_was_stopped_at_its_commit_commits_nothing_after_a_t
             first.say(
                 f"MERGE INTO delta.`{plain}` t USING (SELECT 0 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET who = 'first again'"
             )
-            assert on_its_way.wait(120)
+            assert on_its_way.wait(600)
             first.send_signal(signal.SIGSTOP)
             assert second.ask("take") == "done"
             for path in (plain, clustered, marked):

@@ -39,7 +39,8 @@ from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.store_location import StoreLocation
 from sluice.table_properties import EPOCH
 
-SECONDS = 1.2
+SECONDS = 4
+"""A duration that a slow machine keeps: the holder must renew within it."""
 ELSEWHERE = LeaseHolder("r0", 4711, "another-host", "2026-11-01T00:00:00+00:00")
 
 
@@ -101,10 +102,9 @@ def test_a_free_lease_is_taken_and_given_up_and_the_next_epoch_follows(folder: S
 
 
 def test_a_holder_renews_its_lease_and_others_are_told_who_it_is(folder: StoreLocation) -> None:
-    with held(folder, "r1", seconds=0.6):
+    with held(folder, "r1", seconds=6):
         first = state_of(folder).tag
-        time.sleep(1.0)
-        assert state_of(folder).tag != first
+        until(lambda: state_of(folder).tag != first, 10, "the renewal")
         write_json_durably(folder / "something.json", {})  # the fence is open
         with pytest.raises(LeaseHeld, match="run r1"), held(folder, "r2"):
             pass
@@ -134,19 +134,19 @@ def test_a_holder_that_is_silent_is_taken_over_after_its_duration_and_not_before
 
 
 def test_a_silent_holder_that_is_renewed_after_all_keeps_its_lease(folder: StoreLocation) -> None:
-    write_state(folder, ELSEWHERE, seconds=1.5)
+    write_state(folder, ELSEWHERE, seconds=5)
     ending = threading.Event()
 
     def renew() -> None:
         number = 0
         while not ending.wait(0.3):
             number += 1
-            write_state(folder, ELSEWHERE, seconds=1.5, renewals=number)
+            write_state(folder, ELSEWHERE, seconds=5, renewals=number)
 
     thread = threading.Thread(target=renew)
     thread.start()
     try:
-        with pytest.raises(LeaseHeld), held(folder, wait=3):
+        with pytest.raises(LeaseHeld), held(folder, wait=8):
             pass
     finally:
         ending.set()
@@ -321,7 +321,7 @@ def test_a_writer_that_was_stopped_commits_nothing_after_a_takeover(
     def hold(key: str) -> None:
         if when == "after it asked" and "/silver/t/_delta_log/" in key:
             on_its_way.set()
-            goes_on.wait(60)
+            goes_on.wait(300)
 
     proxy.faults.hold = hold
     code = STOPPED_WRITER.format(folder=str(folder), path=path, seconds=SECONDS)
@@ -330,7 +330,7 @@ def test_a_writer_that_was_stopped_commits_nothing_after_a_takeover(
         if when == "after it asked":
             writer.stdin.write("append\n")
             writer.stdin.flush()
-            assert on_its_way.wait(30)
+            assert on_its_way.wait(300)
         writer.send_signal(signal.SIGSTOP)
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.address)
         # It is a process of this machine that lives, so that only its silence tells.
