@@ -96,12 +96,16 @@ class JobWatch:
         self._seen = ""
         self._patience = start_seconds
         self._since = clock()
+        self._end: JobEnd | None = None
 
     def look(self) -> JobEnd | None:
-        """Return how it ended; None while it lives or may yet start. Raises JobLost.
+        """Return how it ended, at each look from then on; None while it lives or may yet start. Raises JobLost.
 
+        Several threads may share a watch: a task that follows its driver and the one that stops it each learn the end.
         If the place does not answer, that counts as a look without a change.
         """
+        if self._end is not None:
+            return self._end
         try:
             text = self._place.read_text(encoding="utf-8")
         except OSError:
@@ -110,7 +114,8 @@ class JobWatch:
             self._seen, self._patience, self._since = text, LOST_AFTER_SECONDS, self._clock()
             said = json.loads(text)
             if "exit_code" in said:
-                return JobEnd(**said)
+                self._end = JobEnd(**said)
+                return self._end
         if self._clock() - self._since > self._patience:
             raise JobLost(
                 f"The driver has said nothing for {self._patience:.0f} s: it was killed, or its host is cut off from the lake. "

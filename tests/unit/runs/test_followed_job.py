@@ -48,6 +48,8 @@ def test_a_job_lives_until_it_says_how_it_ended(place: Path) -> None:
             time.sleep(0.02)
         tell_end(JobEnd(3, "another job writes it"))
     assert follower.look() == JobEnd(3, "another job writes it")
+    clock.now += LOST_AFTER_SECONDS + 1
+    assert follower.look() == JobEnd(3, "another job writes it"), "each of those who share the watch sees it"
     assert watch(place, clock).look() == JobEnd(3, "another job writes it"), "whoever looks later sees it, too"
 
 
