@@ -2,6 +2,7 @@
 
 STAND_IN_EXIT: the exit code.
 STAND_IN_REPORTS: a report is written although it fails. STAND_IN_SECONDS: how long it works, looking for a stop request as jobs do.
+STAND_IN_UNTIL: a file; once it is there, the work is done.
 STAND_IN_LOOKS_AFTER: for how many seconds it does not look.
 STAND_IN_STUBBORN: "asked" ignores the stop request, "terminated" ignores SIGTERM as well.
 STAND_IN_ORDERS: a JSON file with variables for this, which a test may change while Airflow runs.
@@ -110,10 +111,14 @@ def given():
 def work(seconds, told, stubborn):
     child = subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds})"])  # as the JVM has one
     note({"pid": child.pid})
+    done = Path(os.environ.get("STAND_IN_UNTIL", "/none"))
     requests = Path(os.environ["SLUICE_LAKE"]) / told.get("--pipeline", "gym") / "_sluice" / "stop_requests"
     deadline = time.monotonic() + seconds
     time.sleep(float(os.environ.get("STAND_IN_LOOKS_AFTER", "0")))  # a batch, in which nobody looks
     while time.monotonic() < deadline:
+        if done.exists():
+            child.kill()
+            return
         if not stubborn and (requests / told.get("--run-id", "")).is_file():
             time.sleep(float(os.environ.get("STAND_IN_BATCH_SECONDS", "0")))
             note({"stopped": "on request"})

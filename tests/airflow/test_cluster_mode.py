@@ -14,8 +14,9 @@ import psutil
 import pytest
 from tests.airflow.test_chosen_spark import connect
 from tests.airflow.test_spark_submit import context, told
+from tests.waiting import until
 
-from sluice.locations import locate
+from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 
 if TYPE_CHECKING:
@@ -26,17 +27,23 @@ pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
 @pytest.fixture
 def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The stand-in's notes; the connection is one of cluster mode, and what waits for seconds waits less."""
+    """The stand-in's notes; the connection is one of cluster mode, no driver's file is left, and what waits for seconds waits less.
+
+    A stop that is waited for may take long: tests assert that it came.
+    """
     from orchestration.spark_submit import cluster_driver, driver_trigger, operator
     from sluice.runs import followed_job
 
     connect(monkeypatch, host="yarn", extra={"profile": "yarn", "deploy-mode": "cluster"})
     for module in (driver_trigger, operator):
         monkeypatch.setattr(module, "POLL_SECONDS", 0.1)
+        monkeypatch.setattr(module, "STOP_SECONDS", 200.0)
     monkeypatch.setattr(followed_job.find_living_job, "__defaults__", (time.sleep, 1.0))
-    monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 5.0)
+    monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 15.0)
     monkeypatch.setattr(cluster_driver, "BEAT_SECONDS", 0.5)
     checkout.records.unlink(missing_ok=True)
+    for left in followed_jobs(checkout).glob("*"):
+        left.unlink()
     yield checkout.records
     for driver in drivers(checkout.records):
         if psutil.pid_exists(driver):
@@ -49,11 +56,13 @@ def drivers(records: Path) -> list[int]:
 
 
 def wait_for_driver(records: Path, number: int = 1) -> int:
-    deadline = time.monotonic() + 30
-    while len(drivers(records)) < number:
-        assert time.monotonic() < deadline, "no driver was started"
-        time.sleep(0.05)
+    until(lambda: len(drivers(records)) >= number, 50, "the start of a driver")
     return drivers(records)[-1]
+
+
+def wait_for_sign_of_life(checkout: Checkout) -> None:
+    """Returns when a driver has said in its file that it is at work."""
+    until(lambda: any(name.endswith(".json") for name in files(checkout)), 50, "a sign of life")
 
 
 def operator(**options: Any) -> Any:
@@ -62,9 +71,13 @@ def operator(**options: Any) -> Any:
     return SluiceSparkSubmitOperator(task_id="silver", pipeline="gym", stage="silver", **options)
 
 
+def followed_jobs(checkout: Checkout) -> Location:
+    """The folder in which each driver has its file."""
+    return locate(PipelineRecords(checkout.settings, "gym").bookkeeping("followed_jobs"))
+
+
 def files(checkout: Checkout) -> list[str]:
-    folder = locate(PipelineRecords(checkout.settings, "gym").bookkeeping("followed_jobs"))
-    return sorted(file.name for file in folder.glob("*"))
+    return sorted(file.name for file in followed_jobs(checkout).glob("*"))
 
 
 def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Path) -> None:
@@ -73,7 +86,7 @@ def test_the_report_comes_back_through_the_lake(checkout: Checkout, records: Pat
 
     given = context()
     asked = digest_job_arguments(spark_job_arguments("gym", RunRequest.of(given), given, ("", "")), given)
-    folder = locate(PipelineRecords(checkout.settings, "gym").bookkeeping("followed_jobs"))
+    folder = followed_jobs(checkout)
     folder.mkdir(parents=True, exist_ok=True)
     left = folder / f".{dag_run_name('gym', 'manual__1')}-silver-{asked}-2.json.0a1b2c3d.tmp"
     left.write_bytes(b"{")
@@ -110,16 +123,16 @@ def test_exit_codes_come_back_too(records: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_killed_driver_is_lost(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
 
     def kill() -> None:
         pid = wait_for_driver(records)
-        time.sleep(1)
+        wait_for_sign_of_life(checkout)
         psutil.Process(pid).kill()
 
     thread = threading.Thread(target=kill)
     thread.start()
-    with pytest.raises(AirflowException, match="said nothing for 5 s: it was killed") as failure:
+    with pytest.raises(AirflowException, match="said nothing for 15 s: it was killed") as failure:
         operator().execute(context())
     thread.join()
     assert not isinstance(failure.value, AirflowFailException), "the next attempt may succeed"
@@ -127,8 +140,10 @@ def test_a_killed_driver_is_lost(checkout: Checkout, records: Path, monkeypatch:
     assert [request.name for request in requests.iterdir()], "it stops if it lives after all, or begins late"
 
 
-def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STAND_IN_SECONDS", "8")
+def test_a_retry_follows_the_driver_that_is_at_work(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _end_drivers_once_one_is_followed(monkeypatch, tmp_path / "followed")
     _leave_driver_at_work(checkout, records)
     again = {**context(), "ti": type("Ti", (), {"try_number": 3})()}
     report = operator().execute(again)
@@ -136,22 +151,33 @@ def test_a_retry_follows_the_driver_that_is_at_work(checkout: Checkout, records:
 
 
 def test_an_attempt_that_is_asked_for_something_else_submits_its_own_driver(
-    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("STAND_IN_SECONDS", "4")
+    _end_drivers_once_one_is_followed(monkeypatch, tmp_path / "followed")
     _leave_driver_at_work(checkout, records)
     report = operator().execute(context(mode="replay", from_date="2026-01-01", to_date="2026-01-03"))
     assert report["stage"] == "silver" and len(drivers(records)) == 2, "an increment is not what was asked for"
+
+
+def _end_drivers_once_one_is_followed(monkeypatch: pytest.MonkeyPatch, followed: Path) -> None:
+    """Makes drivers work until a task follows one. followed: the file for which they wait."""
+    from orchestration.spark_submit import operator as module
+
+    class TellingFollower(module.DriverFollower):  # type: ignore[name-defined,misc]
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            followed.touch()
+
+    monkeypatch.setattr(module, "DriverFollower", TellingFollower)
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
+    monkeypatch.setenv("STAND_IN_UNTIL", str(followed))
 
 
 def _leave_driver_at_work(checkout: Checkout, records: Path) -> None:
     """Returns when the driver of an attempt whose worker is gone says that it is at work."""
     _until_killed(operator())
     wait_for_driver(records)
-    deadline = time.monotonic() + 30
-    while not files(checkout):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for_sign_of_life(checkout)
 
 
 def _until_killed(task: Any) -> None:
@@ -176,12 +202,11 @@ class _NeverLooks:
 def test_a_task_that_is_killed_stops_its_driver(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import AirflowException
 
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
     task = operator()
 
     def kill() -> None:
-        wait_for_driver(records)
-        time.sleep(0.5)
+        until(lambda: task._followed is not None, what="the driver's follower")
         task.on_kill()
 
     thread = threading.Thread(target=kill)
@@ -198,12 +223,12 @@ def test_a_driver_in_a_long_batch_stops_after_it_although_its_task_was_killed(
     """A killed task waits for three seconds, and a batch may take hours."""
     from airflow.providers.common.compat.sdk import AirflowException
 
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
     monkeypatch.setenv("STAND_IN_LOOKS_AFTER", "6")
     task = operator()
 
     def kill() -> None:
-        wait_for_driver(records)
+        until(lambda: task._followed is not None, what="the driver's follower")
         task.on_kill()
 
     thread = threading.Thread(target=kill)
@@ -253,13 +278,13 @@ def test_what_a_trigger_sees_fails_the_task(checkout: Checkout, records: Path, m
     event = asyncio.run(first_event(trigger_again(left.trigger)))
     with pytest.raises(AirflowFailException, match=r"wrong use or declaration: .*hart_rate"):
         operator().finish_deferred(context(), event)
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
     left = deferred(operator(deferrable=True), context())
     pid = wait_for_driver(records, 2)
-    time.sleep(0.5)
+    wait_for_sign_of_life(checkout)
     psutil.Process(pid).kill()
     event = asyncio.run(first_event(trigger_again(left.trigger)))
-    with pytest.raises(AirflowException, match="said nothing for 5 s"):
+    with pytest.raises(AirflowException, match="said nothing for 15 s"):
         operator().finish_deferred(context(), event)
 
 
@@ -272,7 +297,7 @@ def test_a_deferred_task_that_takes_too_long_is_stopped(records: Path, monkeypat
 
     sent: list[str] = []
     monkeypatch.setattr(alerts, "send_alert", lambda kind, text, **facts: sent.append(facts["table"]))
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
     monkeypatch.setenv("STAND_IN_REPORTS", "yes")
     left = deferred(operator(deferrable=True, execution_timeout=timedelta(seconds=1)), context())
     event = asyncio.run(first_event(trigger_again(left.trigger)))
@@ -284,7 +309,7 @@ def test_a_deferred_task_that_takes_too_long_is_stopped(records: Path, monkeypat
 
 @pytest.mark.crash
 def test_a_deferred_task_that_somebody_marks_has_its_driver_stopped(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STAND_IN_SECONDS", "60")
+    monkeypatch.setenv("STAND_IN_SECONDS", "300")
     left = deferred(operator(deferrable=True), context())
     wait_for_driver(records)
     asyncio.run(trigger_again(left.trigger).on_kill())
