@@ -52,14 +52,14 @@ def test_a_deferred_task_holds_no_worker_and_is_stopped_where_somebody_marks_it(
         client = airflow.client
         unpause(client, "ends", "lasts")
         run = start(client, "ends")
-        wait_for_state(client, "ends", run, "deferred")
         assert ended(client, "ends", run) == "success"
+        logs = local_airflow_home(here.settings) / "logs"
+        assert list(logs.glob("dag_id=ends/**/*.trigger.*")), "it was deferred: a trigger followed its driver"
         here.order(STAND_IN_SECONDS="300")
         run = start(client, "lasts")
         wait_for_state(client, "lasts", run, "deferred")
         if airflow_line() == 3:  # Airflow 2 tells nobody that somebody marked a deferred task
             # One that is marked before its trigger has begun is told to nobody: Airflow drops the trigger.
-            logs = local_airflow_home(here.settings) / "logs"
             until(lambda: list(logs.glob("dag_id=lasts/**/*.trigger.*")), 60, "the trigger")
             driver = until(lambda: [one["driver"] for one in here.told() if "driver" in one][1:], 30)[0]
             client.request("PATCH", f"/dags/lasts/dagRuns/{run}/taskInstances/silver", {"new_state": "failed"})
