@@ -97,8 +97,8 @@ class Broker:
 
     def drop(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic]))
-        deadline = time.monotonic() + 20
-        while topic in self.admin.list_topics(timeout=10).topics:
+        deadline = time.monotonic() + 120
+        while topic in self.admin.list_topics(timeout=60).topics:
             assert time.monotonic() < deadline, f"topic {topic} is still there"
             time.sleep(0.05)
 
@@ -111,16 +111,16 @@ class Broker:
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0}, logger=_SILENT)
         for record in records:
             producer.produce(topic, partition=partition, **record)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def stop(self) -> None:
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(60)
 
     @staticmethod
     def _done(futures: Mapping[Any, Any]) -> None:
         for future in futures.values():
-            future.result(30)
+            future.result(120)
 
     def _run(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
         log = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
@@ -128,13 +128,13 @@ class Broker:
         with (self.folder / "out.log").open("ab") as out:
             return subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
 
-    def _start(self, data: Path, seconds: float = 90) -> bool:
+    def _start(self, data: Path, seconds: float = 600) -> bool:
         port, controller = _free_ports()
         self.servers = f"127.0.0.1:{port}"
         settings = self.folder / "server.properties"
         settings.write_text(_PROPERTIES.format(port=port, controller=controller, data=data))
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._run("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(settings)).wait(60)
+        self._run("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(settings)).wait(300)
         before = len(self._said())
         self._process = self._run("kafka.Kafka", str(settings))
         deadline = time.monotonic() + seconds

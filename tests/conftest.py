@@ -348,10 +348,12 @@ def deliveries_of_italy() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker of this test process. Skipped where its jars cannot be fetched, except in CI."""
+    """A broker of this test process, whose answers may take long. Skipped where its jars cannot be fetched, except in CI."""
     from tests import broker
 
-    yield from broker.running(tmp_path_factory.mktemp("kafka"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sluice.ingest.topics.broker.PATIENCE", 60.0)
+        yield from broker.running(tmp_path_factory.mktemp("kafka"))
 
 
 @pytest.fixture(scope="session")
