@@ -39,7 +39,7 @@ def check(checkout: Path, elapsed: int = 0, fails: str = "nothing") -> tuple[sub
     """Run it as if so many seconds were over; what it printed, and what it asked of make."""
     variables = {**os.environ, "PATH": f"{checkout.parent / 'bin'}:{os.environ['PATH']}", "FAILS": fails}
     variables |= {"SECONDS": str(elapsed), "SLUICE_SHARED": str(checkout.parent / "shared")}
-    done = subprocess.run([".ci/run"], cwd=checkout, env=variables, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([".ci/run"], cwd=checkout, env=variables, capture_output=True, text=True, check=False, timeout=600)
     return done, (checkout / "made").read_text().splitlines()
 
 
@@ -50,7 +50,7 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
     assert {*steps, "test-system ARGS=--durations=12"} <= set(made)
     assert made.index("late, but there") < made.index("setup AIRFLOW=2"), "the second environment's packages"
     assert "late, but there" in done.stdout and "s  airflow, aside" in done.stdout
-    assert made[-1] == "test-slow ARGS=--slow-seconds=330", "of six minutes, half a one for ending"
+    assert made[-1] == "test-slow ARGS=--slow-seconds=300", "of six minutes, one for ending"
 
 
 @pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "test-system*", "test-store-first", "compose-check"])
@@ -66,7 +66,7 @@ def test_a_failed_step_ends_what_goes_on_aside(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("elapsed", "seconds"), [(3000, 330), (80 * 60 - 300, 270), (80 * 60 - 100, None), (80 * 60 + 100, None)]
+    ("elapsed", "seconds"), [(3000, 300), (80 * 60 - 300, 240), (80 * 60 - 100, None), (80 * 60 + 100, None)]
 )
 def test_slow_tests_take_what_is_left_until_minute_80(checkout: Path, elapsed: int, seconds: int | None) -> None:
     done, made = check(checkout, elapsed)
@@ -75,4 +75,4 @@ def test_slow_tests_take_what_is_left_until_minute_80(checkout: Path, elapsed: i
         assert not any(one.startswith("test-slow") for one in made) and "No slow test: " in done.stdout
     else:
         left = int(made[-1].removeprefix("test-slow ARGS=--slow-seconds="))
-        assert seconds - 10 <= left <= seconds
+        assert seconds - 90 <= left <= seconds, "less what the steps before took"
