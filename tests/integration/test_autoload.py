@@ -250,7 +250,7 @@ def test_it_stops_between_batches_and_the_next_call_takes_the_rest(spark: SparkS
     done = query.recentProgress
     assert 0 < len(done) < 6 and all(progress["deliveries"] == 1 for progress in done)
     rest = autoload_to_table(*arguments)
-    assert rest.awaitTermination(60.0) is True
+    assert rest.awaitTermination(600.0) is True
     assert len(done) + sum(progress["deliveries"] for progress in rest.recentProgress) == 6
     assert ids(at(spark, tmp_path / "table")) == list(range(6))
     assert list((tmp_path / "checkpoint" / "stop_requests").iterdir()) == []
@@ -325,12 +325,12 @@ def test_it_works_in_a_session_that_sluice_did_not_start_in_another_zone_and_fol
         spark.conf.set("spark.sql.ansi.enabled", "false")
         spark.sql("CREATE DATABASE gym")
         query = autoload_to_table("{folder}", "json", "gym.visits", "checkpoint")
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(600)
         assert query.lastProgress["states"] == {{"ingested": 1}}, query.lastProgress
         assert spark.table("gym.visits").count() == 2
         records.HERE = 32_000_000
         query = autoload_to_table("{tmp_path}/other", "json", "gym.visits", "checkpoint of the other")
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(600)
         assert spark.table("gym.visits").where("id = 3").select("visit.minutes").collect() == [(5,)]
         assert spark.conf.get("spark.sql.session.timeZone") == "America/New_York"
         assert spark.conf.get("spark.sql.ansi.enabled") == "false"
@@ -343,7 +343,7 @@ def test_it_works_in_a_session_that_sluice_did_not_start_in_another_zone_and_fol
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 
-def until(happened: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(happened: Callable[[], bool], seconds: float = 600.0) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end
