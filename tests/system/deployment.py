@@ -93,23 +93,26 @@ class Deployment:
             time.sleep(0.3)
 
     def stop(self) -> None:
-        """Stop all: SIGTERM, and SIGKILL to what is left of their sessions after ten seconds."""
+        """Stop all: SIGTERM, and SIGKILL to what is left of their sessions after a minute. Returns when these are gone."""
+        killed: list[psutil.Process] = []
         # PostgreSQL last, and at once: with SIGINT it does not wait for connections.
         for name, process in reversed(self._processes.items()):
             process.send_signal(signal.SIGINT if name == "postgres" else signal.SIGTERM)
             if name != "postgres":
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(10)
+                    process.wait(60)
             for left in find_session_members(process.pid):
                 if name != "postgres":
                     with contextlib.suppress(psutil.NoSuchProcess):
                         left.kill()
+                        killed.append(left)
         for process in self._processes.values():
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        psutil.wait_procs(killed, 60)
 
     def left(self) -> list[psutil.Process]:
         """What runs of it yet."""

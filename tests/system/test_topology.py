@@ -127,7 +127,7 @@ def sluice(deployed: Deployment, *arguments: str) -> str:
 
 
 def master(deployed: Deployment) -> dict[str, Any]:
-    with urllib.request.urlopen(f"{local_airflow_address(deployed.ports['8081'])}/json/", timeout=10) as answer:
+    with urllib.request.urlopen(f"{local_airflow_address(deployed.ports['8081'])}/json/", timeout=120) as answer:
         told: dict[str, Any] = json.load(answer)
     return told
 
@@ -156,7 +156,7 @@ def test_the_job_code_is_imported_from_the_zip_on_driver_and_executor(
     settings = _settings(deployed)
     command = ["spark-submit", "--master", settings.spark_master, "--properties-file", str(find_spark_properties_file(settings))]
     command += ["--py-files", str(write_job_code_zip(settings)), str(ROOT / "tests" / "system" / "where_code_is.py")]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=180)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     archive = write_job_code_zip(settings).name
@@ -187,10 +187,15 @@ def test_the_gym_dag_runs_through_it_by_its_schedule(topology: Topology, deploye
         assert table.to_pyarrow_table().num_rows > 0
     assert "gym" in sluice(deployed, "status", "gym")
     page = urllib.request.Request(f"{airflow.address}/sluice/gym/history", headers={"Authorization": airflow._authorization()})
-    with urllib.request.urlopen(page, timeout=60) as answer:
+    with urllib.request.urlopen(page, timeout=300) as answer:
         assert "<h2>device_day</h2>" in answer.read().decode(), "the API server reads the lake, too"
 
-    finished = master(deployed)["completedapps"]
+    def all_finished() -> list[dict[str, Any]] | None:
+        """The applications that the master knows to have ended, once they are as many; it hears of an end later than Airflow."""
+        ended_apps: list[dict[str, Any]] = master(deployed)["completedapps"]
+        return ended_apps if len(ended_apps) >= before + len(topology.stages) else None
+
+    finished = until(all_finished, what="the end of the last application")
     assert len(finished) == before + len(topology.stages)
     assert {app["state"] for app in finished} == {"FINISHED"}
     said = "\n".join(airflow.log("gym", run["dag_run_id"], topology.layers[0], 1))
