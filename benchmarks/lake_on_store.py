@@ -71,13 +71,10 @@ class Contest:
 @contextmanager
 def orphaned_server(log: Path) -> Iterator[S3Server]:
     """A server that is no child of this process: the CPU seconds of children count, and it ends last."""
-    port = store_server.find_free_port()
-    command = f'"{sys.executable}" "{Path(store_server.__file__).with_name("store_process.py")}" {port} >"{log}" 2>&1 & echo $!'
+    command = f'"{sys.executable}" "{store_server.STORE_PROCESS}" {store_server.ANY_PORT} >"{log}" 2>&1 & echo $!'
     started = subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.PIPE, text=True)
     try:
-        if not store_server.is_answering(port):
-            raise RuntimeError(log.read_text())
-        yield S3Server(f"http://127.0.0.1:{port}")
+        yield store_server.wait_for_s3_server(log)
     finally:
         with suppress(ProcessLookupError):
             os.kill(int(started.stdout), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The process of the S3 server of demonstrations and tests: `python store_process.py PORT`.
+"""The process of the S3 server of demonstrations and tests: `python store_process.py PORT`. Port 0 is any free one; the first line says which.
 
 moto checks for an object and writes it in two steps. So two writers that send If-None-Match at the same moment may both succeed, unlike in a
 real store; here one write waits for the other. And in a bucket with versions, moto also lists the folders of removed objects; here it does not.
@@ -15,7 +15,7 @@ from typing import Any
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.s3.models import FakeDeleteMarker, S3Backend
-from werkzeug.serving import run_simple
+from werkzeug.serving import make_server
 
 
 class OneWriteAtATime:
@@ -56,4 +56,6 @@ list_objects = S3Backend.list_objects
 if __name__ == "__main__":
     S3Backend.list_objects = list_what_is_there  # type: ignore[method-assign, assignment]
     application = DomainDispatcherApplication(create_backend_app)
-    run_simple("127.0.0.1", int(sys.argv[1]), OneWriteAtATime(application), threaded=True, request_handler=OneContinue)
+    server = make_server("127.0.0.1", int(sys.argv[1]), OneWriteAtATime(application), threaded=True, request_handler=OneContinue)
+    print(f"The S3 server is at http://127.0.0.1:{server.server_port}", flush=True)  # whoever started it waits for this line
+    server.serve_forever()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sluice.errors import SluiceError
+
+STORE_PROCESS = Path(__file__).with_name("store_process.py")
+ANY_PORT = "0"
+"""The process then chooses its port as it binds to it, so nobody can take the port first."""
+_SAYS_WHERE = re.compile(r"^The S3 server is at (http://127\.0\.0\.1:\d+)\n", re.MULTILINE)
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "a-user-of-tests", "AWS_SECRET_ACCESS_KEY": "told-to-no-one-7f3a"}
 
@@ -28,7 +33,7 @@ class S3Server:
     def make_bucket(self) -> str:
         """The name of a new, empty bucket."""
         name = f"tests-{uuid.uuid4().hex[:12]}"
-        with urllib.request.urlopen(urllib.request.Request(f"{self.address}/{name}", method="PUT"), timeout=30):
+        with urllib.request.urlopen(urllib.request.Request(f"{self.address}/{name}", method="PUT"), timeout=120):
             return name
 
     def variables(self, address: str = "") -> dict[str, str]:
@@ -45,40 +50,29 @@ class S3Server:
 @contextmanager
 def running_s3_server(log: Path) -> Iterator[S3Server]:
     """Runs a server as long as the block lasts, and ends it by its process id."""
-    for _ in range(3):  # another process may take a free port first
-        port = find_free_port()
-        with log.open("ab") as out:
-            process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("store_process.py")), port],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            )
-        try:
-            if is_answering(port, process):
-                yield S3Server(f"http://127.0.0.1:{port}")
-                return
-        finally:
-            process.kill()
-            process.wait(20)
-    raise SluiceError(f"The S3 server did not start. The end of its output:\n{log.read_text(errors='replace')[-3000:]}")
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, str(STORE_PROCESS), ANY_PORT],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+    try:
+        yield wait_for_s3_server(log, process)
+    finally:
+        process.kill()
+        process.wait(60)
 
 
-def find_free_port() -> str:
-    """A free port of the loopback interface."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return str(one.getsockname()[1])
+def wait_for_s3_server(log: Path, process: subprocess.Popen[bytes] | None = None, seconds: float = 600) -> S3Server:
+    """Returns the server that STORE_PROCESS runs, once it listens. Raises SluiceError if it does not in time.
 
-
-def is_answering(port: str, process: subprocess.Popen[bytes] | None = None, seconds: float = 60) -> bool:
-    """Whether a server answers at a port within this time. process: the wait ends early if this process ends."""
+    log: what the process prints, and nothing of another one. process: the wait ends early if this process ends.
+    """
     deadline = time.monotonic() + seconds
     while (process is None or process.poll() is None) and time.monotonic() < deadline:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5):
-                return True
-        except OSError:
-            time.sleep(0.05)
-    return False
+        if said := _SAYS_WHERE.search(log.read_text(errors="replace") if log.exists() else ""):
+            return S3Server(said[1])
+        time.sleep(0.05)
+    raise SluiceError(f"The S3 server did not start. The end of its output:\n{log.read_text(errors='replace')[-3000:]}")
