@@ -159,20 +159,21 @@ def part(body: bytes, more: bool) -> dict[str, Any]:
 
 def test_nobody_who_sends_no_body_or_takes_no_answer_keeps_others_from_their_turn() -> None:
     async def three() -> tuple[Sent, Sent]:
-        application = OneWriter(Echo(), body_seconds=0.5)
+        application = OneWriter(Echo(), body_seconds=3)
         slow: Sent = []
         other: Sent = []
         silent = asyncio.create_task(ask_in_parts(application, [part(b"{", True)], slow))
         deaf = asyncio.create_task(ask_in_parts(application, [part(b"", False)], [], stalls_at_answer=True))
         await asyncio.sleep(0)
-        await asyncio.wait_for(ask_in_parts(application, [part(b"a", True), part(b"b", False)], other), 0.3)
+        await asyncio.wait_for(ask_in_parts(application, [part(b"a", True), part(b"b", False)], other), 60)
+        assert not silent.done(), "it kept nobody waiting"
         await silent
         deaf.cancel()
         return slow, other
 
     slow, other = asyncio.run(three())
     assert [message.get("status", message.get("body")) for message in other] == [200, b"ab"]
-    assert slow[0]["status"] == 408 and b"0.5 seconds" in slow[1]["body"]
+    assert slow[0]["status"] == 408 and b"3 seconds" in slow[1]["body"]
 
 
 def test_a_body_that_is_too_large_is_refused_and_one_who_has_gone_is_not_served() -> None:
