@@ -49,6 +49,15 @@ def records(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 @pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which tasks of this test leave their secrets. In the machine's, tasks of other suites remove what is left."""
+    from orchestration.spark_submit import given_secrets
+
+    monkeypatch.setattr(given_secrets, "_memory_folder", lambda: str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
 def operator(checkout: Checkout) -> Any:
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
@@ -108,12 +117,9 @@ def test_a_file_comes_before_airflow(checkout: Checkout, operator: Any, records:
     assert told(records)["given"]["files"] == {}
 
 
-def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestration.spark_submit import given_secrets
-
+def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: Path, memory: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    memory = Path(given_secrets._memory_folder() or "/tmp")
     left, running = (memory / f"sluice-given-{pid}-{datetime.now(UTC).timestamp():.0f}" for pid in (ended.pid, os.getppid()))
     for folder in (left, running):
         folder.mkdir(mode=0o700)
@@ -124,15 +130,15 @@ def test_what_a_killed_task_left_is_removed_by_the_next(operator: Any, records: 
         running.rmdir()
 
 
-def test_the_job_of_a_killed_task_keeps_its_secrets(operator: Any, records: Path) -> None:
+def test_the_job_of_a_killed_task_keeps_its_secrets(operator: Any, records: Path, memory: Path) -> None:
     """Airflow may kill a task whose driver lives on, and needs its keys for the next batch."""
     from orchestration.spark_submit import given_secrets
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    folder = Path(given_secrets._memory_folder() or "/tmp") / f"sluice-given-{ended.pid}-{datetime.now(UTC).timestamp():.0f}"
+    folder = memory / f"sluice-given-{ended.pid}-{datetime.now(UTC).timestamp():.0f}"
     folder.mkdir(mode=0o700)
-    job = subprocess.Popen(["sleep", "60"], env={**os.environ, given_secrets.PLACE: str(folder)})
+    job = subprocess.Popen(["sleep", "600"], env={**os.environ, given_secrets.PLACE: str(folder)})
     try:
         operator.execute(CONTEXT)
         assert folder.exists()
