@@ -6,7 +6,6 @@ import base64
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -26,6 +25,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.fetched_jars import JAVA, fetch_jars, jars_folder
+
+from orchestration.server.free_ports import find_free_ports
 
 _LIST = "kafka-jars"
 JARS = jars_folder(_LIST)
@@ -129,7 +130,7 @@ class Broker:
             return subprocess.Popen(command, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
 
     def _start(self, data: Path, seconds: float = 600) -> bool:
-        port, controller = _free_ports()
+        port, controller = find_free_ports(2)
         self.servers = f"127.0.0.1:{port}"
         settings = self.folder / "server.properties"
         settings.write_text(_PROPERTIES.format(port=port, controller=controller, data=data))
@@ -160,10 +161,3 @@ def running(folder: Path) -> Iterator[Broker]:
     finally:
         broker.stop()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestration.server.free_ports import find_free_port
 from orchestration.server.home import SPARK_CONNECTION, local_airflow_environment
 from orchestration.server.preparation import prepare_local_airflow
 from sluice.settings import Settings
@@ -44,7 +44,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         for name in [name for name in os.environ if name.startswith(("AIRFLOW", "SLUICE_")) and name != "SLUICE_SHARED"]:
             patch.delenv(name)
         patch.setenv("SLUICE_ROOT", str(root))
-        patch.setenv("SLUICE_AIRFLOW_PORT", str(free_port()))  # another's Airflow may start meanwhile; 8080 is not for tests
+        patch.setenv("SLUICE_AIRFLOW_PORT", str(find_free_port()))  # another's Airflow may start meanwhile; 8080 is not for tests
         patch.setenv("STAND_IN_RECORDS", str(root / "records.jsonl"))
         settings = Settings.current()
         patch.setenv("PATH", str(binaries), prepend=os.pathsep)
@@ -55,9 +55,3 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         prepare_local_airflow(settings)
         yield Checkout(settings, root / "records.jsonl")
     shutil.rmtree(root, ignore_errors=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

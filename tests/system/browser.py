@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -16,7 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.system.deployment import end_process
 from tests.waiting import patient_deadline
+
+from orchestration.server.free_ports import find_free_port
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 DRIVER = "chromedriver"
@@ -35,9 +37,7 @@ class Browser:
     """A window without a profile, open inside a with block."""
 
     def __enter__(self) -> Self:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = find_free_port()
         self._folder = tempfile.TemporaryDirectory(prefix="sluice-browser-", ignore_cleanup_errors=True)
         self._log = Path(self._folder.name, "log").open("wb")
         self._driver = subprocess.Popen(
@@ -138,12 +138,12 @@ class Browser:
 
     def _end(self) -> None:
         self._driver.terminate()
-        self._driver.wait(20)
+        end_process(self._driver, 60)
         self._log.close()
         self._folder.cleanup()
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self._address + path, data, {"Content-Type": "application/json"}, method=method)
-        with self._opener.open(request, timeout=120) as answer:
+        with self._opener.open(request, timeout=600) as answer:
             return json.load(answer)["value"]

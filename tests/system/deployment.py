@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from tests.compose_files import read_compose_services
 from tests.waiting import patient_deadline
 
 from demonstrations import store_process
+from orchestration.server.free_ports import find_free_ports
 from orchestration.server.home import LOOPBACK
 from orchestration.server.supervisor import find_session_members
 
@@ -46,6 +46,15 @@ def postgres_program(name: str) -> str | None:
     return str(found[-1]) if found else shutil.which(name)
 
 
+def end_process(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Wait for a process that was asked to end; kill it if it does not within this time."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 class Deployment:
     """Starts the services in order, each when what it depends on is as the file says; stops them and all they started.
 
@@ -55,7 +64,7 @@ class Deployment:
     def __init__(self, folder: Path, files: tuple[str, ...], secrets: Mapping[str, str], dags: Mapping[str, Path]) -> None:
         self.folder = folder
         self._secrets = secrets
-        self.ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+        self.ports = dict(zip(PORTS, find_free_ports(len(PORTS)), strict=True))
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.root = folder / "sluice"
         for name in ("elsewhere", "data", "airflow", "sluice/dags", "sluice/.sluice", "work", "work-local", "store"):
@@ -107,11 +116,7 @@ class Deployment:
                         left.kill()
                         killed.append(left)
         for process in self._processes.values():
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            end_process(process, 60)
         psutil.wait_procs(killed, 60)
 
     def left(self) -> list[psutil.Process]:
@@ -229,11 +234,3 @@ class Deployment:
 def _image_environment() -> dict[str, str]:
     lines = re.findall(r"^ENV (\w+)=(.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     return dict(lines)
-
-
-def _free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [probe.getsockname()[1] for probe in probes]

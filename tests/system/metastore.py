@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.checkout import free_port
 from tests.fetched_jars import JAVA, fetch_jars, jars_folder, spark_home
-from tests.system.deployment import postgres_program
+from tests.system.deployment import end_process, postgres_program
 from tests.waiting import patient_deadline
 
+from orchestration.server.free_ports import find_free_port
 from orchestration.server.home import LOOPBACK
 
 _LIST = "metastore-jars"
@@ -30,7 +30,7 @@ class Metastore:
     """A metastore that runs. stop() and start() end and begin it; what it holds stays, since PostgreSQL has it."""
 
     def __init__(self, folder: Path, database: str) -> None:
-        self.folder, self.port, self._database = folder, free_port(), database
+        self.folder, self.port, self._database = folder, find_free_port(), database
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -66,7 +66,7 @@ class Metastore:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(30)
+            end_process(self._process, 120)
             self._process = None
 
 
@@ -95,7 +95,7 @@ def running() -> Iterator[Metastore]:
 @contextmanager
 def _running_postgres(folder: Path) -> Iterator[str]:
     """A server with an empty database, whose address for Java it gives."""
-    home, port, user = folder / "postgres", free_port(), []
+    home, port, user = folder / "postgres", find_free_port(), []
     home.mkdir(mode=0o700)
     if os.getuid() == 0:  # the server refuses to be root
         user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
@@ -117,7 +117,7 @@ def _running_postgres(folder: Path) -> Iterator[str]:
         yield f"jdbc:postgresql://{LOOPBACK}:{port}/metastore"
     finally:
         server.send_signal(signal.SIGINT)  # it does not wait for connections
-        server.wait(30)
+        end_process(server, 120)
 
 
 def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path, seconds: float = 60) -> None:

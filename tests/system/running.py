@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.checkout import free_port
 from tests.waiting import until
 
 from orchestration.rest.client import Client
+from orchestration.server.free_ports import find_free_port
 from orchestration.server.home import SPARK_CONNECTION, local_airflow_home
 from sluice.settings import Settings
 
@@ -53,7 +53,7 @@ def place(root: Path, patch: pytest.MonkeyPatch, dags: Mapping[str, Path], *, st
         patch.delenv(name)
     patch.setenv("SLUICE_ROOT", str(root))
     if "SLUICE_AIRFLOW_PORT" not in os.environ:
-        patch.setenv("SLUICE_AIRFLOW_PORT", str(free_port()))  # another test process starts its Airflow meanwhile
+        patch.setenv("SLUICE_AIRFLOW_PORT", str(find_free_port()))  # another test process starts its Airflow meanwhile
     settings = Settings.current()
     made = Place(settings, root / "records.jsonl", root / "orders.json")
     if stand_in:

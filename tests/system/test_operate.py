@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from demonstrations.tour_report import compare_with_truth
 from orchestration.line import airflow_line
 from orchestration.local import find_running_airflow, local_airflow_client, stop_running_airflow
 from orchestration.rest.client import OPEN_STATES
+from orchestration.server.free_ports import find_free_port
 from sluice.declare.assembly import loading
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -111,9 +111,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
         made = Operated(place(root, patch, {"gym.py": ROOT / "dags" / "gym.py"}, stand_in=False).settings)
         (root / "airflow").symlink_to(ROOT / "airflow")
         (root / ".venv").symlink_to(sys.prefix)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            patch.setenv("SLUICE_AIRFLOW_PORT", str(probe.getsockname()[1]))
+        patch.setenv("SLUICE_AIRFLOW_PORT", str(find_free_port()))
         shell = Shell(root)
         try:
             # What these targets do once all is set up.

@@ -19,8 +19,8 @@ from xml.sax.saxutils import escape
 
 import psutil
 
+from orchestration.server.free_ports import find_free_ports
 from orchestration.server.home import LOOPBACK
-from orchestration.server.standalone_cluster import find_free_ports
 from orchestration.server.supervisor import find_session_members
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment
@@ -31,7 +31,7 @@ _SERVERS = {
     "resourcemanager": "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager",
     "nodemanager": "org.apache.hadoop.yarn.server.nodemanager.NodeManager",
 }
-_START_SECONDS = 120
+_START_SECONDS = 900
 
 
 class YarnCluster:
@@ -110,7 +110,7 @@ class YarnCluster:
         self.processes.clear()
 
     def _ask(self, what: str) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.address}/ws/v1/cluster/{what}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.address}/ws/v1/cluster/{what}", timeout=120) as answer:
             told: dict[str, Any] = json.load(answer)
         return told
 

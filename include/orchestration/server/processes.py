@@ -17,6 +17,7 @@ from typing import Self
 
 from orchestration.rest.client import Client
 from orchestration.rest.versions import make_airflow_client
+from orchestration.server.free_ports import find_free_port
 from orchestration.server.home import (
     LOGIN,
     LOOPBACK,
@@ -177,9 +178,11 @@ def choose_airflow_port(wanted: str) -> int:
         asked = parse_airflow_port(wanted)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    for port in (asked,) if asked else (AIRFLOW_PORT, 0):
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((LOOPBACK, port))
-            return int(probe.getsockname()[1])
+    port = asked or AIRFLOW_PORT
+    with contextlib.suppress(OSError), socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((LOOPBACK, port))
+        return port
+    if not asked:
+        return find_free_port()
     raise UsageError(f"Port {wanted} on {LOOPBACK} is taken. Set SLUICE_AIRFLOW_PORT to another, or to nothing.")
