@@ -160,7 +160,7 @@ def test_an_interrupted_wait_leaves_the_runs_and_cancel_ends_them(here: Place, c
     waiting = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"})
     until(lambda: len(here.told()) == 2, what="the first job")
     waiting.send_signal(signal.SIGINT)
-    text, _ = waiting.communicate(timeout=180)
+    text, _ = waiting.communicate(timeout=900)
     assert waiting.returncode == 130 and "sluice backfill gym --cancel" in text
     assert [run["state"] for run in client.runs("gym", *OPEN_STATES)].count("running") == 1
     second = sluice("backfill", "gym", *DAYS, "--per-interval")
