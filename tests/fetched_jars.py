@@ -34,7 +34,7 @@ def fetch_jars(name: str) -> str | None:
             shutil.rmtree(old, ignore_errors=True)
         try:
             with log.open("wb") as out:
-                subprocess.run(_ivy(name, part, cache), stdout=out, stderr=subprocess.STDOUT, check=True, timeout=300)
+                subprocess.run(_ivy(name, part, cache), stdout=out, stderr=subprocess.STDOUT, check=True, timeout=900)
         except (OSError, subprocess.SubprocessError) as error:
             return f"the jars of {name} could not be fetched from Maven Central ({type(error).__name__}; what Ivy said: {log})"
         finally:

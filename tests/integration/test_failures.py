@@ -103,7 +103,7 @@ def test_a_killed_driver_is_one_line(tmp_path: Path) -> None:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
     variables |= {"SLUICE_LAKE": str(tmp_path / "lake"), "PYTHONPATH": str(ROOT / "include")}
     command = [sys.executable, "-c", body, "--pipeline", "gym"]
-    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, env=variables, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode == 1
     lines = done.stderr.splitlines()
     assert lines[-1].startswith("sluice bronze: Spark's driver, the JVM of this job, ended in the middle of the work: "), (

@@ -26,7 +26,7 @@ def sluice(checkout: Path, *arguments: str) -> str:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "SPARK_", "AIRFLOW"))}
     environment = {**kept, "PYTHONPATH": str(checkout / "include"), "SLUICE_ROOT": str(checkout)}
     command = [sys.executable, "-m", "sluice.cli", *arguments]
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

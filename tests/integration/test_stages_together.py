@@ -67,7 +67,7 @@ def run_layers_job(checkout: Path, run: str) -> tuple[subprocess.CompletedProces
     command = [sys.executable, "spark_jobs/layers.py", "--pipeline", "shop", "--run-id", run, "--report", str(report)]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLUICE_", "SPARK_", "AIRFLOW"))}
     environment = {**kept, "PYTHONPATH": str(checkout / "include"), "SLUICE_ROOT": str(checkout)}
-    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=900, check=False)
     return done, json.loads(report.read_text()) if report.exists() else None
 
 

@@ -172,7 +172,7 @@ def test_the_thread_says_it_by_itself_and_ends_with_the_work_that_fails(monkeypa
 
     before = threading.active_count()
     with pytest.raises(ValueError), show_progress("gym", FollowedSubject("bronze"), fail, out=out):
-        until = time.monotonic() + 10
+        until = time.monotonic() + 120
         while not out.getvalue() and time.monotonic() < until:
             time.sleep(0.01)
         raise ValueError

@@ -104,7 +104,7 @@ def test_a_driver_starts_with_what_spark_tells_it(spark: SparkSession, tmp_path:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert "told ['--pipeline', 'gym'] /data/lake" in done.stdout, done.stderr[-2000:]
 
@@ -136,7 +136,7 @@ def test_an_executor_starts_with_what_spark_tells_it(spark: SparkSession, tmp_pa
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode != 0
     assert "KubernetesExecutorBackend" in done.stdout + done.stderr

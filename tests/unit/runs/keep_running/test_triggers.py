@@ -130,14 +130,14 @@ def test_stop_waits_until_the_run_has_ended(call: Call, settings: Settings) -> N
         "time.sleep(0.5); holder.write_lease_end(folder, mine)",
     )
     started = time.monotonic()
-    code, out, _ = call("stop", "gym", "--within", "20")
+    code, out, _ = call("stop", "gym", "--within", "200")
     assert code == 0 and "Asked run r1 (process" in out and "It has ended, after " in out
-    assert 0.4 < time.monotonic() - started < 15
-    assert asked.wait(10) == 0
+    assert time.monotonic() - started > 0.4
+    assert asked.wait(120) == 0
 
 
 def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call, settings: Settings) -> None:
-    deaf = waiting_process(settings, "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)")
+    deaf = waiting_process(settings, "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)")
     code, _, err = call("stop", "gym", "--within", "0.3")
     assert code == 1 and "It has not ended within 0.3 s" in err and "--within 0 --force" in err
     assert deaf.poll() is None and PipelineRecords(settings, "gym").stop_request("r1").exists()
@@ -146,7 +146,7 @@ def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call,
         patch.setattr("sluice.cli.running.run._PATIENCE", 0.5)
         code, out, _ = call("stop", "gym", "--within", "0", "--force")
     assert code == 0 and "The run was ended." in out
-    assert deaf.wait(10) == -signal.SIGKILL
+    assert deaf.wait(120) == -signal.SIGKILL
 
 
 def test_the_jvm_is_ended_when_its_process_is_gone_or_another_has_its_id(call: Call, settings: Settings) -> None:
@@ -193,15 +193,13 @@ def test_a_jvm_does_not_outlive_the_process_that_is_ended(tmp_path: Path) -> Non
     java.symlink_to(Path("/bin/sleep").resolve())
     if "coreutils" in str(java.resolve()):
         pytest.skip("sleep goes by the name that it is called by here")
-    code = (
-        f"import subprocess, time; child = subprocess.Popen([{str(java)!r}, '60']); print(child.pid, flush=True); time.sleep(60)"
-    )
+    code = f"import subprocess, time; child = subprocess.Popen([{str(java)!r}, '600']); print(child.pid, flush=True); time.sleep(600)"
     started = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     jvm = psutil.Process(int(said(started)))
     began = time.monotonic()
-    while "java" not in jvm.name() and time.monotonic() - began < 5:
+    while "java" not in jvm.name() and time.monotonic() - began < 60:
         time.sleep(0.05)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stopping, "_FOR_A_JVM", 0.2)
-        stopping.end_process_and_jvm(psutil.Process(started.pid), 5)
-    assert started.wait(5) == -signal.SIGTERM and not stopping.is_process_alive(jvm)
+        stopping.end_process_and_jvm(psutil.Process(started.pid), 60)
+    assert started.wait(60) == -signal.SIGTERM and not stopping.is_process_alive(jvm)
