@@ -111,7 +111,7 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
     python = psutil.Process(int(next(tmp_path.glob("*.waits")).stem))
     before = gym.versions()
     jvm.send_signal(signal.SIGKILL)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while True:
         try:
             with lock.hold_lease_without_spark(PipelineRecords(settings, "gym"), "other", "Later."):
@@ -136,7 +136,7 @@ def test_every_stage_is_killed_once(settings: Settings) -> None:
         time.sleep(0.7)
         killed.send_signal(signal.SIGKILL)
         finish(killed)
-        code, out, err = finish(submit(settings, stage, "--wait", "60"))
+        code, out, err = finish(submit(settings, stage, "--wait", "600"))
         assert code == 0, out + err
     for table, rows in maker.expected(settings.truth / "gym").items():
         assert rows and compare_with_truth(table, rows, ledger.read_table_rows(PipelineRecords(settings, "gym"), table)).equal, (
@@ -155,7 +155,7 @@ def test_of_two_runs_at_once_the_second_says_who_holds_the_lease_or_waits(settin
         assert code == 3
         (reason,) = out.splitlines()  # spark-submit puts what Python writes on standard error there too
         assert "the-first" in reason and f"process {os.getpid()}" in reason and "--wait" in reason
-        waiting = submit(settings, "bronze", "--wait", "120", "--report", str(settings.landing / "report.json"))
+        waiting = submit(settings, "bronze", "--wait", "1200", "--report", str(settings.landing / "report.json"))
         time.sleep(8)
         assert waiting.poll() is None
     code, out, err = finish(waiting)

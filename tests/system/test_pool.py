@@ -92,7 +92,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
         asked = BackfillRequest("gym", days, (), tuple(data_intervals_starting_within(PIPELINE.schedule, days)))
         backfill = start_backfill_per_interval(gym.settings, client, asked)
         client.trigger("gym", "increment", {})
-        command = [sys.executable, "-m", "sluice.cli", "run", "gym", "--stage", "propagate_deletions", "--wait", "400"]
+        command = [sys.executable, "-m", "sluice.cli", "run", "gym", "--stage", "propagate_deletions", "--wait", "5000"]
         beside = subprocess.Popen(  # asks the pool for nothing; the lease alone keeps it apart
             command,
             env=local_airflow_process_environment(gym.settings),
@@ -102,7 +102,7 @@ def test_a_run_a_backfill_and_a_deletion_at_once(gym: Place) -> None:
         )
         first, second = (run for run in follow_backfill_runs(backfill) if isinstance(run, BackfillRun))
         assert (first.state, second.state) == ("success", "success")
-        said = beside.communicate(timeout=1500)[0]
+        said = beside.communicate(timeout=5000)[0]
         assert beside.returncode == 0, said
         assert ended(client, "gym", "increment", 500) == "success"
         upkeep = [[client.tasks("gym", run.run)[stage]["state"] for stage in UPKEEP] for run in (first, second)]
