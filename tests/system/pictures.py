@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from tests.system.browser import Browser
+from tests.waiting import until
 
 from orchestration.rest.client import Client
 
@@ -62,12 +63,16 @@ def take_report(browser: Browser, url: str) -> Picture:
 
 def _open_groups(browser: Browser) -> None:
     """Expand the task groups. The list of runs has a button of the same kind; this one does nothing until the groups are known."""
-    for _ in range(10):
-        browser.click("//button[@aria-label='Expand all task groups']")
-        time.sleep(2)
+    button = "//button[@aria-label='Expand all task groups']"
+    browser.click(button)
+
+    def are_open() -> bool:
         if "Bronze: new deliveries" in browser.text():
-            return
-    raise AssertionError("the task groups do not open")
+            return True
+        browser.click(button)
+        return False
+
+    until(are_open, what="the task groups")
 
 
 def _settled(browser: Browser) -> Picture:
