@@ -67,6 +67,8 @@ def local_airflow_environment(settings: Settings, *, port: int = AIRFLOW_PORT, i
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         # Safe mode ignores DAG files without the word "airflow" in them, such as ours.
         "AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE": "False",
+        # By default 30 s: the first parse of a DAG on a busy machine would become an import error.
+        "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
         "AIRFLOW__CORE__PARALLELISM": "2",
         "AIRFLOW__CORE__FERNET_KEY": kept["fernet_key"],
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder / 'airflow.db'}",
@@ -91,9 +93,11 @@ def _airflow_3_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[s
         "AIRFLOW__API__WORKERS": "1",
         "AIRFLOW__API__SECRET_KEY": kept["secret_key"],
         "AIRFLOW__API_AUTH__JWT_SECRET": kept["jwt_secret"],
+        "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "600",  # longer than the import of a file may take
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
         "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "60",
         "AIRFLOW__STATE_STORE__CLEAR_ON_SUCCESS": "True",
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",  # as long as a process may wait for the database
     }
 
 
@@ -101,6 +105,7 @@ def _airflow_2_settings(folder: Path, port: int, kept: dict[str, str]) -> dict[s
     return {
         # The only executor of Airflow 2 on SQLite: one task at a time, in the scheduler's process.
         "AIRFLOW__CORE__EXECUTOR": "SequentialExecutor",
+        "AIRFLOW__CORE__DAG_FILE_PROCESSOR_TIMEOUT": "600",  # longer than the import of a file may take
         "AIRFLOW__API__AUTH_BACKENDS": ",".join(API_BACKENDS),
         "AIRFLOW__METRICS__TIMER_UNIT_CONSISTENCY": "True",  # as on Airflow 3; without it each command warns
         "AIRFLOW__SCHEDULER__DAG_DIR_LIST_INTERVAL": "10",
