@@ -245,6 +245,19 @@ def test_a_schedule_that_is_none() -> None:
         data_intervals_starting_within("every day", Interval.of("2026-01-30", "2026-01-30"))
 
 
+@pytest.mark.parametrize(("dag", "patient"), [("gym", True), ("gim", False)])
+def test_a_dag_without_a_file_of_its_name_is_not_waited_for_long(checkout: Checkout, dag: str, patient: bool) -> None:
+    class ListeningClient:
+        seconds: float
+
+        def wait_for_dag(self, dag: str, seconds: float) -> None:
+            self.seconds = seconds
+
+    client: Any = ListeningClient()
+    checks.wait_for_dag_of_checkout(checkout.settings, client, dag)
+    assert client.seconds == (600 if patient else 30)
+
+
 def test_the_reason_is_what_the_job_said() -> None:
     log = [
         "[2026] {spark_submit.py:644} INFO - sluice silver: Flow 'x': it failed",

@@ -65,6 +65,11 @@ def wait_for_sign_of_life(checkout: Checkout) -> None:
     until(lambda: any(name.endswith(".json") for name in files(checkout)), 50, "a sign of life")
 
 
+def wait_until_followed(task: Any) -> None:
+    """Returns when a task has seen its driver's sign of life: it follows the driver, and whoever kills it stops that."""
+    until(lambda: task._followed is not None and task._followed._watch._seen, 50, "the first look at a driver")
+
+
 def operator(**options: Any) -> Any:
     from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
@@ -206,7 +211,7 @@ def test_a_task_that_is_killed_stops_its_driver(records: Path, monkeypatch: pyte
     task = operator()
 
     def kill() -> None:
-        until(lambda: task._followed is not None, what="the driver's follower")
+        wait_until_followed(task)
         task.on_kill()
 
     thread = threading.Thread(target=kill)
@@ -228,7 +233,7 @@ def test_a_driver_in_a_long_batch_stops_after_it_although_its_task_was_killed(
     task = operator()
 
     def kill() -> None:
-        until(lambda: task._followed is not None, what="the driver's follower")
+        wait_until_followed(task)
         task.on_kill()
 
     thread = threading.Thread(target=kill)
