@@ -132,7 +132,7 @@ def test_stop_waits_until_the_run_has_ended(call: Call, settings: Settings) -> N
     started = time.monotonic()
     code, out, _ = call("stop", "gym", "--within", "200")
     assert code == 0 and "Asked run r1 (process" in out and "It has ended, after " in out
-    assert time.monotonic() - started > 0.4
+    assert 0.4 < time.monotonic() - started < 150, "of the 200 s that it may wait"
     assert asked.wait(120) == 0
 
 
