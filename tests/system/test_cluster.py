@@ -54,6 +54,13 @@ def cluster(project: Project, store: str) -> Iterator[StandaloneCluster]:
             yield made
 
 
+@pytest.fixture(scope="module")
+def on_one_machine(project: Project) -> tuple[set[str], dict[str, list[str]]]:
+    """The entries of the report, and the tables, of the same job without a cluster."""
+    report = project.run("on-one-machine", LOCAL)
+    return set(report), project.tables("on-one-machine")
+
+
 def _may_hide_folders() -> bool:
     """Whether this user may take folders away from a process, which is the stronger proof."""
     if os.geteuid() or shutil.which("unshare") is None:
@@ -89,10 +96,13 @@ def test_executors_have_code_python_and_jars_and_nothing_of_the_checkout(project
         assert [name for name in variables if name.startswith("SLUICE")] == []
 
 
-def test_the_same_deliveries_give_the_same_tables(project: Project, cluster: StandaloneCluster) -> None:
+def test_the_same_deliveries_give_the_same_tables(
+    project: Project, cluster: StandaloneCluster, on_one_machine: tuple[set[str], dict[str, list[str]]]
+) -> None:
     report = project.run("on-cluster", cluster.connection)
-    assert project.run("on-one-machine", LOCAL).keys() == report.keys()
-    expected, found = project.tables("on-one-machine"), project.tables("on-cluster")
+    entries, expected = on_one_machine
+    assert set(report) == entries
+    found = project.tables("on-cluster")
     assert found.keys() == expected.keys()
     assert {name: len(rows) for name, rows in found.items()} == {name: len(rows) for name, rows in expected.items()}
     assert found == expected
@@ -123,7 +133,9 @@ def test_a_cluster_that_shares_a_store_with_its_driver_and_no_disk_gives_the_tab
 
 @pytest.mark.crash
 @pytest.mark.parametrize(("lost", "stage"), [("executor", "bronze"), ("worker", "layers")])
-def test_a_job_outlives_what_it_loses(project: Project, cluster: StandaloneCluster, lost: str, stage: str) -> None:
+def test_a_job_outlives_what_it_loses(
+    project: Project, cluster: StandaloneCluster, on_one_machine: tuple[set[str], dict[str, list[str]]], lost: str, stage: str
+) -> None:
     killed: list[int] = []
     finished = threading.Event()
 
@@ -150,7 +162,7 @@ def test_a_job_outlives_what_it_loses(project: Project, cluster: StandaloneClust
         if "worker-2" not in cluster.processes:
             cluster.start_worker("worker-2")
     assert killed, "nothing was lost"
-    expected, found = project.tables("on-one-machine"), project.tables(f"lost-{lost}")
+    (_, expected), found = on_one_machine, project.tables(f"lost-{lost}")
     assert {name for name in expected if stage == "layers" or "/bronze/" in name} <= found.keys()
     assert found == {name: expected[name] for name in found}
     assert project.staged(f"lost-{lost}") == []

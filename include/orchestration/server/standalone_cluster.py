@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,10 @@ _KEPT = ("HOME", "JAVA_HOME", "LANG", "PATH")
 _OF_STORES = "AWS_"
 _JARS = ("jars", "log-store", "store-jars")
 """The folders with the jars that Spark needs besides its own; the last two exist once a store is set up."""
-_START_SECONDS = 120
+_MASTER_AT = re.compile(r"Starting Spark master at (spark://\S+)")
+_PAGE_AT = re.compile(r"Bound MasterWebUI to .* started at (http://\S+)")
+_START_SECONDS = 600
+"""Ten times what a slow machine took that ran other tests beside it."""
 _STOP_SECONDS = 10
 
 
@@ -56,13 +60,9 @@ class StandaloneCluster:
     ) -> None:
         self._settings, self._folder = settings, folder
         self._workers, self._cores, self._memory, self._before = workers, cores, memory, tuple(before)
-        self._port, self._page = find_free_ports(2)
+        self.master, self._page = "", ""
+        """Addresses of the master, for spark-submit, and of its page. It chooses the ports itself: one that was found free may be taken."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    @property
-    def master(self) -> str:
-        """The master's address, for spark-submit."""
-        return f"spark://{LOOPBACK}:{self._port}"
 
     @property
     def python(self) -> Path:
@@ -79,11 +79,12 @@ class StandaloneCluster:
         try:
             make_executor_image(self._settings, self._folder)
             deploy = "org.apache.spark.deploy"
-            address = ("--host", LOOPBACK, "--port", str(self._port), "--webui-port", str(self._page))
-            self._start("master", (f"{deploy}.master.Master", *address))
+            self._start("master", (f"{deploy}.master.Master", "--host", LOOPBACK, "--port", "0", "--webui-port", "0"))
+            # A worker that finds no master asks again only some seconds later, so the master comes first.
+            self._wait_for("the master did not start", self._is_master_listening)
             for number in range(1, self._workers + 1):
                 self.start_worker(f"worker-{number}")
-            self._wait_for_workers()
+            self._wait_for("the workers did not register", self._are_workers_there)
         except BaseException:
             self.stop()
             raise
@@ -100,7 +101,7 @@ class StandaloneCluster:
 
     def read_state(self) -> dict[str, Any]:
         """The master's report on its workers and applications. Raises OSError while it does not answer."""
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{self._page}/json/", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self._page}/json/", timeout=60) as answer:
             told: dict[str, Any] = json.load(answer)
         return told
 
@@ -158,20 +159,32 @@ class StandaloneCluster:
                 start_new_session=True,
             )
 
-    def _wait_for_workers(self) -> None:
+    def _is_master_listening(self) -> bool:
+        log = self._read_log("master")
+        master, page = _MASTER_AT.search(log), _PAGE_AT.search(log)
+        if master and page:
+            self.master, self._page = master[1], page[1].rstrip("/")
+        return bool(master and page)
+
+    def _are_workers_there(self) -> bool:
+        with contextlib.suppress(OSError):
+            return bool(self.read_state()["aliveworkers"] == self._workers)
+        return False
+
+    def _wait_for(self, otherwise: str, is_reached: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while True:
-            for name, process in self.processes.items():
-                if process.poll() is not None:
-                    raise SluiceError(
-                        f"Spark's {name} ended with exit code {process.returncode}: see {self._folder / name / 'log'}"
-                    )
-            with contextlib.suppress(OSError):
-                if self.read_state()["aliveworkers"] == self._workers:
-                    return
-            if time.monotonic() > deadline:
-                raise SluiceError(f"Spark's workers did not register within {_START_SECONDS} s: see the logs in {self._folder}")
-            time.sleep(0.3)
+        while not is_reached():
+            ended = {name: process.returncode for name, process in self.processes.items() if process.poll() is not None}
+            if ended or time.monotonic() > deadline:
+                reason = f"these ended, with exit codes: {ended}" if ended else f"{otherwise} within {_START_SECONDS} s"
+                ends = (f"{name}: {line}" for name in self.processes for line in self._read_log(name).splitlines()[-8:])
+                raise SluiceError(
+                    "\n  ".join((f"Spark's cluster is not there: {reason}. Its logs, in {self._folder}, end with:", *ends))
+                )
+            time.sleep(0.2)
+
+    def _read_log(self, name: str) -> str:
+        return (self._folder / name / "log").read_text(encoding="utf-8", errors="replace")
 
 
 def make_executor_image(settings: Settings, folder: Path) -> None:
