@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -197,15 +196,6 @@ def make_executor_image(settings: Settings, folder: Path) -> None:
     here = Path(build_spark_environment(settings)["SPARK_HOME"]).parent
     # Python reads no .pth file from a folder with this name, so not the one by which this checkout is installed.
     (packages / "packages.pth").write_text(f"{here}\n", encoding="utf-8")
-
-
-def find_free_ports(number: int) -> list[int]:
-    """Returns this many free ports of the loopback interface."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _is_executor(process: psutil.Process) -> bool:
