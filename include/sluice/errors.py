@@ -60,7 +60,7 @@ def table_collision(path: object) -> SluiceError:
 def nearest_name_hint(name: str, valid: Iterable[str]) -> str:
     """A hint to append to a message: the valid name most similar to `name`, or all valid names."""
     names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
     if close:
         return f" Did you mean '{close[0]}'?"
     return f" There are: {', '.join(names)}." if names else ""

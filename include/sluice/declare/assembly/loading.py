@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import pkgutil
 from collections.abc import Iterable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, TypeVar
 
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.assembly.misspelt_names import describe_misspelt_declaration
+from sluice.declare.assembly.loading_errors import describe_loading_error
+from sluice.declare.databricks_names import describe_databricks_name
 from sluice.declare.declaration import Declaration
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion.stored import Declared
 from sluice.declare.pipeline import Pipeline
-from sluice.errors import DeclarationError, UsageError
+from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 from sluice.settings import Settings, require_known_pipeline
 
 Said = TypeVar("Said", Link, ErasureRequests)
@@ -84,12 +87,28 @@ def _import_pipeline_module(name: str, pipeline_name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is not None and name.startswith(error.name):
-            raise DeclarationError(f"Pipeline '{pipeline_name}' names the module '{name}', which does not exist.") from None
-        raise DeclarationError(f"Pipeline '{pipeline_name}': '{name}' imports '{error.name}', which is not installed.") from None
+        raise DeclarationError(f"Pipeline '{pipeline_name}'{_describe_missing_module(name, error.name or '')}") from None
     except SyntaxError as error:
         raise DeclarationError(f"Pipeline '{pipeline_name}': {error.filename}, line {error.lineno}: {error.msg}.") from None
-    except (TypeError, ImportError) as error:
-        if said := describe_misspelt_declaration(error):
-            raise DeclarationError(f"Pipeline '{pipeline_name}': {said}") from None
+    except Exception as error:
+        if said := describe_loading_error(error, pipeline_name):
+            raise DeclarationError(said) from None
         raise
+
+
+def _describe_missing_module(name: str, missing: str) -> str:
+    """The end of the message about a module that does not exist. name: the module to load; missing: that one, or one that it imports."""
+    if f"{name}.".startswith(f"{missing}."):
+        return f" names the module '{name}', which does not exist.{nearest_name_hint(name, _list_neighbours(name))}"
+    elsewhere = describe_databricks_name(missing)
+    return f": '{name}' imports '{missing}', which is not installed.{f' {elsewhere}' if elsewhere else ''}"
+
+
+def _list_neighbours(name: str) -> list[str]:
+    """The modules of the folder in which a module was sought."""
+    folder = name.rpartition(".")[0]
+    try:
+        found = importlib.util.find_spec(folder) if folder else None
+    except ModuleNotFoundError:
+        return []
+    return [f"{folder}.{one.name}" for one in pkgutil.iter_modules(found.submodule_search_locations or ())] if found else []

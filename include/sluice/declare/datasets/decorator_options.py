@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
 
+from sluice.declare.call_arguments import describe_missing_arguments, describe_unknown_argument, list_needed_arguments
 from sluice.declare.datasets.dataset import Dataset, Names, Personal
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_names
@@ -20,7 +21,7 @@ from sluice.declare.quality.expectations import (
 )
 from sluice.declare.sql import texts
 from sluice.declare.sql.texts import strip_sql_layout
-from sluice.errors import DeclarationError, nearest_name_hint
+from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -84,10 +85,9 @@ def check_options(declaration: Callable[..., Any], further: type[Any], options: 
     known |= further.__annotations__.keys()
     for name in options:
         if name not in known:
-            raise DeclarationError(f"{declaration.__name__} has no argument '{name}'.{nearest_name_hint(name, known)}")
-    for name, parameter in overloads[0].items():
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty and name not in options:
-            raise DeclarationError(f"{declaration.__name__} lacks its argument '{name}'.")
+            raise DeclarationError(describe_unknown_argument(declaration.__name__, name, known))
+    if missing := [name for name in list_needed_arguments(declaration) if name not in options]:
+        raise DeclarationError(describe_missing_arguments(declaration.__name__, missing))
 
 
 def decorate_function_or_text(

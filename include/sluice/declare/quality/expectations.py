@@ -150,6 +150,8 @@ class ExpectationDecorator:
 class _Expect:
     """A decorator `@expect...(name, condition)` that adds one expectation to a transform."""
 
+    usage = 'a name and a condition: @{}("positive", "bpm > 0")'
+
     def __init__(self, action: Action) -> None:
         self._action = action
 
@@ -161,6 +163,8 @@ class _Expect:
 
 class _ExpectAll:
     """A decorator `@expect_all...({name: condition})` that adds several expectations with one action."""
+
+    usage = 'a dict: @{}({{"positive": "bpm > 0"}})'
 
     def __init__(self, action: Action) -> None:
         self._action = action

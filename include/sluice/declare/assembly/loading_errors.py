@@ -1,0 +1,135 @@
+"""Turns an error of loading a pipeline's file into a sentence about the file: the line that declares something wrong, and what to write.
+
+It is about what the file says: a mistake that a declaration found, a name or an argument that does not exist, or a Spark expression where
+there is no Spark. Any other error stays as Python raised it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from sluice.declare.call_arguments import describe_wrong_call
+from sluice.declare.databricks_names import describe_databricks_name
+from sluice.errors import UsageError, nearest_name_hint
+
+_DECLARE = "sluice.declare"
+_NO_SUCH_NAME = re.compile(rf"cannot import name '(\w+)' from '{_DECLARE}'|module '{_DECLARE}' has no attribute '(\w+)'")
+_WRONG_ARGUMENTS = re.compile(r"([\w.]+)\(\) ((?:missing|takes|got) .+)")
+_NO_SESSION = re.compile(r"\[\w*SESSION\w*\]")
+_OUTSIDE_THE_FILE = frozenset({"sluice", "pyspark"})
+"""The packages that a file calls to declare something."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """An error, the line of the pipeline's file that led to it, and the module that raised it."""
+
+    error: Exception
+    file: str
+    line: int
+    text: str
+    module: str
+    by_the_line: bool
+
+    @property
+    def package(self) -> str:
+        return self.module.partition(".")[0]
+
+
+def describe_loading_error(error: Exception, pipeline: str) -> str | None:
+    """Returns pipeline, file, line and a sentence that says what is wrong; None if the error is not about what the file declares.
+
+    error: raised by the import of a file of this pipeline.
+    """
+    raised = _find_declaring_line(error)
+    if raised is None:
+        return None
+    said = next((said for describe in _DESCRIPTIONS if (said := describe(raised))), None)
+    owner = f"Pipeline '{pipeline}': "
+    return f"{owner}{raised.file}, line {raised.line}: {said.removeprefix(owner)}" if said else None
+
+
+def _find_declaring_line(error: Exception) -> _Raised | None:
+    """The last line of a file before Sluice or pyspark were called."""
+    # Of a line of several, Python names the first, where the call begins.
+    place: traceback.FrameSummary | None = None
+    at: TracebackType | None = error.__traceback__
+    module, by_the_line, called = "", False, False
+    for frame in traceback.extract_tb(at):
+        assert at is not None
+        if not frame.filename.startswith("<"):  # a frozen module of Python, or the __init__ of a dataclass
+            module = str(at.tb_frame.f_globals.get("__name__", ""))
+            outside = module.partition(".")[0] in _OUTSIDE_THE_FILE
+            called = called or (outside and place is not None)
+            by_the_line = not outside and not called
+            place = frame if by_the_line else place
+        at = at.tb_next
+    if place is None:
+        return None
+    return _Raised(error, place.filename, place.lineno or 0, place.line or "", module, by_the_line)
+
+
+def _repeat_own_mistake(raised: _Raised) -> str | None:
+    return str(raised.error) if isinstance(raised.error, UsageError) else None
+
+
+def _describe_unknown_name(raised: _Raised) -> str | None:
+    found = _NO_SUCH_NAME.match(str(raised.error)) if isinstance(raised.error, ImportError | AttributeError) else None
+    if found is None or not raised.by_the_line:
+        return None
+    name = found[1] or found[2]
+    names: list[str] = importlib.import_module(_DECLARE).__all__
+    return f"{_DECLARE} has no '{name}'.{_hint_at_name(name, names)}"
+
+
+def _hint_at_name(name: str, names: list[str]) -> str:
+    elsewhere = describe_databricks_name(name)
+    return f" {elsewhere}" if elsewhere else nearest_name_hint(name, names)
+
+
+def _describe_wrong_call(raised: _Raised) -> str | None:
+    """About a declaration that was called with wrong arguments. Python checks them before it enters a function, so the line is the call's."""
+    found = _WRONG_ARGUMENTS.match(str(raised.error)) if isinstance(raised.error, TypeError) else None
+    if found is None or not raised.by_the_line:
+        return None
+    declarations = vars(importlib.import_module(_DECLARE))
+    names = [name for name, one in declarations.items() if _qualified_name(one) == found[1]]
+    if not names:
+        return None
+    called = next((name for name in names if re.search(rf"\b{name}\b", raised.text)), names[0])
+    return describe_wrong_call(called, declarations[called], found[2], raised.text.lstrip().startswith("@"))
+
+
+def _qualified_name(declaration: Any) -> str:
+    """What Python calls it in an error about its arguments."""
+    if isinstance(declaration, type):
+        return f"{declaration.__qualname__}.__init__"
+    return str(declaration.__qualname__) if inspect.isroutine(declaration) else f"{type(declaration).__qualname__}.__call__"
+
+
+def _describe_spark_outside_function(raised: _Raised) -> str | None:
+    if raised.package != "pyspark":
+        return None
+    if raised.module.startswith("pyspark.pipelines"):
+        return describe_databricks_name("pyspark.pipelines")
+    if not isinstance(raised.error, AssertionError) and not _NO_SESSION.match(str(raised.error)):
+        return None
+    return (
+        "a Spark expression (F.col, F.expr, Window…) is made where the file is loaded, which has no Spark. Use text: "
+        'sequence_by="at", apply_as_deletes="bpm = 0", @expect("positive", "bpm > 0"); or move it into the function.'
+    )
+
+
+_DESCRIPTIONS: tuple[Callable[[_Raised], str | None], ...] = (
+    _repeat_own_mistake,
+    _describe_unknown_name,
+    _describe_wrong_call,
+    _describe_spark_outside_function,
+)
