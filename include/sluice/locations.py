@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from sluice.stores.opening import is_store_url, require_plain_url
+from sluice.stores.opening import is_store_url, require_known_place
 from sluice.stores.store_location import StoreLocation
 
 Location: TypeAlias = Path
@@ -33,8 +33,11 @@ def locate(place: str | Location, *names: str) -> Location:
 
 
 def locate_given(place: str) -> Location:
-    """As `locate`, of a place that somebody has given to a command or a setting. Raises UsageError for a URL that may hold credentials."""
-    return locate(require_plain_url(place) if is_store_url(place) else place)
+    """As `locate`, of a place that somebody has given to a command or a setting.
+
+    Raises UsageError for a URL of a store that does not exist, too, and for one that may hold credentials.
+    """
+    return locate(require_known_place(place))
 
 
 def is_on_disk(place: Location) -> bool:

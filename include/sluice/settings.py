@@ -17,7 +17,7 @@ from typing import Any
 from sluice.catalog_address import NO_CATALOG, CatalogAddress, parse_catalog_address
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate, locate_given
-from sluice.stores.opening import is_store_url
+from sluice.stores.opening import find_place_scheme, is_store_url
 
 DEFAULT_ENVIRONMENT = "dev"
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault")
@@ -218,12 +218,13 @@ def require_known_pipeline(settings: Settings, name: str) -> str:
 
 def _place_below(root: Path, said: str) -> Location:
     """The location that a setting names: a URL, or a path, which is relative to the checkout."""
-    return locate_given(said) if is_store_url(said) else root / said
+    place = locate_given(said)
+    return place if is_store_url(said) else root / place
 
 
 def _folder_below(root: Path, said: dict[str, str], name: str) -> Path:
     """Like `_place_below`, for a setting that must be on a disk. Raises UsageError for a URL."""
-    if is_store_url(said[name]):
+    if find_place_scheme(said[name]):
         raise UsageError(
             f"SLUICE_{name.upper()} is '{said[name]}': it must be a folder of a disk. docs/stores.md says what may be on a store."
         )

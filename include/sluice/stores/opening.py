@@ -8,6 +8,7 @@ Credentials are in no URL, argument, log or error.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -35,11 +36,19 @@ _S3, _AZURE, _GOOGLE, _HDFS = (
 )
 STORE_KINDS = {"s3": _S3, "s3a": _S3, "abfss": _AZURE, "gs": _GOOGLE, "hdfs": _HDFS}
 """By the scheme of a URL. One place has one kind, whichever of its names the URL uses."""
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
+"""A single letter before the colon is no scheme, but part of a folder's name."""
 
 
 def is_store_url(place: str) -> bool:
     """Whether the place is on a store, and no path of this machine."""
     return "://" in place
+
+
+def find_place_scheme(place: str) -> str | None:
+    """The beginning of a URL up to its colon, of a store that is known or not: "s3" of "s3://bucket", "dbfs" of "dbfs:/x"; else None."""
+    found = _SCHEME.match(place)
+    return found[1] if found else None
 
 
 def find_store_kind(url: str) -> StoreKind:
@@ -71,11 +80,19 @@ def split_store_url(url: str) -> tuple[str, str]:
     return f"{kind.scheme}://{bucket}", key
 
 
-def require_plain_url(url: str) -> str:
-    """Returns a URL that somebody has given. Raises UsageError if it has a query or a fragment, which may be credentials."""
-    if "?" in url or "#" in url:
-        raise _refuse_credentials(find_store_kind(url))
-    return url
+def require_known_place(place: str) -> str:
+    """Returns a place that somebody has given: a path, or the URL of a store.
+
+    Raises UsageError if there is no such store, and if the URL has a query or a fragment, which may be credentials.
+    """
+    if not is_store_url(place):
+        if scheme := find_place_scheme(place):
+            raise UsageError(f"There is no store '{scheme}:'. Write a folder, or s3://BUCKET/FOLDER.")
+        return place
+    kind = find_store_kind(place)
+    if "?" in place or "#" in place:
+        raise _refuse_credentials(kind)
+    return place
 
 
 def _refuse_credentials(kind: StoreKind) -> UsageError:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sluice.errors import UsageError
-from sluice.stores.opening import open_store, require_plain_url, split_store_url
+from sluice.stores.opening import open_store, require_known_place, split_store_url
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -42,7 +42,7 @@ def try_store(url: str, patience: timedelta = timedelta(seconds=20)) -> list[Sto
 
     Raises UsageError if the URL is not that of a store. Whatever the store answers is a finding.
     """
-    root, key = split_store_url(require_plain_url(url))
+    root, key = split_store_url(require_known_place(url))
     folder = "/".join(part for part in (key, FOLDER, uuid.uuid4().hex) if part)
     store = open_store(root, folder, patience)
     findings = []

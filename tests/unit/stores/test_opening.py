@@ -58,6 +58,24 @@ def test_a_setting_or_an_argument_holds_no_query_in_which_credentials_would_be(u
         assert "secret-word" not in str(refused.value)
 
 
+@pytest.mark.parametrize("variable", ["SLUICE_LAKE", "SLUICE_LANDING", "SLUICE_RESTRICTED"])
+def test_a_url_of_no_store_is_no_folder(variable: str, nothing_said: pytest.MonkeyPatch) -> None:
+    nothing_said.setenv(variable, "dbfs:/lake")
+    with pytest.raises(UsageError, match=r"There is no store 'dbfs:'. Write a folder, or s3://BUCKET/FOLDER\."):
+        Settings.current()
+    nothing_said.setenv(variable, "wasbs://box@account/lake")
+    with pytest.raises(UsageError, match="There is no store 'wasbs://'"):
+        Settings.current()
+    nothing_said.setenv(variable, "c:/lake")
+    Settings.current()
+
+
+def test_a_folder_that_must_be_on_a_disk_is_no_url(nothing_said: pytest.MonkeyPatch) -> None:
+    nothing_said.setenv("SLUICE_SECRETS", "dbfs:/secrets")
+    with pytest.raises(UsageError, match="SLUICE_SECRETS is 'dbfs:/secrets': it must be a folder of a disk"):
+        Settings.current()
+
+
 def test_spark_calls_the_same_place_by_its_own_name() -> None:
     assert hadoop_url("s3://bucket/lake/gym") == hadoop_url("s3a://bucket/lake/gym") == "s3a://bucket/lake/gym"
     assert hadoop_url("s3://bucket") == "s3a://bucket"
