@@ -117,10 +117,6 @@ def _translate_option(option: str, value: object) -> dict[str, Any]:
         raise UsageError(f"autoload_to_table has no option '{option}'.{nearest_name_hint(option, (*_TYPES, *ALIASES))}")
     if known in _VALUES:
         return _translate_choice(option, value, _VALUES[known])
-    if known == "pathGlobFilter" and "{" in str(value):
-        raise UsageError(
-            "autoload_to_table: pattern supports *, ? and [...]; for {a,b} use a folder for each, or one pattern that fits both."
-        )
     return {ALIASES[known]: _convert_option_value(option, value, _TYPES[ALIASES[known]])}
 
 

@@ -82,6 +82,7 @@ class Pipeline:
         if isinstance(self.layers, str) or not self.layers:
             raise DeclarationError(f"Pipeline '{self.name}': layers is a tuple of module names, lowest layer first.")
         self._check_layer_names()
+        self._check_schedule()
         if self.stages not in get_args(Stages):
             raise DeclarationError(f"Pipeline '{self.name}': stages is 'apart' or 'together', not {self.stages!r}.")
         for name, example in _INTERVALS.items():
@@ -102,6 +103,15 @@ class Pipeline:
                 )
             if name in self.layer_names[:place]:
                 raise DeclarationError(f"Pipeline '{self.name}': two layers are called '{name}'. Rename one of the modules.")
+
+    def _check_schedule(self) -> None:
+        # Loaded here: executors load declarations of tables, and may lack it.
+        from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
+
+        if not isinstance(self.schedule, str) or not croniter.is_valid(self.schedule):
+            raise DeclarationError(
+                f"Pipeline '{self.name}': schedule '{self.schedule}' is no cron expression such as '0 2 * * *' or '@daily'."
+            )
 
     def _check_further_roots(self) -> None:
         for path in self.also_here:

@@ -80,7 +80,7 @@ def test_formats_are_found_in_spelling_of_auto_loader() -> None:
         ({"Keep_For": "400 days"}, "it is of a Source in a pipeline"),
         ({"subject_at": "at"}, "it is of a Source in a pipeline"),
         ({"format": "csv"}, "the arguments say it"),
-        ({"pathGlobFilter": "*.{json,gz}"}, "pattern supports"),
+        ({"pathGlobFilter": "*.{json,gz}"}, r"pattern '\*\.{json,gz}' has a '{'"),
         ({"schema_evolution": "grow"}, "unknown schema_evolution"),
     ],
 )

@@ -373,6 +373,24 @@ def test_check_lists_every_mistake(tmp_path: Path) -> None:
     assert last_line(ran.stdout)["ok"] is False
 
 
+def test_check_names_a_maker_that_does_not_exist_and_loads_none(tmp_path: Path) -> None:
+    declared = (
+        BROKEN["pipeline.py"]
+        .replace("layers=", "maker='pipelines.broken.makr', layers=")
+        .replace(", 'pipelines.broken.silver'", ",")
+    )
+    files = {"pipeline.py": declared, "bronze.py": BROKEN["bronze.py"], "maker.py": "import nosuch\n"}
+    ran = checked(tmp_path, files)
+    assert ran.returncode == 2
+    assert (
+        "Pipeline 'broken' names the module 'pipelines.broken.makr', which does not exist. Did you mean 'pipelines.broken.maker'?"
+        in ran.stderr
+    )
+    (tmp_path / "include/pipelines/broken/pipeline.py").write_text(declared.replace("makr", "maker"))
+    environment = {**os.environ, "SLUICE_ROOT": str(tmp_path), "PYTHONPATH": str(tmp_path / "include")}
+    subprocess.run([sys.executable, "-m", "sluice.cli", "check"], check=True, env=environment, capture_output=True)
+
+
 def test_check_says_where_a_pipelines_own_code_fails(tmp_path: Path) -> None:
     ran = checked(tmp_path, BROKEN | {"silver.py": "\n\nnosuch\n"})
     assert ran.returncode == 2

@@ -95,6 +95,17 @@ def test_an_alert_on_nothing_is_refused(place: str, message: str) -> None:
         (lambda: materialized_view(reads="a", keys="id")(expect_or_drop("x", "a > 0")(lambda a: a)), "cannot be dropped"),
         (lambda: Source(name="x", format="xml", path="x", comment=""), "unknown format 'xml'"),
         (lambda: Source(name="x", format="csv", path="../x", comment=""), "is a folder below"),
+        (lambda: Source(name="x", path="s3://b/x"), "no URL. The landing folder may be one: set SLUICE_LANDING to s3://"),
+        (lambda: Source(name="x", path="dbfs:/x"), "no URL. The landing folder may be one"),
+        (lambda: Source(name="x", pattern="*.{csv,json}"), r"pattern '\*.{csv,json}' has a '{': it is of file names"),
+        (lambda: Source(name="x", pattern="**/*.json"), "has a '/': it is of file names, not paths"),
+        (lambda: Source(name="x", clean_source="MOVE"), r"unknown clean_source 'MOVE'. \(Auto Loader's MOVE is 'archive' here"),
+        (lambda: Source(name="x", clean_source="delte"), "unknown clean_source 'delte'. Did you mean 'delete'"),
+        (lambda: view("x", "a", recompute="incremental"), "unknown recompute 'incremental'. There are: auto, full, keys, strict"),
+        (
+            lambda: Pipeline(name="x", description="d", owner="o", layers=LAYERS, schedule="daily at 2"),
+            "Pipeline 'x': schedule 'daily at 2' is no cron expression",
+        ),
         (lambda: Pipeline(name="x", description="d", owner="o", layers=LAYERS, retain="soon"), "retain is an interval"),
         (
             lambda: Pipeline(name="x", description="d", owner="o", layers=("x.bronze", "x.optimize")),
@@ -113,6 +124,11 @@ def test_an_alert_on_nothing_is_refused(place: str, message: str) -> None:
 def test_mistakes_in_one_declaration(make: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         make()
+
+
+@pytest.mark.parametrize("schedule", ["@daily", "*/5 * * * *", "0 2 * * MON#1", "0 2 * * * 30"])
+def test_a_schedule_is_what_airflow_takes_as_cron(schedule: str) -> None:
+    assert replace(PIPELINE, schedule=schedule).schedule == schedule
 
 
 def test_a_graph_knows_who_reads_whom_and_what_is_personal() -> None:

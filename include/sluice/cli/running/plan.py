@@ -17,7 +17,7 @@ from sluice.cli.erasure import request_states
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.declare.assembly.loading import check_delivery_maker, load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.erasure import prevention
 from sluice.errors import SluiceError, UsageError
@@ -193,6 +193,7 @@ def check(
     for name in names:
         try:
             graphs[name] = load_declaration_graph(settings, name)
+            check_delivery_maker(graphs[name].pipeline)
         except SluiceError as error:
             mistakes += str(error).splitlines()
         except Exception as error:

@@ -64,6 +64,20 @@ def load_delivery_maker(declared: Pipeline) -> ModuleType:
     return _import_pipeline_module(declared.maker, declared.name)
 
 
+def check_delivery_maker(declared: Pipeline) -> None:
+    """Raises DeclarationError if the module behind `sluice land` does not exist. It is not loaded: only `sluice land` needs what it imports."""
+    name = declared.maker
+    if name is not None and not _is_module(name):
+        raise DeclarationError(f"Pipeline '{declared.name}'{_describe_missing_module(name, name)}")
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def _collect_declarations(module: ModuleType) -> list[Declared]:
     """The declarations of a module: its values, and those in its lists, tuples and dicts, each once."""
     values = (item for value in vars(module).values() for item in _contained_values(value))

@@ -20,7 +20,7 @@ from sluice.declare.datasets.decorator_options import (
 from sluice.declare.datasets.time_reach import TimeReach, check_time_reach
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.quality.expectations import Action, Declared, ExpectationDecorator, ExpectingTransform, P
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,7 +88,8 @@ class MaterializedView(Dataset[P]):
             raise DeclarationError(f"{owner}: {mistake}")
         object.__setattr__(self, "reach", check_time_reach(self.reach, self.reads, owner))
         if self.recompute not in RECOMPUTE_RULES:
-            raise DeclarationError(f"{owner}: recompute is one of {', '.join(RECOMPUTE_RULES)}, not '{self.recompute}'.")
+            hint = nearest_name_hint(str(self.recompute), RECOMPUTE_RULES)
+            raise DeclarationError(f"{owner}: unknown recompute '{self.recompute}'.{hint}")
 
     @property
     def parted_by(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from sluice.declare.layout import Layout
 from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,7 @@ class Windowed(Dataset[P]):
         super().__post_init__()
         owner = f"Stream '{self.name}'"
         if self.output not in OUTPUTS:
-            raise DeclarationError(f"{owner}: output is one of {', '.join(OUTPUTS)}, not '{self.output}'.")
+            raise DeclarationError(f"{owner}: unknown output '{self.output}'.{nearest_name_hint(str(self.output), OUTPUTS)}")
         unknown = [name for name in self.watermarks if name not in self.reads]
         if unknown:
             raise DeclarationError(f"{owner}: watermark names '{unknown[0]}', which it does not read: {', '.join(self.reads)}.")

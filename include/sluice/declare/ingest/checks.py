@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.new_objects import find_new_objects_mistake
 from sluice.errors import DeclarationError, nearest_name_hint
+from sluice.stores.opening import find_place_scheme
 
 if TYPE_CHECKING:
     from sluice.declare.ingest.source import Source
@@ -24,6 +25,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "schema_evolution": get_args(Evolution),
     "clean_source": get_args(CleanSource),
 }
+_OF_AUTO_LOADER = {"MOVE": "archive", "DELETE": "delete", "OFF": "keep"}
+"""What Auto Loader calls the choices of clean_source."""
 _AT_LEAST_ONE = ("max_files_per_trigger", "max_bytes_per_trigger", "most_bytes", "most_growth", "most_columns")
 
 
@@ -53,7 +56,7 @@ def _find_value_mistake(source: Source) -> str | None:
     for field, known in _CHOICES.items():
         said = getattr(source, field)
         if said not in known:
-            return f"unknown {field} '{said}'.{nearest_name_hint(str(said), known)}"
+            return f"unknown {field} '{said}'.{_hint_at_choice(str(said), known)}"
     for field in _AT_LEAST_ONE:
         if getattr(source, field) is not None and getattr(source, field) < 1:
             return f"{field} is at least 1."
@@ -62,10 +65,22 @@ def _find_value_mistake(source: Source) -> str | None:
     return None
 
 
+def _hint_at_choice(said: str, known: tuple[str, ...]) -> str:
+    here = _OF_AUTO_LOADER.get(said.upper())
+    return f" (Auto Loader's {said} is '{here}' here.)" if here in known else nearest_name_hint(said, known)
+
+
 def _find_place_mistake(source: Source) -> str | None:
-    """Checks where its files lie, which date they have and where their records go."""
+    """Checks where its files lie, how they are named, which date they have and where their records go."""
+    if find_place_scheme(source.path):
+        return "path is a folder below <landing>/<pipeline>/, no URL. The landing folder may be one: set SLUICE_LANDING to s3://BUCKET/FOLDER."
     if source.path.startswith("/") or ".." in source.path.split("/"):
         return f"path is a folder below <landing>/<pipeline>/, not '{source.path}'."
+    if sign := next((sign for sign in "/{" if sign in source.pattern), None):
+        return (
+            f"pattern '{source.pattern}' has a '{sign}': it is of file names, not paths, with *, ? and [ab]. Sub-folders of path are "
+            "searched anyway; for {a,b} declare a source for each (into= one table), or one pattern that fits both."
+        )
     if source.date_in_path and source.dated_by:
         return "date_in_path or dated_by says the date, not both."
     if source.into == source.name:

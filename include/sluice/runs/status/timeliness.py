@@ -20,7 +20,6 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import write_json_durably
-from sluice.errors import DeclarationError
 from sluice.lake import commit_history
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
@@ -146,12 +145,7 @@ def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Inte
 
 def _find_last_interval_ends(graph: Graph, now: datetime) -> tuple[datetime, datetime]:
     """When the last two scheduled intervals ended, the latest last."""
-    schedule = graph.pipeline.schedule
-    if not croniter.is_valid(schedule):
-        raise DeclarationError(
-            f"Pipeline '{graph.pipeline.name}': schedule '{schedule}' is no cron expression such as '0 2 * * *'."
-        )
-    ticks = croniter(schedule, now + timedelta(microseconds=1))
+    ticks = croniter(graph.pipeline.schedule, now + timedelta(microseconds=1))
     last: datetime = ticks.get_prev(datetime)
     before: datetime = ticks.get_prev(datetime)
     return before, last

@@ -34,7 +34,7 @@ def examined(spark: SparkSession, declared: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"output": "often"}, "output is one of append, update, complete"),
+        ({"output": "often"}, "unknown output 'often'. There are: append, complete, update."),
         ({"watermark": None}, "input 'a' has no watermark"),
         ({"watermark": {"x": MARKS["a"]}}, "names 'x', which it does not read"),
         ({"closes_when_idle": "soon"}, "closes_when_idle is an interval"),
