@@ -295,14 +295,6 @@ def test_discarding_takes_rows_out_and_the_ledger_keeps_who_and_why(shop: Shop) 
         discard(lake, "orders", "orders/2")
 
 
-def test_rows_of_silver_are_not_discarded(shop: Shop) -> None:
-    lake = shop(CSV, order)
-    lake.land("orders/1.csv", "id,name\n1,\n")
-    lake.run()
-    with pytest.raises(UsageError, match="made from bronze"):
-        discard(lake, "order", "order/1")
-
-
 POINTS = [
     (settlement, "write_readmission_journal", True),
     (readmission.commits, "append_rows", True),

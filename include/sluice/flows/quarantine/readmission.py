@@ -84,13 +84,8 @@ def replay_refused_deliveries(workspace: Workspace, source: Source, found: DataF
 def discard_quarantined_entries(
     workspace: Workspace, name: str, entries: Sequence[Entry], reason: str, report: FlowReport
 ) -> None:
-    """Removes entries for good. reason: who and why; it goes into the ledger. Raises UsageError if there is no entry of that name."""
-    declared = workspace.graph[name]
-    if not isinstance(declared, Source):
-        raise UsageError(
-            f"'{name}' is made from bronze, where its rows stay, and each fold judges them again: change its transform or its rules "
-            f"and replay them. What a source refused can be discarded."
-        )
+    """Removes entries of a source for good. reason: who and why; it goes into the ledger. Raises UsageError if there is no such entry."""
+    declared = workspace.graph.sources[name]
     found = _find_quarantined_entries(workspace, name, entries)
     append.create_bronze_tables(workspace, declared)
     gone = _collect_entries(found)

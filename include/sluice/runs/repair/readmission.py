@@ -71,7 +71,17 @@ def run_quarantine_replay(
 def run_quarantine_discard(
     settings: Settings, graph: Graph, wanted: Sequence[QuarantineSelection], reason: str, wait: float = 0.0
 ) -> dict[str, Any]:
-    """Remove entries for good; the ledger records who did it and why. Returns the run's report. Raises as `job.run_recorded_stage` does."""
+    """Remove entries for good; the ledger records who did it and why. Returns the run's report. Raises as `job.run_recorded_stage` does.
+
+    Raises UsageError for a table that is no source, before anything starts.
+    """
+    for one in wanted:
+        if one.table not in graph.sources:
+            raise UsageError(
+                f"'{one.table}' is a table, no source: its rows stay in bronze, and every run that folds them checks them again. "
+                f"Correct the transform or the rule, then: sluice quarantine replay {graph.pipeline.name} --all {one.table}. "
+                "Only rows in a source's quarantine can be discarded."
+            )
     from sluice.flows.quarantine import readmission
 
     said = f"discarded by {_current_user_name()}: {' '.join(reason.split())}"

@@ -99,12 +99,18 @@ def test_show_takes_a_table_a_delivery_or_a_row_and_holds_back_what_is_in_it(cal
         (("discard", "gym", "readings/1"), "--reason is missing"),
         (("discard", "gym", "readings/1", "--reason", "  "), "--reason is missing"),
         (("show", "gym", "readings/x"), "is no id"),
+        (
+            ("discard", "gym", "heart_rate/2/2", "--reason", "x"),
+            "'heart_rate' is a table, no source: its rows stay in bronze, and every run that folds them checks them again. Correct the "
+            "transform or the rule, then: sluice quarantine replay gym --all heart_rate. Only rows in a source's quarantine can be",
+        ),
     ],
 )
 def test_wrong_use_is_answered_before_spark_starts(call: Call, arguments: tuple[str, ...], said: str) -> None:
     code, _, err = call("quarantine", *arguments)
     assert code == 2
     assert said in err
+    assert not call("runs", "gym", "--json")[1]["runs"]
 
 
 def test_the_ledger_says_of_each_delivery_where_its_records_went(call: Call) -> None:
