@@ -46,12 +46,12 @@ _OF_WHAT_RUNS: tuple[Role, ...] = ("plan", "measure_lag", "measure_lag_anew", "r
 class DatasetKind:
     """One kind of declaration. To add a kind, write one of these, the functions it names, and a class that has it as its `kind`.
 
-    name: what people call it. label: how a message begins, as in "View 'day'". noun: how a message refers to it further on, as in
-    "table 'day'". order: its place among a pipeline's declarations; within one order, each declaration comes after those it reads.
-    in_files: its records come from files of a landing folder. sets_rows_aside: it has a quarantine. may_ask_clock: its expectations may
-    compare with the present, because it is never replayed. may_read: the names of the kinds it may read; None allows any. reads_others:
-    the end of the error message about an input of another kind. reads_computed: it may read computed views, and is then made from what
-    those read. keeps_state: its stream keeps state, which belongs to its table: neither can start over without the other.
+    name: what people call it. label: how a message begins, as in "View 'day'". noun: how a message refers to it further on, as in "table
+    'day'". order: its place among a pipeline's declarations; within one order, each declaration comes after those it reads. in_files: its
+    records come from files of a landing folder. sets_rows_aside: it has a quarantine. may_ask_clock: its expectations may compare with the
+    present, because it is never replayed. may_read: the names of the kinds it may read; None allows any. reads_others: the end of the
+    error message about an input of another kind, which it may name as {read}. reads_computed: it may read computed views, and is then made
+    from what those read. keeps_state: its stream keeps state, which belongs to its table: neither can start over without the other.
 
     What is done with a declaration, each by a function of these arguments; None where the kind takes no part in it:
     run: (workspace, declaration, whether the run names it) gives the flow of this run, or None. plan: (books, declaration, its lag, the
@@ -196,7 +196,8 @@ TABLE = DatasetKind(
     order=1,
     sets_rows_aside=True,
     may_read=(FILE_SOURCE.name, TOPIC.name),
-    reads_others=", which is no source; a @materialized_view reads tables and views.",
+    reads_others=", which is a {read}; a @table reads sources and temporary views. Make the shared step a @temporary_view, or this one "
+    "a @materialized_view.",
     run="sluice.runs.execution.flow_choice:choose_silver_flow",
     plan="sluice.runs.planning.steps:plan_silver_step",
     plan_replay="sluice.runs.planning.steps:plan_silver_replay",

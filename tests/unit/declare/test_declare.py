@@ -61,7 +61,11 @@ def test_a_decorated_function_is_still_a_function() -> None:
         (lambda: [SOURCE, declared(), view("a", "b"), view("b", "a")], "read each other in a circle"),
         (lambda: [SOURCE, declared(subject=None)], "whose records have a subject"),
         (lambda: [SOURCE, declared(key_in_one_file=True)], "needs a source with redelivery='replace'"),
-        (lambda: [SOURCE, declared(), declared("more", reads="sales")], "which is no source"),
+        (
+            lambda: [SOURCE, declared(), declared("more", reads="sales")],
+            "reads 'sales', which is a table; a @table reads sources and temporary views. Make the shared step a @temporary_view, or",
+        ),
+        (lambda: [SOURCE, declared(), view("a", "sales"), declared("more", reads="a")], "which is a materialized view; a @table"),
         (lambda: [SOURCE, declared(), view("a", "sales", zorder_by="email")], "zorder_by names the personal column 'email'"),
     ],
 )

@@ -42,7 +42,7 @@ def _find_stored_input_mistakes(declared: list[Source | AnyDataset], given: Decl
             elif name not in computed:
                 yield from _find_read_mistakes(item.mention, name, read, given.unstored, known)
             if read is not None and item.kind.may_read is not None and read.kind.name not in item.kind.may_read:
-                yield f"{item.mention} reads '{name}'{item.kind.reads_others}"
+                yield f"{item.mention} reads '{name}'{item.kind.reads_others.format(read=read.kind.name)}"
         if isinstance(item, Table):
             yield from _find_table_source_mistakes(item, {one.name: one for one in DeclarationsByKind(kinds.values()).sources})
 
