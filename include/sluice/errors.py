@@ -57,10 +57,15 @@ def table_collision(path: object) -> SluiceError:
     return SluiceError(f"Somebody else wrote to the table {path} meanwhile. Nothing was changed. Run again.")
 
 
+def find_nearest_name(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name most similar to `name`; None if none is similar."""
+    close = difflib.get_close_matches(name, sorted(valid), n=1, cutoff=0.65)
+    return close[0] if close else None
+
+
 def nearest_name_hint(name: str, valid: Iterable[str]) -> str:
     """A hint to append to a message: the valid name most similar to `name`, or all valid names."""
     names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.65)
-    if close:
-        return f" Did you mean '{close[0]}'?"
+    if close := find_nearest_name(name, names):
+        return f" Did you mean '{close}'?"
     return f" There are: {', '.join(names)}." if names else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.errors import DeclarationError, SluiceError, UsageError, nearest_name_hint
+from sluice.errors import DeclarationError, SluiceError, UsageError, find_nearest_name, nearest_name_hint
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records, name_quarantine
 from sluice.runs import ledger
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
@@ -16,13 +16,19 @@ def select_pipelines(settings: Settings, pipeline: str | None) -> list[str]:
     return [require_known_pipeline(settings, pipeline)] if pipeline else list_pipeline_names(settings)
 
 
+def split_table_name(settings: Settings, name: str) -> tuple[str, str]:
+    """The pipeline and the table of 'pipeline.table', which may not exist. Raises UsageError, with the nearest table, for another form."""
+    pipeline, _, table = name.partition(".")
+    if pipeline and table:
+        return pipeline, table
+    raise UsageError(
+        f"'{name[:80]}' is no table's name: write it as <pipeline>.<table>.{_hint_at_table_of_any_pipeline(settings, name)}"
+    )
+
+
 def resolve_table_name(settings: Settings, name: str) -> tuple[PipelineRecords, str, str]:
     """The pipeline's records, table and path of 'pipeline.table'. Raises UsageError for an unknown name, SluiceError for a table not made yet."""
-    pipeline, dot, wanted = name.partition(".")
-    if not dot or not wanted:
-        raise UsageError(
-            f"'{name}' is no table's name: write it as <pipeline>.<table>.{nearest_name_hint(name, _list_all_tables(settings))}"
-        )
+    pipeline, wanted = split_table_name(settings, name)
     records = PipelineRecords.of_known(settings, pipeline)
     present = _list_tables_in_lake(records)
     if wanted in present:
@@ -89,5 +95,14 @@ def _list_declared_tables(records: PipelineRecords) -> set[str]:
     return {*graph.computed, *(graph.table_of(declared.name) for declared in graph), *quarantines}
 
 
-def _list_all_tables(settings: Settings) -> list[str]:
-    return [f"{records.pipeline}.{name}" for records in list_pipeline_records(settings) for name in _list_tables_in_lake(records)]
+def _hint_at_table_of_any_pipeline(settings: Settings, name: str) -> str:
+    """The tables of the pipeline of that name, or else the table with the most similar name of its own."""
+    tables = {
+        records.pipeline: _list_tables_in_lake(records) | _list_declared_tables(records)
+        for records in list_pipeline_records(settings)
+    }
+    if name in tables:
+        return f" '{name}' is a pipeline. Its tables: {', '.join(f'{name}.{table}' for table in sorted(tables[name]))}."
+    known = {table: f"{pipeline}.{table}" for pipeline, names in tables.items() for table in names}
+    close = find_nearest_name(name, known)
+    return f" Did you mean '{known[close]}'?" if close else ""

@@ -20,9 +20,7 @@ def check_run_mode(graph: Graph, stage: str, mode: str, tables: Sequence[str], i
     if mode == "replay" and interval is None:
         raise UsageError("Mode 'replay' needs an interval: --from and --to name the days to replay.")
     if mode == "refresh" and not tables:
-        raise UsageError(
-            "Mode 'refresh' needs --tables (sluice run: --table): the tables to make from scratch, with everything that reads them."
-        )
+        raise UsageError("Mode 'refresh' needs --tables: the tables to make from scratch, with everything that reads them.")
     for name in tables:
         declared = graph[name]
         if mode == "refresh" and not declared.may_refresh:

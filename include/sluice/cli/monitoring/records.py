@@ -10,7 +10,7 @@ import typer
 from sluice.cli.places import find_replacing_sources, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
 from sluice.delivery_states import SHOWN_STATES
-from sluice.errors import UsageError, nearest_name_hint
+from sluice.errors import UsageError, find_nearest_name, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import commit_history
 from sluice.lake.commit_marks import DeliveryOrigin, find_version_origins
@@ -18,7 +18,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.run_states import DONE
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
-from sluice.settings import Settings, list_pipeline_names
+from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 _ROWS_IN = ("numSourceRows",)
 _ROWS_OUT = ("numOutputRows",)
@@ -165,6 +165,8 @@ def _find_history_tables(settings: Settings, name: str) -> list[tuple[PipelineRe
     if name in list_pipeline_names(settings):
         every = PipelineRecords(settings, name)
         return [(every, f"{row['layer']}.{row['table']}", row["path"]) for row in ledgers.list_pipeline_tables(every)]
+    if "." not in name and find_nearest_name(name, list_pipeline_names(settings)):
+        require_known_pipeline(settings, name)
     records, wanted, path = resolve_table_name(settings, name)
     return [(records, f"{records.pipeline}.{wanted}", path)]
 

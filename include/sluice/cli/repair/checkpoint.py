@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import select_pipelines
+from sluice.cli.places import select_pipelines, split_table_name
 from sluice.cli.printing import AsJson, escaping_console, format_duration, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
@@ -57,9 +57,7 @@ def reset(
 ) -> None:
     """Make a flow start anew. Its table stays as it is until the next run, which reads everything again; no row comes twice."""
     settings = Settings.current()
-    pipeline, dot, table = name.partition(".")
-    if not dot or not table:
-        raise UsageError(f"'{name[:80]}' is no table's name: write it as <pipeline>.<table>.")
+    pipeline, table = split_table_name(settings, name)
     books = PipelineBooks(settings, load_declaration_graph(settings, pipeline))
     declared = books.graph[table]
     _refuse_stateful_stream(pipeline, declared)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sluice.cli.places import split_table_name
 from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
@@ -102,9 +103,7 @@ def restore(
 ) -> None:
     """Bring a table back to a version, without people erased since. Tables that read it follow in the next run."""
     settings = Settings.current()
-    pipeline, dot, table = name.partition(".")
-    if not dot or not table:
-        raise UsageError(f"'{name}' is no table's name: write it as <pipeline>.<table>.")
+    pipeline, table = split_table_name(settings, name)
     graph = load_declaration_graph(settings, pipeline)
     report = restoring.run_table_restore(settings, graph, table, to, wait)
     if as_json:

@@ -16,6 +16,7 @@ import typer
 from sluice.cli.erasure import request_states
 from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, PipelineName, escaping_console, print_json, print_rows
+from sluice.cli.running.run import refuse_refresh_without_table
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import check_delivery_maker, load_declaration_graph
 from sluice.declare.interval import Interval
@@ -45,6 +46,7 @@ def plan(
     """Say what a run would do. With --from and --to a backfill, with --mode refresh --table a refresh. Starts no Spark."""
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
+    refuse_refresh_without_table(mode, table)
     interval = _parse_backfill_interval(start, end)
     chosen = mode or ("replay" if interval else "increment")
     if interval and chosen != "replay":

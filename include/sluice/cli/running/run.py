@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -63,6 +63,7 @@ def run(
     """Bring a pipeline's tables up to date. Stops at the first failure. Ctrl-C ends it before its next batch."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
+    refuse_refresh_without_table(mode, table)
     interval, looks = _parse_replay_interval(mode, start, end), parse_trigger(when, keep_running)
     # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.declare.assembly.loading import load_declaration_graph
@@ -116,6 +117,12 @@ def _run_stages(settings: Settings, wanted: list[str], asked: job.JobRequest, re
     for report in job.run_stages_in_turn(settings, asked, wanted):
         reports.append(report)
         print(summary.format_run_summary(report) + "\n", flush=True)
+
+
+def refuse_refresh_without_table(mode: str | None, tables: Sequence[str] | None) -> None:
+    """Raises UsageError if a refresh names no table."""
+    if mode == "refresh" and not tables:
+        raise UsageError("--mode refresh needs --table TABLE: the table to rebuild, with everything that reads it.")
 
 
 def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Interval | None:
