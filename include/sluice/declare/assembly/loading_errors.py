@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import linecache
 import re
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from sluice.declare.call_arguments import describe_wrong_call
@@ -29,7 +29,10 @@ _OUTSIDE_THE_FILE = frozenset({"sluice", "pyspark"})
 
 @dataclass(frozen=True)
 class _Raised:
-    """An error, the line of the pipeline's file that led to it, and the module that raised it."""
+    """An error and the line of the pipeline's file that led to it.
+
+    text: that line. module: the one that raised the error. by_the_line: whether the line raised it, and nothing that it called.
+    """
 
     error: Exception
     file: str
@@ -58,22 +61,21 @@ def describe_loading_error(error: Exception, pipeline: str) -> str | None:
 
 def _find_declaring_line(error: Exception) -> _Raised | None:
     """The last line of a file before Sluice or pyspark were called."""
-    # Of a line of several, Python names the first, where the call begins.
-    place: traceback.FrameSummary | None = None
-    at: TracebackType | None = error.__traceback__
+    place: tuple[str, int] | None = None
     module, by_the_line, called = "", False, False
-    for frame in traceback.extract_tb(at):
-        assert at is not None
-        if not frame.filename.startswith("<"):  # a frozen module of Python, or the __init__ of a dataclass
-            module = str(at.tb_frame.f_globals.get("__name__", ""))
+    # Of a call of several lines, Python names the first.
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        if not file.startswith("<"):  # a frozen module of Python, or the __init__ of a dataclass
+            module = str(frame.f_globals.get("__name__", ""))
             outside = module.partition(".")[0] in _OUTSIDE_THE_FILE
             called = called or (outside and place is not None)
             by_the_line = not outside and not called
-            place = frame if by_the_line else place
-        at = at.tb_next
+            place = (file, line) if by_the_line else place
     if place is None:
         return None
-    return _Raised(error, place.filename, place.lineno or 0, place.line or "", module, by_the_line)
+    linecache.checkcache(place[0])
+    return _Raised(error, *place, linecache.getline(*place), module, by_the_line)
 
 
 def _repeat_own_mistake(raised: _Raised) -> str | None:
@@ -86,12 +88,8 @@ def _describe_unknown_name(raised: _Raised) -> str | None:
         return None
     name = found[1] or found[2]
     names: list[str] = importlib.import_module(_DECLARE).__all__
-    return f"{_DECLARE} has no '{name}'.{_hint_at_name(name, names)}"
-
-
-def _hint_at_name(name: str, names: list[str]) -> str:
     elsewhere = describe_databricks_name(name)
-    return f" {elsewhere}" if elsewhere else nearest_name_hint(name, names)
+    return f"{_DECLARE} has no '{name}'.{f' {elsewhere}' if elsewhere else nearest_name_hint(name, names)}"
 
 
 def _describe_wrong_call(raised: _Raised) -> str | None:
