@@ -40,7 +40,6 @@ RETAIN = "1 minute"
 KIND = "user_id"
 """The kind of identifier by which the request names the member."""
 
-_CODE = ("include", "spark_jobs", "environments")
 PLACES = ("lake", "landing", "secrets", "restricted", "truth", "vault", "released")
 
 
@@ -106,8 +105,8 @@ def _make_demo_checkout(told: Settings) -> Settings:
     folder = told.state / "demo-erasure"
     shutil.rmtree(folder, ignore_errors=True)
     (folder / ".sluice").mkdir(parents=True)
-    for name in _CODE:
-        (folder / name).symlink_to(told.root / name)
+    for name, code in told.code_folders.items():
+        (folder / name).symlink_to(code)
     (folder / ".sluice" / "jars").symlink_to(told.state / "jars")
     places: dict[str, Any] = {place: folder / place for place in PLACES}
     places |= {"lake": str(folder / "lake"), "secrets_given": None}

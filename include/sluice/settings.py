@@ -159,6 +159,11 @@ class Settings:
         return self.state / "reports"
 
     @property
+    def code_folders(self) -> dict[str, Path]:
+        """The folders of the checkout whose files decide what a job does, by name."""
+        return {name: self.root / name for name in ("include", "spark_jobs", "environments")}
+
+    @property
     def on_cluster(self) -> bool:
         """Whether Spark's executors are separate processes, perhaps on other hosts."""
         return not self.spark_master.startswith("local")

@@ -99,7 +99,7 @@ def _drop_marked_rows(session: SparkSession, path: str, where: str, zorder: Sequ
     A file with sorted rows is rewritten alone. Joined with another one, its range would overlap every file between the two.
     """
     with _setting(session, {_MADE_OF: "1" if zorder else str(choose_file_size(path, False))}):
-        return _execute_optimize(session, f"REORG TABLE delta.`{path}`{where} APPLY (PURGE)")
+        return _execute_optimize(session, deletion_vectors.write_purge_statement(path, where))
 
 
 def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> None:
@@ -107,7 +107,7 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
     files = deletion_vectors.count_files_with_deleted_rows(path)
     if files:
         workspace.note(OPTIMIZE.name)
-        workspace.session.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").collect()
+        workspace.session.sql(deletion_vectors.write_purge_statement(path)).collect()
         report.notes.append(f"{files} files with rows that were only marked as deleted written anew")
 
 

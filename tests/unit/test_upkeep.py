@@ -19,11 +19,11 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from sluice import upkeep
 from sluice.errors import SluiceError
 from sluice.lake import file_rewrites, file_statistics, small_writes
+from sluice.lake.commit_history import has_new_data
 from sluice.lake.file_overlap import FileExtent, find_small_files_of_one_size
 from sluice.lake.file_rewrites import rewrite_file_groups
 from sluice.lake.file_statistics import PartitionFiles, list_data_files
 from sluice.lake.layout import decide_by_partitions, decide_layout, has_grown_since_rewrite, measure_asked_questions
-from sluice.lake.rewrite_history import has_new_data
 
 MIB = 1024 * 1024
 

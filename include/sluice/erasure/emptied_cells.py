@@ -17,6 +17,7 @@ from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
+from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
@@ -69,7 +70,7 @@ def _empty_cells_in_bronze(
 
 def _add_mark_column(workspace: Workspace, source: Source, mark: str) -> None:
     """Adds to bronze the column that marks the rows an erasure has changed."""
-    workspace.note(f"erasure_{source.name}")
+    workspace.note(name_erasure_flow(source.name))
     path = workspace.path(source.name)
     if mark not in log.read_column_names(path):
         workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (`{mark}` BOOLEAN)")

@@ -1,7 +1,11 @@
-"""Reads from a table's log which commits it has: who made each, what it did, and what Sluice noted about it. Without a JVM."""
+"""Reads from a table's log which commits it has: who made each, what it did, and what Sluice noted about it; and when rows came.
+
+Needs no JVM.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +15,18 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
 
-from sluice.delta_log import LOG, list_log_versions, split_commit_lines
+from sluice.commit_operations import WITHOUT_ROWS
+from sluice.delta_log import LOG, is_delta_table, list_log_versions, split_commit_lines
 from sluice.lake.log import latest_table_version
 from sluice.locations import Location, locate
 from sluice.open_tables import open_checked_table
+from sluice.table_properties import GROUPS_LEFT
 
 DELTA_RS, SPARK, SLUICE = "delta-rs", "Spark", "Sluice"
 """Who makes commits. Sluice itself makes those of a VACUUM by inventory, which add no file."""
 
+_FIRST_LOOK = 50
+"""How many commits are looked at first: the wanted one is nearly always among them."""
 
 _NAMES_OF_SPARK = {"num_added_rows": "num_output_rows"}
 """Metrics for which delta-rs has another name, not only another spelling."""
@@ -64,6 +72,32 @@ def _read_commit_info(commit: Location) -> dict[str, Any]:
 
 def _read_commit_actions(commit: Location) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in split_commit_lines(commit.read_bytes()))
+
+
+def find_last_data_change(path: str) -> datetime | None:
+    """Returns when rows of a table last changed (UTC). None if there is no table, or no commit that shows it."""
+    if not is_delta_table(path):
+        return None
+    for limit in (_FIRST_LOOK, None):
+        for commit in read_commit_history(path, limit):
+            if commit["operation"] not in WITHOUT_ROWS:
+                at: datetime | None = commit["at"]
+                return at
+    return None
+
+
+def has_new_data(path: str) -> bool:
+    """Whether rows came since the last OPTIMIZE, or since the table was created, or that OPTIMIZE was killed between two groups of files."""
+    if latest_table_version(path) is None:
+        return False
+    for limit in (_FIRST_LOOK, None):
+        commits = read_commit_history(path, limit)
+        since = list(itertools.takewhile(lambda commit: commit["operation"] != "OPTIMIZE", commits))
+        if any(commit["operation"] not in WITHOUT_ROWS for commit in since):
+            return True
+        if len(since) < len(commits):
+            return int(commits[len(since)]["metrics"].get(GROUPS_LEFT) or 0) > 0
+    return False
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.lake import clustering, deletion_vectors, file_statistics, log
+from sluice.lake import clustering, commit_history, deletion_vectors, file_statistics, log
 from sluice.lake.file_overlap import (
     WORTH_OPENING,
     FileExtent,
@@ -35,7 +35,6 @@ from sluice.lake.file_overlap import (
 )
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import DataFile, PartitionFiles
-from sluice.lake.rewrite_history import has_new_data
 from sluice.printable import format_size
 
 LARGE_FILE = 512 * 1024 * 1024
@@ -84,7 +83,7 @@ def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> L
         return LayoutDecision(several, len(partitions), "demanded" if several else "demanded, but there is nothing to join")
     if not partitions:
         return LayoutDecision((), 0, "it has no file")
-    if not has_new_data(path):
+    if not commit_history.has_new_data(path):
         return LayoutDecision((), len(partitions), "no data came since the last rewrite")
     from sluice.lake import file_rewrites  # it loads Spark's types, which a plan without news does not need
 
@@ -114,7 +113,7 @@ def _decide_clustered(path: str, partitions: Sequence[PartitionFiles], demanded:
     columns = clustering.read_cluster_columns(path)
     if demanded and columns:
         decided = LayoutDecision(partitions, len(partitions), "demanded" if partitions else "it has no file")
-    elif demanded or not partitions or not has_new_data(path):
+    elif demanded or not partitions or not commit_history.has_new_data(path):
         several = [one for one in partitions if demanded and len(one.file_sizes) > 1]
         why = "demanded" if several else "no data came since the last rewrite" if partitions else "it has no file"
         decided = LayoutDecision(several, len(partitions), why)

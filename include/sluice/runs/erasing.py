@@ -148,13 +148,13 @@ def scan_and_certify_requests(
 
 def _certify_request_batch(workspace: Workspace, ids: Sequence[str]) -> tuple[list[FlowReport], dict[str, BaseException]]:
     """Scans once for these requests."""
-    from sluice.erasure import requests, vault
+    from sluice.erasure import request_events, requests, vault
     from sluice.erasure.proof import certificate, chain
     from sluice.erasure.proof.sought import hint_at_near_spellings
     from sluice.lake.report import FlowReport
 
     records = workspace.records
-    reports = {request: FlowReport(flow=f"erasure_{request}", layer=ERASE) for request in ids}
+    reports = {request: FlowReport(flow=request_events.name_erasure_flow(request), layer=ERASE) for request in ids}
     errors: dict[str, BaseException] = {}
     known = []
     for request, report in reports.items():

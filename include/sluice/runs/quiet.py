@@ -113,7 +113,11 @@ def digest_run_inputs(records: PipelineRecords, listed_after: Mapping[str, str |
         *(f"{name} {getattr(records.settings, name)}" for name in _COMPARED_SETTINGS),
         *_describe_landing(records.landing, {locate(folder): name for folder, name in listed_after.items()}),
         *(line for folder in given for line in _describe_folder(folder)),
-        *(line for folder in _code_folders(records.settings) for line in _describe_folder(folder, left_out=_is_compiled_code)),
+        *(
+            line
+            for folder in records.settings.code_folders.values()
+            for line in _describe_folder(folder, left_out=_is_compiled_code)
+        ),
     )
 
 
@@ -137,12 +141,8 @@ def digest_lake(records: PipelineRecords) -> str:
 
 def find_latest_code_change(settings: Settings) -> float:
     """Returns when a file of the code was last changed or added, in seconds: a process may have loaded older code before. Raises OSError."""
-    files = [file for folder in _code_folders(settings) for file in folder.rglob("*") if not file.is_dir()]
+    files = [file for folder in settings.code_folders.values() for file in folder.rglob("*") if not file.is_dir()]
     return max((file.stat().st_ctime for file in files if "__pycache__" not in file.parts), default=0.0)
-
-
-def _code_folders(settings: Settings) -> list[Location]:
-    return [settings.root / name for name in ("include", "spark_jobs", "environments")]
 
 
 def _is_compiled_code(folder: Location, name: str) -> bool:

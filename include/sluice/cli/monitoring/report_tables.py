@@ -18,7 +18,7 @@ from sluice.runs.ledger import Row
 from sluice.runs.status import lineage
 from sluice.runs.status.column_lineage import read_column_lineage
 from sluice.runs.status.column_picture import draw_column_lineage
-from sluice.runs.status.timeliness import find_last_data_change
+from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings
 
 _VERSIONS = 5
@@ -100,7 +100,7 @@ def _describe_age(settings: Settings, graph: Graph, name: str, at: datetime, lat
     """The age of a table's latest data, and whether it is more than the target."""
     if name not in graph.stored or graph.table_of(name) != name:
         return ""
-    changed = find_last_data_change(graph.location(settings, name))
+    changed = commit_history.find_last_data_change(graph.location(settings, name))
     if changed is None:
         return ""
     return f"data {format_seconds((at - changed).total_seconds())} old{', late' if late else ''}"
@@ -111,4 +111,4 @@ def _describe_last_work(row: Row | None) -> str:
     if row is None or not row["seconds"]:
         return ""
     moved = [f"{sign}{row[name]:,}" for sign, name in (("+", "inserted"), ("~", "updated"), ("-", "deleted")) if row[name]]
-    return " ".join(moved) or (f"+{row['rows_out']:,}" if row["rows_out"] else "nothing new")
+    return " ".join(moved) or (f"+{row['rows_out']:,}" if row["rows_out"] else NOTHING_NEW)

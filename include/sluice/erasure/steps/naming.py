@@ -22,6 +22,7 @@ from typing import Any
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
+from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
@@ -183,7 +184,7 @@ def erase_unattributed_quarantine(erasing: Erasing) -> None:
     for place in places.find_subject_quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
             entries = _find_naming_entries(place, looked_for) if looked_for else []
-            workspace.note(f"erasure_{place.name}", sorted({delivery for delivery, _ in entries}))
+            workspace.note(name_erasure_flow(place.name), sorted({delivery for delivery, _ in entries}))
             quarantine.remove_quarantine_entries(workspace.session, place.path, entries)
             report = FlowReport(flow=place.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
             erasing.reports += [report] if entries else []

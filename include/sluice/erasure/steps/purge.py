@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from sluice import delta_log
+from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasing import Erasing
+from sluice.lake.deletion_vectors import write_purge_statement
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.open_tables import open_checked_table
@@ -13,7 +15,7 @@ _VECTORS = "deletionVectors"
 
 
 def purge_deletion_vectors(erasing: Erasing) -> None:
-    """Runs REORG TABLE ... APPLY (PURGE) on tables that may have deletion vectors. Sluice's own have none unless somebody enabled them."""
+    """Rewrites such files of all tables that may have deletion vectors. Sluice's own have none unless somebody enabled them."""
     for name, path in {**erasing.workspace.tables(), **canaries.canary_table_paths(erasing.workspace, erasing.waiting)}.items():
         if delta_log.is_delta_table(path) and not erasing.is_done("purge", name):
             erasing.done("purge", name, files=_purge_table_vectors(erasing.workspace, name, path))
@@ -23,8 +25,8 @@ def _purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
     """Rewrites the files of one table that have rows marked as deleted. Returns how many."""
     if not _may_have_deletion_vectors(path):
         return 0
-    workspace.note(f"erasure_{name}")
-    row = workspace.session.sql(f"REORG TABLE delta.`{path}` APPLY (PURGE)").select("metrics.numFilesRemoved").first()
+    workspace.note(name_erasure_flow(name))
+    row = workspace.session.sql(write_purge_statement(path)).select("metrics.numFilesRemoved").first()
     return int(row[0]) if row else 0
 
 

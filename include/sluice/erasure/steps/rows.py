@@ -17,6 +17,7 @@ from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.erasure import vault
+from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import SubjectTable
@@ -93,10 +94,10 @@ def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], b
 def note_rows(workspace: Workspace, name: str, rows: DataFrame) -> bool:
     """Marks the following commits as the erasure's, with the deliveries of these rows if known. Returns whether there are any rows."""
     if "_delivery" not in rows.columns:
-        workspace.note(f"erasure_{name}")
+        workspace.note(name_erasure_flow(name))
         return not rows.isEmpty()
     deliveries = sorted(row._delivery for row in rows.select("_delivery").distinct().collect())
-    workspace.note(f"erasure_{name}", deliveries)
+    workspace.note(name_erasure_flow(name), deliveries)
     return bool(deliveries)
 
 

@@ -63,7 +63,7 @@ def build_outcome_rows(
             "sha256": delivery.sha256,
             "batch": batch,
             "run": workspace.run,
-            "recorded_at": now,
+            ledger.RECORDED: now,
             "held_back": fresh.get(delivery.number),
         })
     return found

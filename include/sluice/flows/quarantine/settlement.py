@@ -113,7 +113,7 @@ def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
         "reason": leaving.reason if discarded else None,
         "batch": None,
         "run": leaving.run,
-        "recorded_at": datetime.now(UTC),
+        ledger.RECORDED: datetime.now(UTC),
     }
 
 

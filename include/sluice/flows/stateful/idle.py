@@ -72,16 +72,8 @@ def find_idle_time(stream: AnyStream, locate: Callable[[str], str]) -> datetime 
     there = [locate(name) for name in stream.reads if delta_log.is_delta_table(locate(name))]
     if stream.closes_when_idle is None or not there:
         return None
-    return max(map(_last_data_time, there)) + parse_duration(stream.closes_when_idle)
-
-
-def _last_data_time(path: str) -> datetime:
-    """Returns when rows last came into a table, as far as its log tells."""
-    for commit in commit_history.read_commit_history(path):
-        if str(commit["operation"]).startswith(("WRITE", "MERGE", "RESTORE")) and commit["at"] is not None:
-            at: datetime = commit["at"]
-            return at
-    return datetime.min.replace(tzinfo=UTC)
+    came = [commit_history.find_last_data_change(path) or datetime.min.replace(tzinfo=UTC) for path in there]
+    return max(came) + parse_duration(stream.closes_when_idle)
 
 
 def _is_already_closed(workspace: Workspace, stream: AnyStream, checkpoint: Checkpoint, marks: str) -> bool:

@@ -226,7 +226,7 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
     rows = [
         {
             **{column: known[number][column] for column in ("delivery", "source", "file", "modified_at", "sha256")},
-            **{"state": LOST, "rows": 0, "reason": reason, "run": RUN, "recorded_at": datetime.now(UTC)},
+            **{"state": LOST, "rows": 0, "reason": reason, "run": RUN, ledger.RECORDED: datetime.now(UTC)},
         }
         for number in numbers
         if number in known

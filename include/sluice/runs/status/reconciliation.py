@@ -11,6 +11,7 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.delivery_states import DISCARDED, ERASED
+from sluice.erasure.request_events import name_erasure_flow
 from sluice.ingest import ledger as tables
 from sluice.lake import commit_history, log
 from sluice.open_tables import find_table_snapshot
@@ -153,7 +154,7 @@ def _sum_erased_rows(books: PipelineBooks, name: str, path: str) -> int:
             most = row["rows_out"] or 0 if row["stage"] == ERASE else row["deleted"] or 0
             recorded[row["run"]] += min(row["deleted"] or 0, most)
     for commit in commit_history.read_commit_history(path) if delta_log.is_delta_table(path) else []:
-        if commit["note"].get("flow") == f"erasure_{name}":
+        if commit["note"].get("flow") == name_erasure_flow(name):
             committed[str(commit["note"].get("run"))] += int(commit["metrics"].get("numTargetRowsDeleted", 0))
     return sum((recorded | committed).values())
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
-from sluice import delta_log
-from sluice.commit_operations import WITHOUT_ROWS
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.declare.pipeline import parse_duration
@@ -29,7 +27,6 @@ from sluice.runs.ledger import Row
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
-_LOOKED_AT = 50
 _WRITE_AFTER = timedelta(minutes=1)
 
 
@@ -59,23 +56,11 @@ def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = N
     target = parse_duration(graph.pipeline.freshness) if graph.pipeline.freshness else None
     found = []
     for name in graph.pipeline.publishes:
-        at = find_last_data_change(books.path(name))
+        at = commit_history.find_last_data_change(books.path(name))
         layer = graph.layer(graph[name])
         runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == DONE]
         found.append(Freshness(name, at, now - at if at else None, target, runs[-1] if runs else None))
     return found
-
-
-def find_last_data_change(path: str) -> datetime | None:
-    """Returns when rows of a table last changed. None if there is no table, or no commit that shows it."""
-    if not delta_log.is_delta_table(path):
-        return None
-    for limit in (_LOOKED_AT, None):
-        for commit in commit_history.read_commit_history(path, limit):
-            if commit["operation"] not in WITHOUT_ROWS:
-                at: datetime | None = commit["at"]
-                return at
-    return None
 
 
 @dataclass(frozen=True)
