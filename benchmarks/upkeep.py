@@ -106,7 +106,7 @@ def append_day(path: str, table: GrowingTable, day: int) -> None:
 
 
 def lay_out_by_need(spark: SparkSession, path: str, table: GrowingTable) -> int:
-    """What the stage does. Returns the bytes that were written anew."""
+    """What the stage does. Returns the bytes that were rewritten."""
     from sluice.lake.layout import decide_layout
     from sluice.upkeep import lay_out_as_decided
 
@@ -206,7 +206,7 @@ def main() -> int:
         vacuumed = measure_vacuum_ways(start_bench_session(), Path(folder), asked.vacuum_files, asked.vacuum_rounds)
     header = (
         "table and way",
-        "bytes written anew a day",
+        "bytes rewritten a day",
         "of the bytes that came",
         "CPU seconds a day",
         "days with a rewrite",

@@ -1,6 +1,6 @@
 """How tables are laid out on disk (OPTIMIZE). What is laid out anew `sluice.lake.layout` decides.
 
-Files that hold instants as INT96, as Spark writes them unless told otherwise, are written anew, once a table: every reader
+Files that hold instants as INT96, as Spark writes them unless told otherwise, are rewritten, once a table: every reader
 then understands them. INT96 counts nanoseconds from a day. Spark reads every instant of it; other engines make nanoseconds
 since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outside becomes another instant, without a word.
 """
@@ -76,7 +76,7 @@ def _lay_out_where_needed(
 
 
 def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], decision: LayoutDecision) -> tuple[int, int]:
-    """How many files were written anew, and of how many before."""
+    """How many files were rewritten, and of how many before."""
     if decision.groups:
         return _rewrite_file_groups(session, path, zorder, decision.groups)
     where = _partitions_clause(decision.partitions) if len(decision.partitions) < decision.of else ""
@@ -108,7 +108,7 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
     if files:
         workspace.note(OPTIMIZE.name)
         workspace.session.sql(deletion_vectors.write_purge_statement(path)).collect()
-        report.notes.append(f"{files} files with rows that were only marked as deleted written anew")
+        report.notes.append(f"{files} files rewritten, whose deleted rows were only marked")
 
 
 def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str], groups: Sequence[FileGroup]) -> tuple[int, int]:
@@ -217,7 +217,7 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
         old = [file for file in _list_current_files(path) if _has_int96(file)]
         if old:
             _rewrite_all_files(workspace.session, path)
-            report.notes.append(f"{len(old)} files held instants as INT96; all are written anew")
+            report.notes.append(f"{len(old)} files held instants as INT96; all are rewritten")
         workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{INSTANTS}' = '{MICROSECONDS}')")
     return report
 

@@ -121,7 +121,7 @@ def test_a_table_that_has_a_key_twice_is_written_anew_by_a_refresh(
     twice.write.format("delta").mode("append").save(lake.workspace.path("by_city"))
     report = lake.run("by_city")["by_city"]
     assert lake.rows("by_city", "city", "devices") == [("Bari", 1), ("Rome", 1)]
-    assert "its table had a key twice, and was written anew" in report.notes
+    assert "its table had a key twice, and was rewritten" in report.notes
 
 
 def test_a_key_that_is_there_twice_is_seen_where_the_number_of_rows_is_right(settings: Settings, spark: SparkSession) -> None:

@@ -185,7 +185,7 @@ def test_only_the_files_of_a_group_are_written_anew_and_no_row_changes(tmp_path:
     good = max(file_statistics.list_data_files(path), key=lambda one: one.size).path
     before, rows = {one.path for one in file_statistics.list_data_files(path)}, read_rows(path)
     decision = decide_layout(path, ("id",))
-    assert decision.why.startswith("9 files; ") and "9 of 10 files" in decision.why, decision.why
+    assert decision.why.startswith("9 files overlap; ") and "9 of 10 files" in decision.why, decision.why
     questions = measure_asked_questions(path, ("id", "text"))
     rewrite_as_decided(path, ("id",))
     after = {one.path for one in file_statistics.list_data_files(path)}
@@ -322,8 +322,10 @@ def test_a_decision_says_its_numbers_also_where_it_is_no(tmp_path: Path) -> None
     append_rows(path, [1])
     decision = decide_layout(path, ())
     assert not decision.needed
-    assert re.fullmatch(r"2 files; 2 files; [\d.]+ K?B came since the last rewrite left [\d.]+ KB", decision.why), decision.why
-    assert decide_layout(path, ("id",)).why == "2 of 2 files lie over one another"
+    assert re.fullmatch(r"2 files; [\d.]+ K?B of new data since the last rewrite, which left [\d.]+ KB", decision.why), (
+        decision.why
+    )
+    assert decide_layout(path, ("id",)).why == "2 of 2 files overlap"
     assert decide_layout(path, ("text",)).why.endswith("; 'text' has no statistics")
     demanded = decide_layout(path, (), demanded=True)
     assert demanded.needed and demanded.join is None

@@ -62,7 +62,7 @@ def choose_marked_files(files: Sequence[MarkedFile]) -> tuple[Sequence[MarkedFil
     if chosen:
         marked, rows = sum(one.marked for one in chosen), sum(one.rows for one in chosen)
         left = format_size(sum(round(one.file.size * (1 - one.marked / one.rows)) for one in chosen))
-        said = f"{marked:,} of {rows:,} rows of {len(chosen)} files are only marked as deleted; the others, about {left}, are written anew"
+        said = f"{marked:,} of {rows:,} rows of {len(chosen)} files are only marked as deleted; the others, about {left}, are rewritten"
         return chosen, said
     if not files:
         return (), ""

@@ -104,18 +104,18 @@ def choose_file_groups(
 def _choose_group(files: Sequence[FileExtent], ordered: bool, budget: float, good: int) -> tuple[FileGroup | None, str]:
     over = find_deepest_files(files) if ordered else list(files)
     depth = len(over)
-    what = f"{depth} of {len(files)} files lie over one another" if ordered else f"{len(files)} files"
+    what = f"{depth} of {len(files)} files overlap" if ordered else f"{len(files)} files"
     wanted = _select_by_size([one for one in over if ordered or one.size < good], depth)
     fitting = _select_by_size(wanted, depth, budget)
     small = find_small_files_of_one_size(files, good)
     if fitting:
-        return FileGroup(fitting, f"{what}, {depth - len(fitting) + 1} when {len(fitting)} of them are one"), what
+        return FileGroup(fitting, f"{what}; merging {len(fitting)} of them leaves {depth - len(fitting) + 1}"), what
     if small and sum(one.size for one in small) <= budget:
         return FileGroup(small, f"{len(small)} small files of about the same size"), what
     if wanted or small:
         return (
             None,
-            f"{what}; to write {format_size(sum(one.size for one in wanted or small))} anew is more than the budget of {format_size(round(budget))}",
+            f"{what}; rewriting {format_size(sum(one.size for one in wanted or small))} is more than the budget of {format_size(round(budget))}",
         )
     return None, what
 

@@ -166,7 +166,7 @@ def _refuse_missing_rows(path: str, taken: Sequence[DataFile], added: Sequence[M
     counted = None not in before
     if not added or None in after or (counted and sum(n for n in before if n is not None) != sum(after)):
         raise SluiceError(
-            f"Files of the table {path} were not written anew: the new ones do not have the rows of the old. Nothing was changed."
+            f"Files of the table {path} were not rewritten: the new ones do not have the rows of the old. Nothing was changed."
         )
 
 

@@ -150,7 +150,7 @@ def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str], file_bytes
     if groups:
         taken = sum(len(group.files) for group in groups)
         worst = max(groups, key=lambda group: len(group.files))
-        why = f"{worst.why}; {taken} of {len(files)} files, {format_size(sum(group.size for group in groups))}, are written anew"
+        why = f"{worst.why}; {taken} of {len(files)} files, {format_size(sum(group.size for group in groups))}, are rewritten"
         return LayoutDecision(partitions, len(extents), why + unknown, groups=groups)
     return LayoutDecision((), len(extents), max(reasons)[1] + unknown)
 
@@ -166,12 +166,12 @@ def choose_partition_groups(
     grown = find_deepest_files(files) if ordered else [one for one in files if one.size < good]
     sizes = [one.size for one in grown]
     if has_grown_since_rewrite(sizes) and sum(sizes) <= budget:
-        over = " over one another" if ordered and with_ends else ""
-        return [FileGroup(grown, f"{_describe_growth(PartitionFiles({}, sizes), LARGE_FILE)}{over}")], ""
+        overlap = " overlap" if ordered and with_ends else ""
+        return [FileGroup(grown, f"{len(sizes)} files{overlap}; {_describe_growth(sizes, LARGE_FILE)}")], ""
     groups, said = choose_file_groups(files, ordered and with_ends, budget, good)
     if groups or not said or (ordered and with_ends):
         return groups, said
-    return groups, f"{said}; {_describe_growth(PartitionFiles({}, [one.size for one in files]), LARGE_FILE)}"
+    return groups, f"{said}; {_describe_growth([one.size for one in files], LARGE_FILE)}"
 
 
 def _measure_extent(one: DataFile, columns: Sequence[str]) -> FileExtent:
@@ -191,7 +191,7 @@ def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool, fi
     good = _choose_good_size(LARGE_FILE if ordered else WORTH_OPENING, file_bytes)
     grown = [one for one in partitions if has_grown_since_rewrite(one.file_sizes, good)]
     if grown:
-        return LayoutDecision(grown, len(partitions), _describe_growth(_most_grown(grown, good), good))
+        return LayoutDecision(grown, len(partitions), _describe_most_grown(grown, good))
     groups = {} if ordered else _find_groups_of_small_files(partitions, good)
     if groups:
         sizes = max(groups.values(), key=len)
@@ -200,7 +200,7 @@ def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool, fi
             1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), file_bytes or 2 * LARGE_FILE)
         )
         return LayoutDecision([partitions[place] for place in groups], len(partitions), why, join)
-    return LayoutDecision((), len(partitions), _describe_growth(_most_grown(partitions, good), good))
+    return LayoutDecision((), len(partitions), _describe_most_grown(partitions, good))
 
 
 def has_grown_since_rewrite(file_sizes: Sequence[int], good: int = LARGE_FILE) -> bool:
@@ -234,14 +234,15 @@ def _split_by_rewrite(file_sizes: Sequence[int], good: int) -> tuple[int, int]:
     return left, sum(file_sizes) - left
 
 
-def _most_grown(partitions: Sequence[PartitionFiles], good: int) -> PartitionFiles:
-    def grown(one: PartitionFiles) -> float:
-        left, came = _split_by_rewrite(one.file_sizes, good)
+def _describe_most_grown(partitions: Sequence[PartitionFiles], good: int) -> str:
+    def measure_growth(sizes: Sequence[int]) -> float:
+        left, came = _split_by_rewrite(sizes, good)
         return came / max(left, 1)
 
-    return max(partitions, key=grown)
+    sizes = max((one.file_sizes for one in partitions), key=measure_growth)
+    return f"{len(sizes)} files; {_describe_growth(sizes, good)}"
 
 
-def _describe_growth(one: PartitionFiles, good: int) -> str:
-    left, came = _split_by_rewrite(one.file_sizes, good)
-    return f"{len(one.file_sizes)} files; {format_size(came)} came since the last rewrite left {format_size(left)}"
+def _describe_growth(sizes: Sequence[int], good: int) -> str:
+    left, came = _split_by_rewrite(sizes, good)
+    return f"{format_size(came)} of new data since the last rewrite, which left {format_size(left)}"

@@ -25,7 +25,7 @@ _ANY_NAME = "spark.databricks.delta.allowArbitraryProperties.enabled"
 
 
 def change_table_properties(session: SparkSession, path: str, changes: PropertyChanges) -> None:
-    """Makes the changes; no file is written anew. Call this under the lease, and only if there are some.
+    """Makes the changes; no file is rewritten. Call this under the lease, and only if there are some.
 
     Raises SluiceError if somebody else writes meanwhile.
     """

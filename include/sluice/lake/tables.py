@@ -97,7 +97,7 @@ def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> 
     changes = find_property_changes(properties, there)
     if changes:
         property_commits.change_table_properties(session, path, changes)
-    # Delta clusters no table with partitions: only a refresh takes these away. Files with INT96 are written anew before, by ZORDER.
+    # Delta clusters no table with partitions: only a refresh takes these away. Files with INT96 are rewritten before, by ZORDER.
     if clustered != there.cluster_by and not log.read_partition_columns(path) and properties.get(INSTANTS) == MICROSECONDS:
         _cluster_from_now_on(session, path, there.cluster_by)
 

@@ -139,7 +139,7 @@ def test_only_the_files_with_such_rows_and_never_twice(two_files: str) -> None:
     assert decision.needed and decision.marked and decision.join is None and not decision.groups
     assert decision.why.startswith(
         "501 of 1,000 rows of 1 files are only marked as deleted; the others, about "
-    ) and decision.why.endswith(" are written anew")
+    ) and decision.why.endswith(" are rewritten")
     small = next(one.size for one in file_statistics.list_data_files(two_files) if one.rows == SMALL)
     assert [one.file_sizes for one in decision.partitions] == [[small]]
     commit(two_files, "OPTIMIZE", [])

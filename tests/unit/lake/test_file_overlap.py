@@ -59,8 +59,8 @@ def test_only_files_that_lie_over_one_another_are_written_anew() -> None:
     over = [a_file(f"over-{n}", MIB // 10, (400, 500 - n)) for n in range(9)]
     (group,), said = choose_file_groups([*good, *over], ordered=True, budget=10 * MIB)
     assert {one.path for one in group.files} == {one.path for one in over}
-    assert said == "10 of 109 files lie over one another"
-    assert group.why == "10 of 109 files lie over one another, 2 when 9 of them are one"
+    assert said == "10 of 109 files overlap"
+    assert group.why == "10 of 109 files overlap; merging 9 of them leaves 2"
 
 
 def test_what_is_good_is_not_written_anew_with_a_few_small_ones_over_it() -> None:
@@ -97,7 +97,7 @@ def test_what_is_beyond_the_budget_stays_and_is_said() -> None:
     files = [a_file(n, MIB, (0, 100)) for n in range(20)]
     groups, said = choose_file_groups(files, ordered=True, budget=MIB)
     assert not groups
-    assert said == "20 of 20 files lie over one another; to write 21 MB anew is more than the budget of 1.0 MB"
+    assert said == "20 of 20 files overlap; rewriting 21 MB is more than the budget of 1.0 MB"
     done = [replace(one, path=f"day=1/rewritten-1.00-{one.path}") for one in files]
     assert count_budget(done) == 0 and count_budget(files) == 20 * MIB
 

@@ -82,7 +82,7 @@ def make_workspace(tmp_path: Path) -> Workspace:
 
 
 def fill_table(path: str) -> None:
-    """Two partitions of files that lie over one another, and a good one in each."""
+    """Two partitions of files that overlap, and a good one in each."""
     for day in (1, 2):
         append_rows(path, range(2_000_000, 2_002_000), day, partitioned=True)
         for number in range(FILES_OF_A_DAY):
@@ -163,7 +163,7 @@ def test_a_killed_rewrite_loses_nothing_and_the_next_one_ends_it(
         with pytest.raises(Killed):
             rewrite_as_decided(path, ZORDER)
     done = (call if function in COMMITTED and after else call - 1) if not function.startswith("_link") else call // FILES_OF_A_DAY
-    assert DeltaTable(path).version() == last + done, "a partition is written anew as a whole, or is as it was"
+    assert DeltaTable(path).version() == last + done, "a partition is rewritten as a whole, or is as it was"
     assert list_staged(path) or function in ("_make_staged_table", "complete_commit", "keep_written_table")
     stray = require_whole_table_and_tidy_up(workspace, rows, last)
     assert len(stray) == (function == "_take_written_file" or (function, after) == ("write_file_durably", False))

@@ -48,7 +48,7 @@ def test_the_run_ledger_keeps_why_a_table_was_not_rewritten(wards: Workspace, mo
     monkeypatch.setattr("sluice.upkeep.rewrite_int96_files", lambda *asked: None)  # it marks commits in the session
     kept = record_stage(wards, "optimize", upkeep.run_optimize_stage(wards, "optimize", StageOptions()))
     assert kept["stay"] == kept["stay_quarantine"] and kept["stay"].startswith(
-        "no: 1 files; 0 B came since the last rewrite left "
+        "no: 1 files; 0 B of new data since the last rewrite, which left "
     )
     assert kept["_sluice/deliveries"].startswith("no: 0 files; no join makes 32 fewer ")
     assert set(kept) == {"stay", "stay_quarantine", "_sluice/deliveries"}
@@ -60,12 +60,8 @@ def test_a_session_that_is_kept_running_records_a_decision_when_its_reason_chang
     def keep(decision: str) -> list[FlowReport]:
         return keeper.select_recorded("optimize", [FlowReport("stay", "silver", decision=decision)])
 
-    assert record_stage(wards, "optimize", keep("no: 12 of 40 files lie over one another")) == {
-        "stay": "no: 12 of 40 files lie over one another"
-    }
-    assert not keep("no: 13 of 41 files lie over one another"), (
-        "else each look would add a row, since the ledger has a decision too"
-    )
+    assert record_stage(wards, "optimize", keep("no: 12 of 40 files overlap")) == {"stay": "no: 12 of 40 files overlap"}
+    assert not keep("no: 13 of 41 files overlap"), "else each look would add a row, since the ledger has a decision too"
     assert keep("no: no data came since the last rewrite") and not keep("no: no data came since the last rewrite")
-    assert keep("no: 2 of 3 files lie over one another; to write 3.1 MB anew is more than the budget of 980 KB")
-    assert not keep("no: 2 of 3 files lie over one another; to write 980 KB anew is more than the budget of 1.2 MB")
+    assert keep("no: 2 of 3 files overlap; rewriting 3.1 MB is more than the budget of 980 KB")
+    assert not keep("no: 2 of 3 files overlap; rewriting 980 KB is more than the budget of 1.2 MB")

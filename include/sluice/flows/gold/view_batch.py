@@ -234,7 +234,7 @@ class ViewBatch:
             named = [column.alias(one.name) for column, one in zip(given, columns, strict=True)]
             rows.select(*named).write.format("delta").mode("overwrite").save(self._path)
             self.recomputed.report.count_changes(rows.count(), 0, 0)
-        self.recomputed.report.notes.append("its table had a key twice, and was written anew")
+        self.recomputed.report.notes.append("its table had a key twice, and was rewritten")
 
     def _count_verdicts(self, rows: DataFrame) -> int:
         """Counts the rows and their verdicts. Returns how many rows there are. Raises SluiceError if two rows have one key.

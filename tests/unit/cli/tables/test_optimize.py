@@ -29,7 +29,7 @@ def two_tables(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_table_that_is_there_is_told_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(ask_command(capsys, "optimize", "gym", "--json"))["tables"]
     assert {one["table"]: one["needed"] for one in found} == {"heart_rate": "yes", "device_day": "no"}
-    assert all("came since the last rewrite left" in one["why"] for one in found)
+    assert all("of new data since the last rewrite, which left" in one["why"] for one in found)
     assert "device_day" not in ask_command(capsys, "optimize", "gym.heart_rate")
 
 
