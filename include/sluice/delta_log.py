@@ -19,7 +19,8 @@ from sluice.locations import Location, is_on_disk, list_file_sizes, locate, open
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.parquet")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(\..+)?\.(parquet|json)")
+"""Of one file, of several parts, or with sidecars (`delta.checkpointPolicy = v2`); the last may be JSON."""
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _PARQUET = b"PAR1"
 _HEADER = b"crc\x00"
@@ -64,7 +65,7 @@ def measure_log_bytes(path: str) -> int:
     except FileNotFoundError:  # a file of it went meanwhile
         return 0
     found = [name for name in sizes if _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)]
-    last = max((name[:20] for name in found if not name.endswith(".json")), default="")
+    last = max((name[:20] for name in found if _CHECKPOINT.fullmatch(name)), default="")
     return sum(sizes[name] for name in found if name >= last)
 
 
@@ -106,7 +107,7 @@ def find_log_damage(path: str) -> Iterator[LogDamage]:
         if what:
             yield LogDamage(f"{version:020d}.json", version, what)
     for file in checkpoints.get(of_checkpoint, []):
-        if not _ends_as_parquet(file):
+        if not _ends_as_checkpoint(file):
             yield LogDamage(file.name, of_checkpoint, "is cut", is_commit=False)
 
 
@@ -228,8 +229,10 @@ def _read_transaction_count(action: Mapping[str, Any]) -> int:
     return int(told) if isinstance(told, str) and told.isdecimal() else 0
 
 
-def _ends_as_parquet(file: Location) -> bool:
+def _ends_as_checkpoint(file: Location) -> bool:
     with open_to_read(file) as opened:
+        if file.name.endswith(".json"):
+            return bool(opened.read().rstrip().endswith(b"}"))
         size = opened.seek(0, 2)
         opened.seek(max(0, size - len(_PARQUET)))
         return size > 2 * len(_PARQUET) and opened.read() == _PARQUET

@@ -72,7 +72,7 @@ def _flush_commit(table: Location, commit: Location) -> None:
     """Flush to the disk the files that a commit names, and then the commit."""
     for kind, action in _read_actions(commit):
         if kind in _NAMES_FILES:
-            flush_file_and_name(table / unquote(action["path"]))
+            flush_file_and_name(table / unquote(action["path"]), below=table)
     flush_file_and_name(commit)
 
 

@@ -106,10 +106,17 @@ def flush_file(path: Location) -> None:
             os.fsync(file.fileno())
 
 
-def flush_file_and_name(path: Location) -> None:
-    """Flush to the disk the content and the name of a file that was written by other means."""
+def flush_file_and_name(path: Location, below: Location | None = None) -> None:
+    """Flush to the disk the content and the name of a file that was written by other means.
+
+    below: a folder; the names of the folders between it and the file, which may be new, are flushed too.
+    """
     flush_file(path)
     _flush_folder(path.parent)
+    for folder in path.parent.parents:
+        if below is None or not folder.is_relative_to(below):
+            break
+        _flush_folder(folder)
 
 
 def _remove_unfinished_writes(path: Location, before: float = math.inf) -> None:

@@ -197,6 +197,8 @@ def _partitions_clause(partitions: Sequence[PartitionFiles]) -> str:
 
 
 def _partition_condition(name: str, value: object) -> str:
+    if isinstance(value, bytes):
+        return f"{quote_identifier(name)} = X'{value.hex()}'"
     text = str(value).replace("\\", "\\\\").replace("'", "\\'")
     return f"{quote_identifier(name)} IS NULL" if value is None else f"{quote_identifier(name)} = '{text}'"
 
@@ -224,11 +226,12 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
 
 def _rewrite_all_files(session: SparkSession, path: str) -> None:
     """ZORDER takes every file, also one that is alone or large enough. By which column does not matter here; it need have no statistics."""
-    schema = table_frames.read_table(session, path).schema
-    ordered = choose_statistics_columns(schema, private=log.read_partition_columns(path))
+    schema, partitions = table_frames.read_table(session, path).schema, log.read_partition_columns(path)
+    others = (field.name for field in schema if field.name not in partitions and field.dataType.typeName() != "map")
+    ordered = next(iter(choose_statistics_columns(schema, private=partitions)), None) or next(others)
     session.conf.set(_CHECKED, "false")
     try:
-        session.sql(f"OPTIMIZE delta.`{path}` ZORDER BY ({quote_identifier(ordered[0])})").collect()
+        session.sql(f"OPTIMIZE delta.`{path}` ZORDER BY ({quote_identifier(ordered)})").collect()
     finally:
         session.conf.unset(_CHECKED)
 

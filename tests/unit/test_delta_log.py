@@ -119,6 +119,20 @@ def test_a_last_commit_that_is_gone_is_found_by_its_checksum(table: Path) -> Non
     assert damages(table) == []
 
 
+def test_a_checkpoint_of_json_stands_for_the_commits_before_it(table: Path) -> None:
+    before = commit(table, 2).read_bytes()
+    checkpoint = table / "_delta_log" / f"{2:020d}.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json"
+    checkpoint.write_bytes(b'{"checkpointMetadata":{"version":2}}\n' + before)
+    for version in range(2):  # as Delta removes what is older than a checkpoint
+        commit(table, version).unlink()
+    assert damages(table) == [] and delta_log.is_delta_table(str(table))
+    commit(table, 2).unlink()
+    assert damages(table) == [] and delta_log.is_delta_table(str(table))
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-5])
+    (found,) = find_log_damage(str(table))
+    assert not found.is_commit and found.version == 2 and found.what == "is cut"
+
+
 def test_a_cut_checkpoint_is_found(table: Path) -> None:
     DeltaTable(str(table)).create_checkpoint()
     assert damages(table) == []

@@ -101,13 +101,21 @@ def test_where_neither_tells_it_there_is_none_and_the_commit_stands(tmp_path: Pa
 def test_a_commit_and_its_files_are_on_the_disk_before_its_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, flushed = make_table(tmp_path / "t", 1), []
 
-    def flush_and_note(file: Path) -> None:
+    def flush_and_note(file: Path, below: Path | None = None) -> None:
         flushed.append((file.suffix, list_checksums(path)))
-        durable_files.flush_file_and_name(file)
+        durable_files.flush_file_and_name(file, below)
 
     monkeypatch.setattr(delta_rs_commits, "flush_file_and_name", flush_and_note)
     complete_commit(path, DeltaTable(path))
     assert flushed == [(".parquet", []), (".json", [])] and list_checksums(path) == [1]
+
+
+def test_the_names_of_new_folders_of_partitions_are_on_the_disk_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, flushed = tmp_path / "t", list[Path]()
+    write_deltalake(path, pa.table({"a": [1], "b": [2], "c": [3]}), partition_by=["a", "b"])
+    monkeypatch.setattr(durable_files, "_flush_folder", flushed.append)
+    complete_commit(str(path), DeltaTable(path))
+    assert {path, path / "a=1", path / "a=1" / "b=2"} <= set(flushed) and tmp_path not in flushed
 
 
 @pytest.mark.parametrize("fails", [".parquet", ".json"])
@@ -116,7 +124,7 @@ def test_a_disk_that_does_not_take_a_commit_or_its_files_is_an_error(
 ) -> None:
     path = make_table(tmp_path / "t", 1)
 
-    def fail_to_flush(file: Path) -> None:
+    def fail_to_flush(file: Path, below: Path | None = None) -> None:
         if file.suffix == fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 

@@ -176,6 +176,20 @@ def small_merge(path: str, day: date) -> None:
     DeltaTable(path).update(updates={"text": "'corrected'"}, predicate=f"day = '{day}' AND id % 10 = 0")
 
 
+def test_a_file_that_no_other_fits_beside_stays(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for day in range(3):
+        append_rows(path, range(day * 10_000, (day + 1) * 10_000), day)
+    size = file_statistics.list_data_files(path)[0].size
+    DeltaTable(path).alter.set_table_properties({"delta.targetFileSize": str(round(2.5 * size))})
+    rows, decision = read_rows(path), decide_layout(path, ())
+    assert [len(group.files) for group in decision.groups] == [3], decision.why
+    assert rewrite_as_decided(path, ()) and len(file_statistics.list_data_files(path)) == 2
+    assert read_rows(path) == rows and not decide_layout(path, ()).needed
+    metrics = DeltaTable(path).history(1)[0]["operationMetrics"]
+    assert (int(metrics["numFilesRemoved"]), int(metrics["numFilesAdded"])) == (2, 1)
+
+
 @pytest.mark.parametrize("partitioned", [False, True], ids=["one table", "partitions"])
 def test_only_the_files_of_a_group_are_written_anew_and_no_row_changes(tmp_path: Path, partitioned: bool) -> None:
     path = str(tmp_path / "t")
@@ -312,7 +326,8 @@ def test_a_rewrite_that_lost_rows_is_not_committed(tmp_path: Path) -> None:
         append_rows(path, range(day, 900 + day, 9), day)
     decision = decide_layout(path, ("id",))
     with pytest.raises(SluiceError, match="do not have the rows of the old"):
-        rewrite_file_groups(path, decision.groups, ("id",), None, lambda staged: None)
+        rewrite_file_groups(path, decision.groups, ("id",), None, lambda staged: (DeltaTable(staged).delete("id = 5"), None)[1])
+    assert rewrite_file_groups(path, decision.groups, ("id",), None, lambda staged: None) == (0, 0), "nothing was laid out"
     assert DeltaTable(path).version() == 8
 
 

@@ -113,7 +113,10 @@ class HiveMetastore:
 
 def build_hive_table(table: NamedTable) -> Any:
     """Returns the message that registers a table or a view."""
-    columns = [ttypes.FieldSchema(column.name, name_hive_type(column.type), column.comment or None) for column in table.columns]
+    # The metastore keeps names of columns in lower case; Spark takes the table's own spelling from Delta's log.
+    columns = [
+        ttypes.FieldSchema(column.name.lower(), name_hive_type(column.type), column.comment or None) for column in table.columns
+    ]
     parameters = {PIPELINE: table.pipeline, PLACE: table.location, **({"comment": table.comment} if table.comment else {})}
     stored = ttypes.StorageDescriptor(cols=columns, compressed=False, numBuckets=-1, bucketCols=[], sortCols=[], parameters={})
     stored.inputFormat, stored.outputFormat = _SEQUENCE_FILE, _SEQUENCE_OUTPUT

@@ -16,11 +16,11 @@ def quote_identifier(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def quote_column(name: str) -> Column:
-    """The column of this name, though it may have a dot in it."""
-    return F.col(quote_identifier(name))
+def quote_column(name: str, alias: str = "") -> Column:
+    """The column of this name, though it may have a dot in it. alias: of the frame that it is in, if that has one."""
+    return F.col(f"{alias}.{quote_identifier(name)}" if alias else quote_identifier(name))
 
 
-def quote_columns(names: Iterable[str]) -> list[Column]:
+def quote_columns(names: Iterable[str], alias: str = "") -> list[Column]:
     """The columns of these names."""
-    return [quote_column(name) for name in names]
+    return [quote_column(name, alias) for name in names]

@@ -17,6 +17,7 @@ from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_identifier
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
@@ -73,7 +74,7 @@ def _add_mark_column(workspace: Workspace, source: Source, mark: str) -> None:
     workspace.note(name_erasure_flow(source.name))
     path = workspace.path(source.name)
     if mark not in log.read_column_names(path):
-        workspace.session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS (`{mark}` BOOLEAN)")
+        workspace.session.sql(f"ALTER TABLE delta.{quote_identifier(path)} ADD COLUMNS ({quote_identifier(mark)} BOOLEAN)")
 
 
 def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: dict[str, str]) -> DataFrame:
@@ -95,7 +96,7 @@ def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[
             named = tuple(bool(row[name]) and names.are_in_record(str(row[name]).encode()) for name in columns)
             if any(named):
                 found.append((*(row[name] for name in PROVENANCE), *named))
-    kinds = ", ".join(f"`{anonymised.erased_cell_flag(name)}` BOOLEAN" for name in columns)
+    kinds = ", ".join(f"{quote_identifier(anonymised.erased_cell_flag(name))} BOOLEAN" for name in columns)
     return tables.make_inline_frame(workspace.session, found, f"_delivery BIGINT, _row BIGINT, {kinds}")
 
 
@@ -109,18 +110,18 @@ def _empty_flagged_cells(
 
 
 def _build_cell_assignments(cells: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
-    changed: dict[str, str] = {f"`{anonymised.CELL_MARK}`": "true"}
+    flags = {name: f"s.{quote_identifier(anonymised.erased_cell_flag(name))}" for name in cells}
+    changed: dict[str, str] = {quote_identifier(anonymised.CELL_MARK): "true"}
     for column in columns:
         of = [name for name in cells if name.lower() == column.lower()]
         if of:
-            changed[f"`{column}`"] = f"CASE WHEN s.`{anonymised.erased_cell_flag(of[0])}` THEN NULL ELSE t.`{column}` END"
+            changed[quote_identifier(column)] = f"CASE WHEN {flags[of[0]]} THEN NULL ELSE t.{quote_identifier(column)} END"
     rescued = anonymised.RESCUED
     if rescued in columns:
-        inside = (
-            f"s.`{anonymised.erased_cell_flag(name)}` AND {rescued_text_expression(name, f't.`{rescued}`')} IS NOT NULL"
-            for name in cells
+        inside = " OR ".join(
+            f"({flag} AND {rescued_text_expression(name, f't.{rescued}')} IS NOT NULL)" for name, flag in flags.items()
         )
-        changed[f"`{rescued}`"] = f"CASE WHEN {' OR '.join(f'({one})' for one in inside)} THEN NULL ELSE t.`{rescued}` END"
+        changed[rescued] = f"CASE WHEN {inside} THEN NULL ELSE t.{rescued} END"
     return changed
 
 
@@ -171,8 +172,8 @@ def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
         at = suppression.row_instant_column(told, source.subject_at)
         theirs = suppression.select_suppressed_rows(workspace, told, F.col("_whose"), source.domain, at).select(*PROVENANCE)
         hidden = {name.lower() for name in anonymised.anonymised_columns(workspace.graph, source)}
-        changed = {f"`{name}`": "NULL" for name in log.read_column_names(path) if name.lower() in hidden}
-        changed[f"`{anonymised.MARK}`"] = "true"
+        changed = {quote_identifier(name): "NULL" for name in log.read_column_names(path) if name.lower() in hidden}
+        changed[quote_identifier(anonymised.MARK)] = "true"
         report.updated = report.rows_out = _change_bronze_rows(workspace, source, theirs, changed)
         report.notes.append(f"{report.updated} rows kept without the person")
     return report

@@ -76,6 +76,9 @@ def _read_commit_domains(commit: Location) -> list[dict[str, Any]]:
 
 
 def _read_checkpoint_domains(file: Location) -> list[dict[str, Any]]:
+    if file.name.endswith(".json"):
+        actions = map(json.loads, split_commit_lines(file.read_bytes()))
+        return [action[_IN_CHECKPOINTS] for action in actions if _IN_CHECKPOINTS in action]
     with open_to_read(file) as content, pq.ParquetFile(content) as opened:
         if _IN_CHECKPOINTS not in opened.schema_arrow.names:
             return []

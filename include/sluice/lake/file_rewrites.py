@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -63,16 +64,23 @@ def rewrite_file_groups(
     files = {one.path: one for one in list_data_files(path)}
     before = after = 0
     for place, group in enumerate(groups, start=1):
-        taken = [files[one.path] for one in group.files]
-        before += len(taken)
-        after += _rewrite_file_group(path, group, taken, zorder, note, lay_out, len(groups) - place)
+        were, are = _rewrite_file_group(path, group, files, zorder, note, lay_out, len(groups) - place)
+        before += were
+        after += are
     return before, after
 
 
 def _rewrite_file_group(
-    path: str, group: FileGroup, taken: Sequence[DataFile], zorder: Sequence[str], note: str | None, lay_out: LayOut, left: int
-) -> int:
-    """Returns how many files there are now."""
+    path: str,
+    group: FileGroup,
+    files: Mapping[str, DataFile],
+    zorder: Sequence[str],
+    note: str | None,
+    lay_out: LayOut,
+    left: int,
+) -> tuple[int, int]:
+    """Returns how many files were rewritten, and how many they are now."""
+    taken = [files[one.path] for one in group.files]
     table = open_table_to_change(path)
     if not {one.path for one in taken} <= set(list_file_values(table, "path")):
         raise SluiceError(f"Somebody else has written to the table {path} meanwhile. Nothing more was rewritten; run it again.")
@@ -80,7 +88,12 @@ def _rewrite_file_group(
     try:
         _make_staged_table(staging, table, locate(path), taken)
         lay_out(str(staging))
-        said, added = _read_staged_commit(staging)
+        said, added, removed = _read_staged_commit(staging)
+        # Both engines leave a file as it is if none of the others fits beside it.
+        places = [place for place in range(len(taken)) if _name_staged_file(place) in removed]
+        if not places and not added:
+            return 0, 0
+        taken, group = [taken[place] for place in places], replace(group, files=[group.files[place] for place in places])
         _refuse_missing_rows(path, taken, added)
         named = [_take_written_file(staging, locate(path), group, action) for action in added]
         info = _describe_commit(table, said, taken, named, zorder, note, left)
@@ -90,7 +103,11 @@ def _rewrite_file_group(
     written = open_table_to_change(path)
     complete_commit(path, written)
     keep_written_table(path, written)
-    return len(named)
+    return len(taken), len(named)
+
+
+def _name_staged_file(place: int) -> str:
+    return f"{place}.parquet"
 
 
 def _make_staged_table(staging: Location, table: DeltaTable, home: Location, taken: Sequence[DataFile]) -> None:
@@ -121,7 +138,7 @@ def _make_staged_table(staging: Location, table: DeltaTable, home: Location, tak
         },
     ]
     for place, one in enumerate(taken):
-        name = f"{place}.parquet"
+        name = _name_staged_file(place)
         _link_file(home / one.path, staging / name)
         added = {
             "path": name,
@@ -148,16 +165,17 @@ def _write_partition_values(one: DataFile) -> dict[str, str | None]:
     return {name: None if value is None else str(value) for name, value in one.partition.items()}
 
 
-def _read_staged_commit(staging: Location) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Returns what the commit that laid out the staged table says about itself, and the files that it added."""
+def _read_staged_commit(staging: Location) -> tuple[dict[str, Any], list[dict[str, Any]], set[str]]:
+    """Returns what the commit that laid out the staged table says about itself, the files that it added, and the paths of those it removed."""
     said: dict[str, Any] = {}
-    added = []
+    added, removed = [], set[str]()
     with suppress(FileNotFoundError):  # there was nothing to lay out
         for line in split_commit_lines((staging / LOG / f"{1:020d}.json").read_bytes()):
             action = json.loads(line)
             said = action.get("commitInfo", said)
             added += [action["add"]] if "add" in action else []
-    return said, added
+            removed |= {action["remove"]["path"]} if "remove" in action else set()
+    return said, added, removed
 
 
 def _refuse_missing_rows(path: str, taken: Sequence[DataFile], added: Sequence[Mapping[str, Any]]) -> None:
@@ -176,7 +194,7 @@ def _take_written_file(staging: Location, home: Location, group: FileGroup, acti
     below = file.relative_to(staging).with_name(group.name_rewritten_file(file.name))
     (home / below).parent.mkdir(parents=True, exist_ok=True)
     file.rename(home / below)
-    flush_file_and_name(home / below)
+    flush_file_and_name(home / below, below=home)
     return {name: value for name, value in action.items() if value is not None} | {"path": str(below), "dataChange": False}
 
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from sluice.delta_log import LOG, list_log_versions, split_commit_lines
 from sluice.lake.commit_history import SLUICE
 from sluice.lake.file_statistics import list_file_values
-from sluice.lake.log import has_plain_reader_protocol, parse_interval_length
+from sluice.lake.log import has_commit_times, has_plain_reader_protocol, parse_interval_length
 from sluice.locations import Location, is_on_disk, locate
 from sluice.open_tables import open_checked_table
 from sluice.printable import format_size
@@ -164,6 +164,8 @@ def read_file_inventory(path: str, now: datetime) -> FileInventory:
     reading = _LogReading({form for name in list_file_values(table, "path") for form in _list_spellings(name)})
     if not has_plain_reader_protocol(table):
         reading.unknown = "its log names files in a way that is not known here"
+    if has_commit_times(table):
+        reading.unknown = "its commits hold times that only Spark writes"
     reading.read_commits(locate(path) / LOG, table)
     gone = sorted(reading.removed.values(), key=lambda file: file.at)
     return FileInventory(

@@ -9,6 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
+from sluice.errors import SluiceError
 from sluice.open_tables import open_checked_table
 from sluice.table_properties import RETENTION
 
@@ -99,9 +100,13 @@ def read_partition_columns(path: str) -> list[str]:
 
 
 def parse_interval_length(interval: str) -> timedelta:
-    """Returns the length of an interval such as "7 days" or "interval 1 week"."""
-    number, unit = interval.removeprefix("interval").split()[:2]
-    return timedelta(**{f"{unit.rstrip('s')}s": float(number)})
+    """Returns the length of an interval such as "7 days" or "interval 1 week 12 hours". Raises SluiceError for anything else."""
+    words = interval.lower().removeprefix("interval").split()
+    try:
+        pairs = zip(words[::2], words[1::2] or [""], strict=True)
+        return sum((timedelta(**{f"{unit.rstrip('s')}s": float(number)}) for number, unit in pairs), timedelta())
+    except (TypeError, ValueError):
+        raise SluiceError(f"'{interval}' is no length of time: a table's property says it as 'interval 7 days'.") from None
 
 
 def read_table_retention(path: str) -> timedelta:
@@ -113,6 +118,11 @@ def has_plain_reader_protocol(table: DeltaTable) -> bool:
     """Whether a reader that knows only files and columns by name reads a table correctly."""
     protocol = table.protocol()
     return protocol.min_reader_version in _READER_VERSIONS and set(protocol.reader_features or ()) <= _READER_FEATURES
+
+
+def has_commit_times(table: DeltaTable) -> bool:
+    """Whether each commit of a table must hold its time (in-commit timestamps). Spark fails on a log with a commit that lacks it."""
+    return "inCommitTimestamp" in (table.protocol().writer_features or ())
 
 
 def may_have_deletion_vectors(table: DeltaTable) -> bool:

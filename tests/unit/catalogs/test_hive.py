@@ -90,6 +90,13 @@ def test_an_entry_is_current_until_something_of_it_differs() -> None:
         assert not catalog.is_current(held, changed)
 
 
+def test_an_entry_is_current_although_the_metastore_writes_names_in_lower_case() -> None:
+    table = replace(TABLE, columns=(NamedColumn("deviceId", "long"),))
+    entry = build_hive_table(table)
+    entry.sd.cols = [type(column)(column.name.lower(), column.type, column.comment) for column in entry.sd.cols]
+    assert HiveMetastore(None).is_current(read_entry(entry), table)
+
+
 def test_what_others_added_to_an_entry_stays_and_does_not_count() -> None:
     entry = build_hive_table(TABLE)
     entry.parameters |= {"transient_lastDdlTime": "1", "owner_team": "x"}

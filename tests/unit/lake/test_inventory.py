@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from sluice import vacuum as vacuuming
 from sluice.errors import SluiceError
-from sluice.lake import inventory
+from sluice.lake import inventory, log
 from sluice.lake.inventory import VacuumDecision, decide_vacuum, read_file_inventory
 from sluice.table_properties import LOG_RETENTION, REMOVED_UNTIL, RETENTION, WALKED_AT
 from sluice.vacuum import remove_inventory_files
@@ -308,6 +308,18 @@ def test_what_delta_on_spark_vacuumed_is_known(path: str) -> None:
     found = read_file_inventory(path, now() + 2 * WEEK)
     assert not found.expired and not found.changed_since_walk and found.walked_at is not None
     assert decide(path, 8 * WEEK).due is None and not decide(path, 8 * WEEK).needed
+
+
+def test_a_table_whose_commits_hold_times_is_left_to_spark(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not log.has_commit_times(DeltaTable(path))
+    actions = {
+        "protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp", "changeDataFeed"]},
+        "commitInfo": {"timestamp": 0, "operation": "SET TBLPROPERTIES", "inCommitTimestamp": 0},
+    }
+    text = "".join(json.dumps({kind: action}) + "\n" for kind, action in actions.items())
+    (Path(path) / "_delta_log" / f"{DeltaTable(path).version() + 1:020d}.json").write_text(text)
+    decision = decide(path, WEEK + timedelta(minutes=1))
+    assert decision.needed and decision.in_full and not decision.inventory.expired, "Spark fails on a commit without its time"
 
 
 def test_a_table_whose_files_have_other_names_is_walked(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,8 @@ def test_whoever_reads_commits_reads_them_whole(path: str, reader: str) -> None:
 def test_what_a_rewrite_lays_out_is_read_whole(path: str) -> None:
     staged = Path(path) / "_delta_log" / f"{4:020d}.json"
     staged.replace(Path(path) / "_delta_log" / f"{1:020d}.json")
-    said, added = file_rewrites._read_staged_commit(locate(path))
-    assert said["operation"] == "OPTIMIZE" and len(added) == 1
+    said, added, removed = file_rewrites._read_staged_commit(locate(path))
+    assert said["operation"] == "OPTIMIZE" and len(added) == 1 and len(removed) > 1
 
 
 def test_no_code_of_the_engine_reads_a_commit_as_lines_of_text() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_identifier
 from sluice.declare.sql.schema import parse_column_types
 
 
@@ -42,7 +43,7 @@ def suggest_kept_fields(source: Source, fields: Mapping[str, str], most: int = 1
 
 
 def _quote_if_needed(name: str) -> str:
-    return name if name.isascii() and name.isidentifier() else f"`{name}`"
+    return name if name.isascii() and name.isidentifier() else quote_identifier(name)
 
 
 def _join_with_limit(names: list[str], most: int) -> str:

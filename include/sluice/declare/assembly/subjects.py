@@ -13,6 +13,7 @@ from sluice.declare.assembly.graph import PSEUDONYM, AnyDataset, Graph
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.privacy.treat import Hmac
+from sluice.declare.quoting import quote_identifier
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def build_subject_expression(graph: Graph, declared: Source | AnyDataset, column
         return None
     if declared.subject_in:
         return f"CAST({declared.subject_in} AS STRING)" if declared.subject in columns else None
-    told = [f"CAST(`{declared.subject}` AS STRING)"] if declared.subject in columns else []
+    told = [f"CAST({quote_identifier(declared.subject)} AS STRING)"] if declared.subject in columns else []
     if declared.name in graph.sources and "_rescued_data" in columns:
         told.append(rescued_text_expression(declared.subject))
     return f"coalesce({', '.join(told)})" if len(told) > 1 else "".join(told) or None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sluice.declare.pipeline import is_interval
+from sluice.declare.quoting import quote_identifier
 from sluice.errors import DeclarationError
 
 NOTHING = "0 days"
@@ -29,7 +30,7 @@ class TimeReach:
     input: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "input", self.input or f"`{self.column}`")
+        object.__setattr__(self, "input", self.input or quote_identifier(self.column))
         for field in ("before", "after"):
             if not is_interval(getattr(self, field)):
                 raise DeclarationError(

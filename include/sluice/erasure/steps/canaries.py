@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.ingest.source import Source
-from sluice.declare.quoting import quote_column
+from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.erasure import canary, vault
 from sluice.erasure.personal_places.place import TEXT, CanaryPlace, ControlStore
 from sluice.erasure.personal_places.registry import list_control_stores
@@ -102,7 +102,7 @@ def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
     gone = told.join(F.broadcast(wanted), _PSEUDONYM, "left_semi").select("_erased_subject").persist()
     try:
         workspace.note("erasure_canary")
-        same = f"CAST(t.`{place.column}` AS STRING) <=> s._erased_subject"
+        same = f"CAST(t.{quote_identifier(place.column)} AS STRING) <=> s._erased_subject"
         return 0 if gone.isEmpty() else rows.delete_by_merge(workspace, path, gone, same)
     finally:
         gone.unpersist()

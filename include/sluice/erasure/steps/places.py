@@ -11,6 +11,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_identifier
 from sluice.lake import log
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.pipeline_records import name_quarantine
@@ -55,12 +56,16 @@ def _list_table_subjects(workspace: Workspace, declared: Source | Dataset[Any]) 
     """Yields the table by its subject, and by its pseudonyms."""
     path, domain = workspace.path(declared.name), workspace.graph.domain(declared)
     if domain and declared.subject:
-        subject = bronze_subject_expression(declared, workspace) if isinstance(declared, Source) else f"`{declared.subject}`"
+        subject = (
+            bronze_subject_expression(declared, workspace) if isinstance(declared, Source) else quote_identifier(declared.subject)
+        )
         yield SubjectTable(declared.name, path, subject, domain, subjects.subject_time_expression(declared))
     if not isinstance(declared, Source):
         for column, other in subjects.find_table_subjects(workspace.graph, declared, log.read_column_names(path)).columns:
             if column != declared.subject:
-                yield SubjectTable(declared.name, path, f"`{column}`", other, subjects.subject_time_expression(declared))
+                yield SubjectTable(
+                    declared.name, path, quote_identifier(column), other, subjects.subject_time_expression(declared)
+                )
 
 
 def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
@@ -90,7 +95,7 @@ def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
         if delta_log.is_delta_table(path):
             columns = log.read_column_names(path)
             found += [
-                SubjectTable(stream.late, path, f"`{column}`", domain, at, f"`_input` = '{name}'")
+                SubjectTable(stream.late, path, quote_identifier(column), domain, at, f"`_input` = '{name}'")
                 for name in stream.watermarks
                 for column, domain, at in _list_late_subjects(workspace, workspace.graph[name], columns)
                 if column not in stream.treatments

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
+from sluice.declare.quoting import quote_identifier
 from sluice.erasure import vault
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import places
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from sluice.flows.silver.made import AnyTable
 
 _RELEASES = "releases"
-SAME_ROW = " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in PROVENANCE)
+SAME_ROW = " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(name)}" for name in PROVENANCE)
 """The merge condition by which rows of bronze or quarantine are the same: their provenance."""
 
 _SUBJECT, _AT = "_erased_subject", "_erased_at"
@@ -131,9 +132,9 @@ def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition:
 
 def _erasure_merge_condition(place: SubjectTable, columns: list[str]) -> str:
     if _SUBJECT not in columns:
-        return " AND ".join(f"t.`{name}` <=> s.`{name}`" for name in columns)
-    same = [f"CAST({place.subject} AS STRING) <=> s.`{_SUBJECT}`"]
-    same += [f"try_cast({place.at} AS TIMESTAMP) <=> s.`{_AT}`"] if _AT in columns else []
+        return " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(name)}" for name in columns)
+    same = [f"CAST({place.subject} AS STRING) <=> s.{quote_identifier(_SUBJECT)}"]
+    same += [f"try_cast({place.at} AS TIMESTAMP) <=> s.{quote_identifier(_AT)}"] if _AT in columns else []
     same += [place.where] if place.where else []
     return " AND ".join(f"({one})" for one in same)
 

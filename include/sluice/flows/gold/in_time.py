@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.pipeline import parse_duration
+from sluice.declare.quoting import quote_identifier
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.flows.writing.ranges import MOST, range_condition_sql
 
@@ -113,7 +114,7 @@ def time_span_literals(kind: str, spans: Spans) -> tuple[tuple[str, str], ...] |
 def time_spans_condition(column: str, kind: str, spans: Spans) -> Column:
     """Returns the condition that a view's column is in one of the spans, written so that Delta can skip files by it."""
     literal = time_span_literals(kind, spans)
-    return F.lit(True) if literal is None else F.expr(range_condition_sql(f"`{column}`", literal))
+    return F.lit(True) if literal is None else F.expr(range_condition_sql(quote_identifier(column), literal))
 
 
 def resolve_time_reaches(

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.declare.quoting import quote_column
+from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import DeclarationError
 from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
@@ -67,7 +67,7 @@ class InputReach:
     @property
     def streamed(self) -> Mapping[str, str]:
         """Returns what is taken of a changed row: by name, the SQL expression over the input."""
-        return {name: f"`{name}`" for name in self.joined.asked} if self.joined else self.columns
+        return {name: quote_identifier(name) for name in self.joined.asked} if self.joined else self.columns
 
 
 @measure_step(PLANNING)

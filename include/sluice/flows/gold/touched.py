@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.declare.quoting import quote_column, quote_columns
+from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.flows.gold import in_time
 from sluice.flows.gold.in_time import Spans
 from sluice.flows.gold.probe import InputReach
@@ -62,7 +62,7 @@ class ViewScope:
             frame = frame.where(F.floor(F.rand()) == 0)
         if self.spans is not None and time is not None:
             frame = frame.where(in_time.time_spans_condition(time.column, time.kind, self.spans))
-        return self._narrowed(frame, {column: f"`{column}`" for column in frame.columns})
+        return self._narrowed(frame, {column: quote_identifier(column) for column in frame.columns})
 
     def limits(self) -> Limits:
         """Returns the ranges by column of the view, times included."""
@@ -125,7 +125,7 @@ def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> 
         ours = F.col(INPUT) == name
         asked.append(F.count_if(ours).alias(f"rows_{position}"))
         if name in timed:
-            tick = F.col(f"{name}.`{_TICK}`")
+            tick = quote_column(_TICK, name)
             asked.append(F.collect_set(tick).alias(f"ticks_{position}"))
             asked.append(F.count_if(ours & tick.isNull()).alias(f"nulls_{position}"))
     row = changes.agg(*asked).first()
@@ -167,7 +167,7 @@ def open_view_scopes(
 
     def find_values(name: str) -> DataFrame:
         changed, joined = changes.where(F.col(INPUT) == name), reach[name].joined
-        rows = changed.select(*(F.col(f"{name}.`{column}`").alias(column) for column in reach[name].streamed))
+        rows = changed.select(*(quote_column(column, name).alias(column) for column in reach[name].streamed))
         return rows if joined is None else find_touched_values(view, name, joined, rows, read_inputs_beside(name))
 
     with ExitStack() as stack:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
+from sluice.declare.quoting import quote_identifier
 from sluice.flows.gold import choice, touched
 from sluice.flows.gold.probe import InputReach, find_input_reaches
 from sluice.flows.gold.view_batch import AnyView, RecomputeReport, ViewBatch, check_view_columns, read_view_input
@@ -113,7 +114,7 @@ def _follow_merged_keys(workspace: Workspace, view: AnyView, merged: Mapping[str
     streams.stop_if_requested(workspace)
     flow = workspace.graph.flow_name(view)
     versions = {name: version for name in view.reads if (version := log.latest_table_version(workspace.path(name))) is not None}
-    by_key = InputReach({key: f"`{key}`" for key in view.followed_by})
+    by_key = InputReach({key: quote_identifier(key) for key in view.followed_by})
     # An input without the keys, such as a log of truncates, is read whole.
     reach = {name: by_key if name in merged else InputReach({}) for name in view.reads}
     workspace.note(flow, inputs=versions)

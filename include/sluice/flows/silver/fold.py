@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from sluice.declare.cdc import change_log
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
-from sluice.declare.quoting import quote_columns
+from sluice.declare.quoting import quote_column, quote_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
 from sluice.flows.silver.aside import quarantine_scope_rows, requarantine_rows_of_other_deliveries
@@ -257,7 +257,7 @@ def plan_fold_operations(
     """
     both = join_old_and_new(new, old, table.keys)
     content = [name for name in old.columns if name not in PROVENANCE]
-    equal = null_safe_equality([F.col(f"new.`{name}`") for name in content], [F.col(f"old.`{name}`") for name in content])
+    equal = null_safe_equality(quote_columns(content, "new"), quote_columns(content, "old"))
     wins = row_precedence(table, "new", content, old.schema) > row_precedence(table, "old", content, old.schema)
     operation = (
         F
@@ -269,11 +269,11 @@ def plan_fold_operations(
     if retracting:
         both = _join_file_names(workspace, both, read_feeding_outcomes(workspace, source))
         # An equal row of another file takes its place: the row must go when that file loses it, and it is found by its delivery.
-        sides = ([F.col(f"{side}.`{name}`") for name in PROVENANCE] for side in ("new", "old"))
+        sides = (quote_columns(PROVENANCE, side) for side in ("new", "old"))
         elsewhere = ~null_safe_equality(*sides) if moving else ~F.col("new_file").eqNullSafe(F.col("old_file"))
         operation = operation.when(again & elsewhere, UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
-    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
+    return chosen.select(OPERATION, *(quote_column(name, "row").alias(name) for name in old.columns))
 
 
 def _join_file_names(workspace: Workspace, both: DataFrame, outcomes: list[DeliveryOutcome]) -> DataFrame:
@@ -290,7 +290,7 @@ def select_winning_rows(table: Table[Any], rows: DataFrame) -> DataFrame:
     """Returns one row per key. Of equal rows it takes the one whose provenance came first."""
     content = [name for name in rows.columns if name not in PROVENANCE]
     packed = rows.select(F.struct(*quote_columns(rows.columns)).alias("new"))
-    keys = [F.col(f"new.`{key}`") for key in table.keys]
+    keys = quote_columns(table.keys, "new")
     order = [row_precedence(table, "new", content, rows.schema).desc(), F.col("new._delivery"), F.col("new._row")]
     ranked = packed.withColumn("_rank", F.row_number().over(Window.partitionBy(*keys).orderBy(*order)))
     return ranked.where(F.col("_rank") == 1).select("new.*")
@@ -303,7 +303,7 @@ def row_precedence(table: Table[Any], side: str, content: Sequence[str], schema:
     content is part of the key, so its rows of one key are equal.
     """
     equal = change_log.is_change_log(table)
-    columns = {name: F.col(f"{side}.`{name}`") for name in content}
+    columns = {name: quote_column(name, side) for name in content}
     hashed = F.lit("") if equal else change_log.hash_row_content(columns, schema)
-    sequence = [F.col(f"{side}.`{table.sequence_by}`").alias("sequence")] if table.sequence_by else []
+    sequence = [quote_column(table.sequence_by, side).alias("sequence")] if table.sequence_by else []
     return F.struct(*sequence, hashed.alias("content"))

@@ -125,7 +125,7 @@ def select_accepted_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
 def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: Sequence[str] = ()) -> DataFrame:
     """Returns the rows whose key is among the keys; NULLs equal each other. by: columns to use instead of the table's keys."""
     names = by or table.keys
-    condition = null_safe_equality([F.col(f"rows.`{key}`") for key in names], [F.col(f"wanted.`{key}`") for key in names])
+    condition = null_safe_equality(quote_columns(names, "rows"), quote_columns(names, "wanted"))
     wanted = keys.select(*quote_columns(names)).alias("wanted")
     return rows.alias("rows").join(wanted, condition, "left_semi")
 
@@ -133,7 +133,8 @@ def select_rows_of_keys(table: AnyTable, rows: DataFrame, keys: DataFrame, by: S
 def leave_out_rows_of_keys(rows: DataFrame, keys: DataFrame) -> DataFrame:
     """Returns the rows whose values in the columns of `keys` are in none of its rows; NULLs equal each other."""
     condition = null_safe_equality(
-        [F.col(f"rows.`{key}`") for key in keys.columns], [F.col(f"found.`{key}`") for key in keys.columns]
+        quote_columns(keys.columns, "rows"),
+        quote_columns(keys.columns, "found"),
     )
     return rows.alias("rows").join(keys.alias("found"), condition, "left_anti")
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from sluice.declare.quoting import quote_column, quote_columns
+from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
@@ -44,7 +44,7 @@ def join_old_and_new(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> Dat
     given = _select_table_columns(new, old.schema)
     left = new.select(F.struct(*given).alias("new"))
     right = old.select(F.struct(*quote_columns(old.columns)).alias("old"))
-    condition = null_safe_equality([F.col(f"new.`{key}`") for key in keys], [F.col(f"old.`{key}`") for key in keys])
+    condition = null_safe_equality(quote_columns(keys, "new"), quote_columns(keys, "old"))
     return left.join(right, condition, "full_outer")
 
 
@@ -79,10 +79,13 @@ def fill_empty_table(rows: DataFrame, path: str, number: int) -> MergeCounts | N
 def plan_merge_operations(new: DataFrame, old: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Returns what turns the rows `old` into the rows `new`, one per key: the columns of `old`, with an operation for each that differs."""
     both = join_old_and_new(new, old, keys)
-    equal = null_safe_equality([F.col(f"new.`{name}`") for name in old.columns], [F.col(f"old.`{name}`") for name in old.columns])
+    equal = null_safe_equality(
+        quote_columns(old.columns, "new"),
+        quote_columns(old.columns, "old"),
+    )
     operation = F.when(F.col("old").isNull(), INSERT).when(F.col("new").isNull(), DELETE).when(~equal, UPDATE)
     chosen = both.select(operation.alias(OPERATION), F.coalesce("new", "old").alias("row")).where(F.col(OPERATION).isNotNull())
-    return chosen.select(OPERATION, *(F.col(f"row.`{name}`").alias(name) for name in old.columns))
+    return chosen.select(OPERATION, *(quote_column(name, "row").alias(name) for name in old.columns))
 
 
 def apply_merge_operations(
@@ -151,9 +154,9 @@ def _refuse_conflicts(rows: int, conflict: str) -> None:
 def _merge_through_spark(
     session: SparkSession, path: str, operations: DataFrame, keys: Sequence[str], found: OperationSummary
 ) -> MergeCounts:
-    near = [range_condition_sql(f"t.`{name}`", ranges) for name, ranges in found.limits.items()]
-    on = " AND ".join([f"t.`{key}` <=> s.`{key}`" for key in keys] + near)
-    values = {f"`{name}`": f"s.`{name}`" for name in operations.columns if name != OPERATION}
+    near = [range_condition_sql(f"t.{quote_identifier(name)}", ranges) for name, ranges in found.limits.items()]
+    on = " AND ".join([f"t.{quote_identifier(key)} <=> s.{quote_identifier(key)}" for key in keys] + near)
+    values = {quote_identifier(name): f"s.{quote_identifier(name)}" for name in operations.columns if name != OPERATION}
     merging = DeltaTable.forPath(session, path).alias("t").merge(operations.alias("s"), on)
     if found.deletes:
         merging = merging.whenMatchedDelete(f"s.{OPERATION} = '{DELETE}'")

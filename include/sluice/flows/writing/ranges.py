@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from sluice.declare.quoting import quote_column
+from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.declare.sql.schema import sql_literal
 from sluice.declare.type_names import WHOLE_NUMBER_TYPES
 
@@ -157,7 +157,7 @@ def range_condition_sql(expression: str, ranges: Ranges) -> str:
 
 def limits_condition(limits: Limits, expressions: Mapping[str, str] | None = None) -> Column:
     """Returns the condition that columns, or the expressions given for them, are in their ranges. True if there are none."""
-    named = expressions if expressions is not None else {name: f"`{name}`" for name in limits}
+    named = expressions if expressions is not None else {name: quote_identifier(name) for name in limits}
     conditions = [F.expr(range_condition_sql(f"({named[name]})", ranges)) for name, ranges in limits.items() if name in named]
     return functools.reduce(lambda a, b: a & b, conditions, F.lit(True))
 

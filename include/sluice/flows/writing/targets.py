@@ -20,6 +20,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure import prevention
 from sluice.declare.layout import Layout
+from sluice.declare.quoting import quote_identifier
 from sluice.declare.sql.schema import sql_literal
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
@@ -133,7 +134,7 @@ def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) ->
     path = workspace.path(dataset.name)
     if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
         properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
-        workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({properties})")
+        workspace.session.sql(f"ALTER TABLE delta.{quote_identifier(path)} SET TBLPROPERTIES ({properties})")
     versions.remove_restoration_mark(workspace.session, path)
 
 
@@ -205,8 +206,10 @@ def _add_missing_columns(session: SparkSession, path: str, wanted: StructType) -
     present = table_frames.read_table(session, path).columns
     added = [field for field in wanted if field.name not in present]
     if added:
-        columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}{_comment_clause(field)}" for field in added)
-        session.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")
+        columns = ", ".join(
+            f"{quote_identifier(field.name)} {field.dataType.simpleString()}{_comment_clause(field)}" for field in added
+        )
+        session.sql(f"ALTER TABLE delta.{quote_identifier(path)} ADD COLUMNS ({columns})")
 
 
 def _comment_clause(field: StructField) -> str:

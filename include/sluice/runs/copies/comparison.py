@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from sluice.declare.quoting import quote_column
+from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import UsageError
 from sluice.lake.workspace import PROVENANCE
 
@@ -67,7 +67,7 @@ def compare_table_states(
     values = [name for name in shared if name not in keys and name not in types]
     content = [name for name in values if name not in OF_ARRIVAL]
     matched = _match_rows_by_key(here, there, keys, values)
-    judged = matched.select(*(F.col(f"key.`{key}`").alias(key) for key in keys), *_matched_row_columns(content, values))
+    judged = matched.select(*(quote_column(key, "key").alias(key) for key in keys), *_matched_row_columns(content, values))
     judged = judged.persist()
     try:
         counts = judged.agg(*_difference_count_columns(content, [name for name in values if name not in content])).first()
@@ -113,7 +113,7 @@ def _match_rows_by_key(here: DataFrame, there: DataFrame, keys: Sequence[str], v
 
 def _matched_row_columns(content: Sequence[str], values: Sequence[str]) -> list[Column]:
     """Returns how a key's rows relate, how many each side has, and by column whether they differ."""
-    differs = {name: ~F.col(f"h.`{name}`").eqNullSafe(F.col(f"t.`{name}`")) for name in values}
+    differs = {name: ~quote_column(name, "h").eqNullSafe(quote_column(name, "t")) for name in values}
     any_differs = F.lit(False)
     for name in content:
         any_differs |= differs[name]
@@ -143,7 +143,7 @@ def _difference_count_columns(content: Sequence[str], arrival: Sequence[str]) ->
 def _collect_example_rows(judged: DataFrame, keys: Sequence[str], number: int) -> tuple[dict[str, Any], ...]:
     if not keys or not number:
         return ()
-    found = judged.where(F.col(_KIND) != "equal").select(_KIND, *(f"`{key}`" for key in keys)).limit(number).collect()
+    found = judged.where(F.col(_KIND) != "equal").select(_KIND, *(quote_identifier(key) for key in keys)).limit(number).collect()
     return tuple({"row": row[_KIND], "key": {key: row[key] for key in keys}} for row in found)
 
 
