@@ -21,6 +21,8 @@ from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
+from sluice.runs.status import lag
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.on_store]
@@ -126,6 +128,8 @@ def test_changes_on_both_sides_of_the_join_at_once(settings: Settings, spark: Sp
     shop.put("orders", [(30, 4, 0), (200, 3, 0)])
     report = shop.run()["order_cities"]
     assert report.recomputed == "keys: 11 of 100 rows" and shop.is_right()
+    books = PipelineBooks(settings, shop.workspace.graph)
+    assert lag.read_view_standing(books, order_cities).unbounded == (), "a change that a join follows is bounded"
 
 
 def test_two_inputs_that_are_each_followed_by_a_join_may_change_at_once(settings: Settings, spark: SparkSession) -> None:

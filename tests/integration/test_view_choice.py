@@ -30,6 +30,8 @@ from sluice.lake.workspace import Workspace
 from sluice.locations import locate, remove_folder
 from sluice.runs.execution import stages
 from sluice.runs.planning import transforms
+from sluice.runs.status import lag
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.on_store]
@@ -127,6 +129,9 @@ def test_a_strict_view_follows_what_is_bounded_however_small_and_refuses_the_res
     found = transforms.examine_transforms(spark.newSession(), settings, lake.workspace.graph)
     assert {bound["view"]: bound["refused"] for bound in found.bounds} == {"by_region": False, "share": True}
     before = lake.files("share")
+    books = PipelineBooks(settings, lake.workspace.graph)
+    unbounded = {name: lag.read_view_standing(books, view).unbounded for name, view in lake.workspace.graph.views.items()}
+    assert unbounded == {"by_region": (), "share": ("days",)}, "as `sluice plan` says without Spark"
     lake.put([(1, FIRST, 5)])
     for attempt in range(2):  # it is not forgotten, and not taken by trying again
         with pytest.raises(stages.FlowsFailed) as failed:

@@ -7,8 +7,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-CLOCK = re.compile(r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate)\(", re.IGNORECASE)
-"""A function of the clock, in the text of an expression."""
+CLOCK = re.compile(
+    r"\b(current_timestamp|current_date|current_time|localtimestamp|now|curdate|(?:current_user|session_user|user)(?=\(\)))\(",
+    re.IGNORECASE,
+)
+"""A function of the clock, or of who runs it, in the text of an expression."""
 
 _MOVING = re.compile(r"\b(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 """The words that Spark reads as dates."""

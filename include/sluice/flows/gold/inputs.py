@@ -59,12 +59,18 @@ def refuse_unfollowed_reads(session: SparkSession, view: str, plan: Any) -> None
         raise DeclarationError(
             f"View '{view}' reads a table or files that it does not name in reads: it would not follow their changes. Name them there."
         )
-    what = _find_unrepeatable_in_plan(plan) or plans.find_moving_date_in_plan(session, plan)
+    what = _find_sample(plan) or _find_unrepeatable_in_plan(plan) or plans.find_moving_date_in_plan(session, plan)
     if what:
         raise DeclarationError(
             f"View '{view}' uses {what}: rows that no change touches would stay as they were made. Take it out of the transform; "
             "what depends on today belongs into a @view, which is computed when it is read."
         )
+
+
+def _find_sample(plan: Any) -> str | None:
+    """Describes a sample: which rows it has depends on their files, even with a seed, and no expression of the plan shows that."""
+    nodes = plans.walk_plan_with_subqueries(plan)
+    return "a sample" if any(node.nodeName() == "Sample" for node in nodes) else None
 
 
 def _find_unrepeatable_in_plan(plan: Any) -> str | None:

@@ -30,7 +30,7 @@ from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
 from sluice.flows.gold.inputs import count_input_reads, find_used_columns, input_read_by_node, refuse_unfollowed_reads
 from sluice.flows.gold.through_joins import JoinedColumns, find_joined_columns
-from sluice.flows.gold.total_expressions import is_total_expression
+from sluice.flows.gold.total_expressions import is_total_expression, keeps_equality
 from sluice.flows.writing.ranges import parse_truncation
 from sluice.step_times import PLANNING, measure_step
 
@@ -63,6 +63,11 @@ class InputReach:
     def bounding(self) -> tuple[str, ...]:
         """Returns the columns of the view whose touched values are found, in order."""
         return self.joined.columns if self.joined else tuple(sorted(self.columns))
+
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether a change can touch every row of the view."""
+        return not self.bounding and self.time is None
 
     @property
     def streamed(self) -> Mapping[str, str]:
@@ -225,7 +230,8 @@ def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | No
         return None
     expression = hashed.children().apply(0)
     text = _unqualified_sql(expression)
-    return text if parse_truncation(text) or is_total_expression(expression) else None
+    is_bound = keeps_equality(expression) and (parse_truncation(text) or is_total_expression(expression))
+    return text if is_bound else None
 
 
 def _unqualified_sql(expression: Any) -> str:

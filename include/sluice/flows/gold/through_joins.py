@@ -22,7 +22,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.quoting import quote_column
 from sluice.errors import SluiceError
 from sluice.flows import plans
-from sluice.flows.gold.total_expressions import is_total_expression
+from sluice.flows.gold.total_expressions import is_total_expression, keeps_equality
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -153,13 +153,17 @@ def _follow_entries(entries: Sequence[Any], below: FollowedRows) -> FollowedRows
     needed = {
         plans.expression_id(entry): _identify_all(plans.scala_to_list(entry.references().toSeq()))
         for entry in entries
-        if is_total_expression(entry.child() if entry.nodeName() == "Alias" else entry)
+        if _gives_followed_value(entry.child() if entry.nodeName() == "Alias" else entry)
     }
     followed = frozenset(column for column, columns in needed.items() if columns <= below.columns)
     return FollowedRows(
         followed,
         lambda wanted: _project_entries(entries, wanted, below.select(_unite_columns(needed[column] for column in wanted))),
     )
+
+
+def _gives_followed_value(expression: Any) -> bool:
+    return is_total_expression(expression) and keeps_equality(expression)
 
 
 def _follow_filter(node: Any, child: Any, below: FollowedRows) -> FollowedRows:

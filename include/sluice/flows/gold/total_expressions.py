@@ -1,4 +1,4 @@
-"""Which expressions give a value or NULL whatever their columns hold.
+"""Which expressions give a value or NULL whatever their columns hold, and which give equal values for equal ones.
 
 The query that finds the rows that a change touches runs on all changed rows and on all rows of an input, before the transform filters any
 of them out. A cast of a text that is no number would then fail the query on a row that the transform leaves out. The common expressions
@@ -21,6 +21,26 @@ _TOTAL = frozenset({
     *("Upper", "Lower", "StringTrim", "StringTrimLeft", "StringTrimRight", "Concat", "Substring", "Length", "StringReplace"),
     *("StartsWith", "EndsWith", "Contains", "Murmur3Hash", "XxHash64"),
 })
+
+
+_PASS_ON = frozenset({
+    *("GetStructField", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "NormalizeNaNAndZero"),
+    *("Coalesce", "If", "CaseWhen", "IsNull", "IsNotNull", "And", "Or", "Not", "In"),
+    *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
+})
+"""They give one of their values as it is, or only compare them."""
+_WITH_EQUAL_FORMS = ("collate", "double", "float")
+"""Types in whose values Spark holds different ones equal: 'a' and 'A' under a collation, 0.0 and -0.0."""
+
+
+def keeps_equality(expression: Any) -> bool:
+    """Whether a JVM expression gives equal values for equal values of its columns, so that it may stand for a group or a key."""
+    children = plans.plan_children(expression)
+    if expression.getClass().getSimpleName() not in _PASS_ON:
+        types = (child.dataType().simpleString() for child in children)
+        if any(form in kind for kind in types for form in _WITH_EQUAL_FORMS):
+            return False
+    return all(keeps_equality(child) for child in children)
 
 
 def is_total_expression(expression: Any) -> bool:

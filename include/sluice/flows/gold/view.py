@@ -27,6 +27,7 @@ from sluice.flows.progress.checkpoints import (
     read_followed_versions,
     reason_to_rebase,
     record_followed_versions,
+    record_unbounded_inputs,
 )
 from sluice.flows.writing import targets
 from sluice.lake import evaluation, log
@@ -148,6 +149,7 @@ def _stream_view_changes(
         lambda: stream_starts.find_starts_at_latest_change(paths, feed=True),
         lambda followed: stream_starts.find_starts_past(paths, followed),
     )
+    record_unbounded_inputs(workspace.checkpoints(flow), flow, [name for name, one in sorted(reach.items()) if one.is_unbounded])
     why = (
         _INPUTS if checkpoint.rebased == TRANSFORM and not targets.has_transform_changed(workspace, view) else checkpoint.rebased
     )

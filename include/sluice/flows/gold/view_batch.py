@@ -283,6 +283,7 @@ def describe_unbounded_change(view: AnyView, pipeline: str, why: str) -> str:
 def check_view_columns(view: MaterializedView[Any], rows: DataFrame) -> StructType:
     """Returns the columns of the transform's rows as they are stored. Raises DeclarationError if they differ from those declared."""
     enforced.check_declared_schema(view, rows.schema)
+    targets.check_column_names(view, rows.columns)
     stored = treat_view_rows(None, view, rows).schema
     targets.check_declared_columns(view, stored)
     return stored

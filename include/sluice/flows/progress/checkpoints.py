@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sluice.durable_files import write_json_durably
@@ -21,6 +21,8 @@ GONE = "its table was not there"
 FIRST = "first run"
 LOST_CHECKPOINT = "its checkpoint was lost"
 """Why a flow starts anew if its table was removed, or was moved by a change of its declaration."""
+
+_UNBOUNDED = "unbounded"
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,19 @@ def read_followed_versions(memory: Mapping[str, object] | None) -> dict[str, int
     """Returns, by input, the last version that a flow has taken without its stream, according to flow.json. Empty if it never did."""
     found = memory.get("followed") if memory is not None else None
     return {str(name): int(version) for name, version in found.items()} if isinstance(found, dict) else {}
+
+
+def record_unbounded_inputs(folder: str, flow: str, names: Sequence[str]) -> None:
+    """Records the inputs of a view whose changes can touch each of its rows, for those who cannot ask Spark. Errors as of `open_checkpoint`."""
+    memory = read_flow_memory(folder, flow)
+    if memory is not None and memory.get(_UNBOUNDED) != list(names):
+        _write_flow_memory(locate(folder), {**memory, _UNBOUNDED: list(names)})
+
+
+def read_unbounded_inputs(memory: Mapping[str, object]) -> tuple[str, ...]:
+    """Returns what `record_unbounded_inputs` recorded. Empty if it recorded nothing yet."""
+    found = memory.get(_UNBOUNDED)
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def _is_past_stream(place: Location, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:

@@ -38,6 +38,7 @@ _FEW = 100
 TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two files."
 _NOT_REPEATABLE = "Table '{}' uses {}: a replay would not give the same rows. Take it out of the transform."
 _ROW_LOCAL = {"Project", "Filter", "Generate", "Union", "SubqueryAlias", "View"}
+_MAKES_COLUMNS = {"Project", "Generate"}
 _WHAT = {
     "Sort": "ORDER BY",
     "Aggregate": "an aggregate",
@@ -74,6 +75,7 @@ def transform_source_rows(table: AnyTable, bronze: DataFrame) -> DataFrame:
 def check_table_columns(table: AnyTable, rows: DataFrame) -> StructType:
     """Returns the columns of the transform's rows as they are stored. Raises DeclarationError if they differ from those declared."""
     enforced.check_declared_schema(table, rows.schema)
+    targets.check_column_names(table, rows.columns, signs="`.")
     judged = verdicts.add_verdict_column(rows, ())
     stored = order_provenance_last(prepare_rows_for_storage(None, table, judged).drop(*verdicts.VERDICT).schema)
     targets.check_declared_columns(table, stored)
@@ -179,6 +181,7 @@ def _rebuild_plan(plan: Any, table: str, names: Sequence[str]) -> Any:
         )
     _check_plan_expressions(plan, table)
     below = [_rebuild_plan(child, table, names) for child in children]
+    _refuse_own_provenance(plan, below, table, names)
     if kind != "Project":
         return plan.withNewChildren(plans.list_to_scala(plan.children(), below))
     projected = plans.scala_to_list(plan.projectList())
@@ -188,6 +191,21 @@ def _rebuild_plan(plan: Any, table: str, names: Sequence[str]) -> Any:
     return plans.spark_jvm().org.apache.spark.sql.catalyst.plans.logical.Project(
         plans.list_to_scala(plan.projectList(), [*projected, *added]), below[0]
     )
+
+
+def _refuse_own_provenance(plan: Any, below: Sequence[Any], table: str, names: Sequence[str]) -> None:
+    """Raises DeclarationError if a node makes a column with a name of the provenance, which rows would then be counted by."""
+    kind = plan.nodeName()
+    given = (
+        plans.scala_to_list(plan.projectList() if kind == "Project" else plan.generatorOutput()) if kind in _MAKES_COLUMNS else []
+    )
+    ids = {plans.expression_id(item) for item in plans.plan_output(below[0]) if item.name() in names} if given else set()
+    for item in given:
+        is_carried = kind == "Project" and item.nodeName() == "AttributeReference" and plans.expression_id(item) in ids
+        if item.name().lower() in names and not is_carried:
+            raise DeclarationError(
+                f"Table '{table}' makes a column '{item.name()}' of its own, which is Sluice's. Give it another name."
+            )
 
 
 def _check_plan_leaf(plan: Any, table: str, names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ have the same pseudonym key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
@@ -28,11 +28,13 @@ from sluice.flows.progress.continuity import REFRESH
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import clustering, log, table_frames, tables, versions
+from sluice.lake.small_writes import OPERATION
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace, has_quarantine
 from sluice.privacy import restricted, secrets, treatments
 from sluice.quality import quarantine
+from sluice.quality.verdicts import VERDICT
 from sluice.step_times import PREPARING, WRITING, measure_step
 from sluice.table_properties import FINGERPRINT, PSEUDONYM_KEYS
 
@@ -146,6 +148,21 @@ def choose_bounding_columns(dataset: Dataset[Any], schema: StructType, columns: 
     kinds = {key: schema[key].dataType.typeName() for key in columns or dataset.keys}
     fit = [key for key, kind in kinds.items() if kind in _BOUNDING or (kind == "string" and key in dataset.partition_by)]
     return BoundingColumns(schema, [key for key in fit if key not in dataset.private], listed=dataset.partition_by)
+
+
+def check_column_names(dataset: Dataset[Any], names: Iterable[str], signs: str = "`") -> None:
+    """Raises DeclarationError for a column of a transform that could not be written, or whose values would be lost.
+
+    Those are the names that Sluice gives while it writes, and names with one of these signs. Delta's MERGE does not take a backtick.
+    """
+    own = {*VERDICT, OPERATION}
+    for name in names:
+        if name.lower() in own:
+            raise DeclarationError(f"Table '{dataset.name}' makes a column '{name}', which is Sluice's. Give it another name.")
+        if any(sign in name for sign in signs):
+            raise DeclarationError(
+                f"Table '{dataset.name}' makes a column '{name}'. A column's name holds none of: {' '.join(signs)} Give it another."
+            )
 
 
 def check_declared_columns(dataset: Dataset[Any], stored: StructType) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -118,17 +117,15 @@ def read_silver_standing(books: PipelineBooks, table: Table[Any]) -> FlowLag:
 def read_view_standing(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
     """Reads a view's standing: how far it has read the changes of its inputs; only of existing ones, if it does not wait for all.
 
-    The fingerprint in its checkpoint ends with the columns that bound a change of each input. Only Spark could find them again, so they are
-    taken as they are.
+    What bounds a change of each input only Spark can find, so it is taken as the last run found and recorded it.
     """
     there = view.over(name for name in view.reads if delta_log.is_delta_table(books.path(name)))
     name, folder = books.checkpoints(view)
     memory = checkpoints.read_flow_memory(folder, name) or {}
     code, digits = str(memory.get("fingerprint") or ""), compute_declaration_fingerprint(view)
     rest = code.removeprefix(digits) if code.startswith(digits) else ""
-    unbounded = tuple(read for read in view.reads if re.search(rf"(?:^|\]){read}\[\]", rest))
     flow = _read_checkpoint_standing(books, there or view, digits + rest)
-    return _start_anew_without_table(books, replace(flow, unbounded=unbounded))
+    return _start_anew_without_table(books, replace(flow, unbounded=checkpoints.read_unbounded_inputs(memory)))
 
 
 def _start_anew_without_table(books: PipelineBooks, flow: FlowLag) -> FlowLag:

@@ -286,6 +286,23 @@ def test_what_can_fail_on_a_row_that_is_left_out_bounds_nothing(spark: SparkSess
     assert asked(spark, ("key", "d"), ("regions",), counted) == {"regions": {"d": "d"}}
 
 
+@pytest.mark.parametrize("value", ["CAST(region AS STRING COLLATE UTF8_LCASE)", "CAST(n AS DOUBLE)"])
+def test_a_text_of_values_of_which_different_ones_are_equal_bounds_nothing(spark: SparkSession, value: str) -> None:
+    """'a' and 'A' are one group, as are 0.0 and -0.0, but their texts are two."""
+
+    def counted(regions: DataFrame) -> DataFrame:
+        grouped = regions.groupBy(F.expr(value).alias("value"), "d").agg(F.sum("n").alias("n"))
+        return grouped.select(F.col("value").cast("string").alias("text"), "d", "n")
+
+    assert asked(spark, ("text", "d"), ("regions",), counted) == {"regions": {"d": "d"}}
+
+
+def test_what_only_compares_such_values_bounds(spark: SparkSession) -> None:
+    flag = "CAST(n AS DOUBLE) > 0"
+    found = asked(spark, ("flag",), ("regions",), lambda r: r.groupBy(F.expr(flag).alias("flag")).agg(F.count("*").alias("n")))
+    assert found["regions"].keys() == {"flag"}
+
+
 @pytest.mark.parametrize("key", ["TRY_CAST(region AS INT)", "CAST(n AS STRING)", "concat(upper(region), 'x')"])
 def test_what_cannot_fail_bounds(spark: SparkSession, key: str) -> None:
     found = asked(spark, ("key",), ("regions",), lambda r: r.groupBy(F.expr(key).alias("key")).agg(F.sum("n").alias("n")))
@@ -324,6 +341,10 @@ def test_a_transform_that_asks_for_rows_is_refused_but_where_all_is_made_anew(sp
             "the date 'now'",
         ),
         (lambda r: r.withColumn("n", F.rand()), "something random"),
+        (lambda r: r.sample(0.5, seed=1), "a sample"),
+        (lambda r: r.sparkSession.sql("SELECT * FROM {r} TABLESAMPLE (50 PERCENT)", r=r), "a sample"),
+        (lambda r: r.withColumn("u", F.expr("current_user()")), r"(current_)?user\(\)"),
+        (lambda r: r.withColumn("u", F.expr("session_user()")), r"(session_|current_)?user\(\)"),
         (lambda r: r.withColumn("id", F.expr("uuid()")), "something random"),
         (lambda r: r.join(r.sparkSession.range(2).select(F.rand().alias("x")), F.lit(True)), "something random"),
     ],

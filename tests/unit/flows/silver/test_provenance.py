@@ -91,6 +91,15 @@ REFUSED: dict[str, tuple[Transform, str]] = {
     "unix_timestamp of now": (lambda b: b.selectExpr("unix_timestamp() AS t"), r"current_timestamp\(\)"),
     "date literal": (lambda b: b.withColumn("t", F.expr("TIMESTAMP 'now'")), "TIMESTAMP 'now'"),
     "text of a date": (lambda b: b.where(F.to_date(F.lit("tomorrow")) > "2020-01-01"), "the date 'tomorrow'"),
+    "current_user": (lambda b: b.selectExpr("current_user() AS u"), r"(current_)?user\(\)"),
+    "a row number of its own": (lambda b: b.withColumn("_row", F.lit(0).cast("bigint")), "makes a column '_row'"),
+    "a delivery of its own": (lambda b: b.select("v", F.col("v").alias("_delivery")), "makes a column '_delivery'"),
+    "a delivery in capitals": (lambda b: b.select("v", F.col("v").alias("_DELIVERY")), "makes a column '_DELIVERY'"),
+    "exploded into provenance": (lambda b: b.select("v", F.explode("tags").alias("_row")), "makes a column '_row'"),
+    "provenance exchanged": (
+        lambda b: b.select("v", F.col("_row").alias("_delivery"), F.col("_delivery").alias("_row")),
+        "makes a column '_delivery'",
+    ),
     "subquery": (
         lambda b: b.sparkSession.sql("SELECT * FROM {b} WHERE v > (SELECT avg(v) FROM {b})", b=b),
         "a subquery",
