@@ -69,7 +69,7 @@ def show(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Show some rows of a table, without Spark, or of a @view, which starts Spark."""
+    """Show some rows of a table (no Spark) or of a @view (starts Spark)."""
     settings = Settings.current()
     if (found := find_computed_view_graph(settings, name)) is not None:
         _print_view_rows(settings, name, found, limit, as_json)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 AnyView = MaterializedView[Any]
-_ELSEWHERE = "a key that was made has another row where no change was"
+_ELSEWHERE = "a recomputed key also has a row outside the recomputed part"
 
 
 def read_view_input(workspace: Workspace, name: str, version: int | None = None) -> DataFrame:
