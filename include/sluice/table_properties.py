@@ -41,9 +41,15 @@ INSTANTS = "sluice.instants"
 
 MICROSECONDS = "microseconds"
 
-WALKED_AT, REMOVED_UNTIL = "sluiceWalkedAt", "sluiceRemovedUntil"
-"""No properties, but fields of the last commit of a VACUUM, in milliseconds since 1970: when the table's folder was last walked; and the time
-up to which removed files are gone from the disk."""
+WALKED_AT, REMOVED_UNTIL, VACUUMED_VERSION, WAITING_FROM = (
+    "sluiceWalkedAt",
+    "sluiceRemovedUntil",
+    "sluiceVacuumedVersion",
+    "sluiceWaitingFrom",
+)
+"""No properties, but fields of the last commit of a VACUUM. In milliseconds since 1970: when the table's folder was last walked; and the time
+up to which removed files are gone from the disk. As versions: the last one that the VACUUM looked at; and the first one that removed a file
+which is still there."""
 
 GROUPS_LEFT = "numGroupsLeft"
 """No property: a metric of a commit that wrote some of a table's files anew: how many groups of files of the same decision were left then."""

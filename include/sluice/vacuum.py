@@ -23,7 +23,7 @@ from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
 from sluice.open_tables import keep_written_table, open_delta_table
 from sluice.pipeline_stages import VACUUM
-from sluice.table_properties import REMOVED_UNTIL, WALKED_AT
+from sluice.table_properties import REMOVED_UNTIL, VACUUMED_VERSION, WAITING_FROM, WALKED_AT
 from sluice.work_progress import count_work
 
 if TYPE_CHECKING:
@@ -131,7 +131,12 @@ def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None
     until = max((file.at for file in inventory.expired), default=began - inventory.keep)
     end = _describe_commit(
         END, {"status": "COMPLETED"}, {"numDeletedFiles": str(removed), "numVacuumedDirectories": "0"}, mark
-    ) | {**walked, REMOVED_UNTIL: _milliseconds(until.timestamp())}
+    ) | {
+        **walked,
+        REMOVED_UNTIL: _milliseconds(until.timestamp()),
+        VACUUMED_VERSION: inventory.version,
+        WAITING_FROM: min((file.version for file in inventory.waiting), default=inventory.version + 1),
+    }
     while not _commit_without_data(path, open_delta_table(path).version() + 1, end):
         pass  # it says what was done, after whatever somebody else commits
     return removed

@@ -24,7 +24,7 @@ from sluice.lake.log import has_commit_times, has_plain_reader_protocol, parse_i
 from sluice.locations import Location, is_on_disk, locate
 from sluice.open_tables import open_checked_table
 from sluice.printable import format_size
-from sluice.table_properties import REMOVED_UNTIL, RETENTION, WALKED_AT
+from sluice.table_properties import REMOVED_UNTIL, RETENTION, VACUUMED_VERSION, WAITING_FROM, WALKED_AT
 
 START, END = "VACUUM START", "VACUUM END"
 
@@ -50,11 +50,12 @@ _ENGINE_OF_SPARK = "Apache-Spark"
 
 @dataclass(frozen=True)
 class RemovedFile:
-    """A file that left a table, or that held changes. path: as in the log. bytes: 0 if the log does not say. at: UTC."""
+    """A file that left a table, or that held changes. path: as in the log. bytes: 0 if the log does not say. at: UTC. version: that removed it."""
 
     path: str
     bytes: int
     at: datetime
+    version: int
 
 
 @dataclass(frozen=True)
@@ -182,11 +183,17 @@ def read_file_inventory(path: str, now: datetime) -> FileInventory:
 
 @dataclass
 class _LogReading:
-    """What is known so far while a log is read backwards. current: the files of the latest version. until: files removed before this are gone."""
+    """What is known so far while a log is read backwards. current: the files of the latest version.
+
+    until: files removed before this are gone, if a version up to `vacuumed` removed them. waiting_from: no version before this removed a file
+    that is still there. Both versions are None if the last VACUUM did not record them; the commits' times alone decide then.
+    """
 
     current: set[str]
     removed: dict[str, RemovedFile] = field(default_factory=dict)
     until: datetime | None = None
+    vacuumed: int | None = None
+    waiting_from: int | None = None
     walked_at: datetime | None = None
     changed: bool = False
     unknown: str | None = None
@@ -196,18 +203,26 @@ class _LogReading:
         """Reads back to a VACUUM that removed everything older, or the whole log if there was none."""
         commits, _ = list_log_versions(folder)
         at = datetime.now(UTC)
-        newest = [commits[version] for version in sorted(commits, reverse=True) if version <= table.version()]
-        for info, actions in _read_commits_in_turn(newest):
+        newest = [version for version in sorted(commits, reverse=True) if version <= table.version()]
+        read = _read_commits_in_turn([commits[version] for version in newest])
+        for version, (info, actions) in zip(newest, read, strict=True):
             at = _instant_of(info["timestamp"]) if "timestamp" in info else at
             self._note_vacuum(info, at)
             for kind, action in actions:
-                self._note_file(kind, action, at)
-            if self.until is not None and at + _CLOCKS_DIFFER < self.until:
+                self._note_file(kind, action, at, version)
+            if self._is_all_before_gone(version, at):
                 return
         if min(commits, default=0) > 0:
             self.unknown = self.unknown or "its log does not go back far enough"
         elif self.walked_at is None:
             self.walked_at = at  # a table that was just created has nothing left behind
+
+    def _is_all_before_gone(self, version: int, at: datetime) -> bool:
+        """Whether earlier versions than this one removed no file that is still there."""
+        if self.until is None:
+            return False
+        # One commit by a machine whose clock is far behind must not end the search.
+        return version <= self.waiting_from if self.waiting_from is not None else at + _CLOCKS_DIFFER < self.until
 
     def _note_vacuum(self, info: Mapping[str, Any], at: datetime) -> None:
         operation, said = str(info.get("operation")), info.get("operationParameters") or {}
@@ -217,6 +232,7 @@ class _LogReading:
             return
         elif operation == END and REMOVED_UNTIL in info:
             self.until = _instant_of(info[REMOVED_UNTIL])
+            self.vacuumed, self.waiting_from = info.get(VACUUMED_VERSION), info.get(WAITING_FROM)
             self.walked_at = _instant_of(info[WALKED_AT]) if WALKED_AT in info else None
             # A VACUUM by inventory: commits between the walk and this one are not read any more.
             self.changed = self.changed or info.get("engineInfo") == SLUICE
@@ -225,7 +241,7 @@ class _LogReading:
         elif operation == START and self._ended is not None:
             self.until, self.walked_at = at - timedelta(milliseconds=int(said.get("defaultRetentionMillis") or 0)), at
 
-    def _note_file(self, kind: str, action: Mapping[str, Any], at: datetime) -> None:
+    def _note_file(self, kind: str, action: Mapping[str, Any], at: datetime, version: int) -> None:
         """Notes a file. One that was removed twice counts from the last time, and one that came back does not count."""
         path = str(action["path"])
         if self.unknown:
@@ -234,9 +250,9 @@ class _LogReading:
             at = _instant_of(action["deletionTimestamp"])
         if not self.current.isdisjoint(_list_spellings(path)) or path in self.removed or lies_in_another_table(path):
             return
-        if self.until is not None and at <= self.until:
+        if self.until is not None and at <= self.until and (self.vacuumed is None or version <= self.vacuumed):
             return
-        self.removed[path] = RemovedFile(path, int(action.get("size") or 0), at)
+        self.removed[path] = RemovedFile(path, int(action.get("size") or 0), at, version)
 
 
 def _read_commits_in_turn(files: Sequence[Location]) -> Iterator[tuple[Mapping[str, Any], list[tuple[str, Mapping[str, Any]]]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,28 @@ def test_what_delta_on_spark_vacuumed_is_known(path: str) -> None:
     found = read_file_inventory(path, now() + 2 * WEEK)
     assert not found.expired and not found.changed_since_walk and found.walked_at is not None
     assert decide(path, 8 * WEEK).due is None and not decide(path, 8 * WEEK).needed
+
+
+def test_a_commit_by_a_clock_that_is_far_behind_hides_no_file(path: str) -> None:
+    def remove_next() -> None:
+        remove_smallest(path)
+        time.sleep(0.01)  # removals have different times
+
+    for number in (200, 300, 400):
+        write_deltalake(path, rows(number, 10), mode="append")
+    remove_next()
+    remove_next()
+    as_old(path, range(DeltaTable(path).version() - 1, DeltaTable(path).version()), 1)
+    write_deltalake(path, rows(500), mode="append")
+    as_old(path, range(DeltaTable(path).version(), DeltaTable(path).version() + 1), 20_000)
+    remove_next()
+    waiting = {file.path for file in read_file_inventory(path, now()).waiting}
+    vacuum(path, WEEK - timedelta(hours=12))
+    found = read_file_inventory(path, now() + WEEK - timedelta(hours=12))
+    assert found.waiting and not found.expired
+    gone = {one for one in waiting if not (Path(path) / one).exists()}
+    assert {file.path for file in found.waiting} == waiting - gone, "one behind the commit and one before it"
+    assert vacuum(path, 2 * WEEK) == len(waiting - gone)
 
 
 def test_a_table_whose_commits_hold_times_is_left_to_spark(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
