@@ -46,7 +46,15 @@ def check(checkout: Path, elapsed: int = 0, fails: str = "nothing") -> tuple[sub
 def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path) -> None:
     done, made = check(checkout)
     assert done.returncode == 0, done.stdout + done.stderr
-    steps = {"setup-store", "lint", "test WITHOUT_STORE=yes ARGS=--durations=60", "test-store-first", "run", "compose-check", "setup AIRFLOW=2"}
+    steps = {
+        "setup-store",
+        "lint",
+        "test WITHOUT_STORE=yes ARGS=--durations=60",
+        "test-store-first",
+        "run",
+        "compose-check",
+        "setup AIRFLOW=2",
+    }
     assert {*steps, "test-system ARGS=--durations=12"} <= set(made)
     assert made.index("late, but there") < made.index("setup AIRFLOW=2"), "the second environment's packages"
     assert "late, but there" in done.stdout and "s  airflow, aside" in done.stdout

@@ -105,7 +105,18 @@ def load_command(entry: CommandEntry) -> Command:
         holder.add_typer(found, name=entry.name)
     else:
         holder.command(entry.name)(found)
-    return get_group(holder).commands[entry.name]
+    command = get_group(holder).commands[entry.name]
+    _name_option_values(command)
+    return command
+
+
+def _name_option_values(command: Command) -> None:
+    """Have the help call an option's value by the option, as `--stage STAGE`, and not by a type of Python."""
+    for below in getattr(command, "commands", {}).values():
+        _name_option_values(below)
+    for one in command.params:
+        if one.param_type_name == "option" and one.metavar is None and not getattr(one, "is_flag", False):
+            one.metavar = max(one.opts, key=len).strip("-").replace("-", "_").upper()
 
 
 app = typer.Typer(name="sluice", cls=_LoadedWhenCalled, no_args_is_help=True, **_LOOKS)

@@ -406,3 +406,13 @@ def test_check_says_where_a_pipelines_own_code_fails(tmp_path: Path) -> None:
     assert ran.returncode == 2
     assert "silver.py, line 3" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
+def test_help_calls_what_an_option_takes_by_the_option_and_not_by_a_type(entry: CommandEntry) -> None:
+    waiting = [load_command(entry)]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        options = [one for one in command.params if one.param_type_name == "option"]
+        assert [one.name for one in options if not getattr(one, "is_flag", False) and "<" in str(one.metavar or "<")] == []
