@@ -327,8 +327,12 @@ def test_a_rewrite_that_lost_rows_is_not_committed(tmp_path: Path) -> None:
     decision = decide_layout(path, ("id",))
     with pytest.raises(SluiceError, match="do not have the rows of the old"):
         rewrite_file_groups(path, decision.groups, ("id",), None, lambda staged: (DeltaTable(staged).delete("id = 5"), None)[1])
-    assert rewrite_file_groups(path, decision.groups, ("id",), None, lambda staged: None) == (0, 0), "nothing was laid out"
     assert DeltaTable(path).version() == 8
+    assert rewrite_file_groups(path, decision.groups, ("id",), None, lambda staged: None) == (0, 0), "nothing was laid out"
+    assert (
+        len(file_statistics.list_data_files(path)) == 9
+        and decide_layout(path, ("id",)).why == "no data came since the last rewrite"
+    )
 
 
 def test_a_decision_says_its_numbers_also_where_it_is_no(tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ class Pipeline:
         # Loaded here: executors load declarations of tables, and may lack it.
         from croniter import croniter  # type: ignore[import-untyped]  # it ships no types
 
+        if self.schedule == "@quarterly":  # Airflow knows it, and croniter does not
+            object.__setattr__(self, "schedule", "0 0 1 */3 *")
         if not isinstance(self.schedule, str) or not croniter.is_valid(self.schedule):
             raise DeclarationError(
                 f"Pipeline '{self.name}': schedule '{self.schedule}' is no cron expression such as '0 2 * * *' or '@daily'."

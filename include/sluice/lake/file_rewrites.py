@@ -89,10 +89,8 @@ def _rewrite_file_group(
         _make_staged_table(staging, table, locate(path), taken)
         lay_out(str(staging))
         said, added, removed = _read_staged_commit(staging)
-        # Both engines leave a file as it is if none of the others fits beside it.
+        # Both engines leave a file as it is if none of the others fits beside it. If that is so of all, the commit says that they were looked at.
         places = [place for place in range(len(taken)) if _name_staged_file(place) in removed]
-        if not places and not added:
-            return 0, 0
         taken, group = [taken[place] for place in places], replace(group, files=[group.files[place] for place in places])
         _refuse_missing_rows(path, taken, added)
         named = [_take_written_file(staging, locate(path), group, action) for action in added]
@@ -182,7 +180,7 @@ def _refuse_missing_rows(path: str, taken: Sequence[DataFile], added: Sequence[M
     before = [one.rows for one in taken]
     after = [json.loads(one.get("stats") or "{}").get("numRecords") for one in added]
     counted = None not in before
-    if not added or None in after or (counted and sum(n for n in before if n is not None) != sum(after)):
+    if (taken and not added) or None in after or (counted and sum(n for n in before if n is not None) != sum(after)):
         raise SluiceError(
             f"Files of the table {path} were not rewritten: the new ones do not have the rows of the old. Nothing was changed."
         )

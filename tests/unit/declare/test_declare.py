@@ -133,6 +133,7 @@ def test_mistakes_in_one_declaration(make: Any, message: str) -> None:
 @pytest.mark.parametrize("schedule", ["@daily", "*/5 * * * *", "0 2 * * MON#1", "0 2 * * * 30"])
 def test_a_schedule_is_what_airflow_takes_as_cron(schedule: str) -> None:
     assert replace(PIPELINE, schedule=schedule).schedule == schedule
+    assert replace(PIPELINE, schedule="@quarterly").schedule == "0 0 1 */3 *", "which Airflow knows, and not everybody here"
 
 
 def test_a_graph_knows_who_reads_whom_and_what_is_personal() -> None:

@@ -117,7 +117,9 @@ def _describe_spark_outside_function(raised: _Raised) -> str | None:
         return None
     if raised.module.startswith("pyspark.pipelines"):
         return describe_databricks_name("pyspark.pipelines")
-    if not isinstance(raised.error, AssertionError) and not _NO_SESSION.match(str(raised.error)):
+    # An assertion with a text is about something else, such as the type of a field.
+    is_bare_assertion = isinstance(raised.error, AssertionError) and not str(raised.error)
+    if not is_bare_assertion and not _NO_SESSION.match(str(raised.error)):
         return None
     return (
         "a Spark expression (F.col, F.expr, Window…) is made where the file is loaded, which has no Spark. Use text: "

@@ -25,7 +25,7 @@ _TOTAL = frozenset({
 
 _PASS_ON = frozenset({
     *("GetStructField", "KnownNullable", "KnownNotNull", "KnownFloatingPointNormalized", "NormalizeNaNAndZero"),
-    *("Coalesce", "If", "CaseWhen", "IsNull", "IsNotNull", "And", "Or", "Not", "In"),
+    *("Coalesce", "If", "CaseWhen", "IsNull", "IsNotNull", "And", "Or", "Not", "In", "InSet"),
     *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
 })
 """They give one of their values as it is, or only compare them."""
@@ -37,8 +37,9 @@ def keeps_equality(expression: Any) -> bool:
     """Whether a JVM expression gives equal values for equal values of its columns, so that it may stand for a group or a key."""
     children = plans.plan_children(expression)
     if expression.getClass().getSimpleName() not in _PASS_ON:
-        types = (child.dataType().simpleString() for child in children)
-        if any(form in kind for kind in types for form in _WITH_EQUAL_FORMS):
+        types = [child.dataType().simpleString() for child in children]
+        is_float_cast = {*types, expression.dataType().simpleString()} == {"float", "double"}
+        if not is_float_cast and any(form in kind for kind in types for form in _WITH_EQUAL_FORMS):
             return False
     return all(keeps_equality(child) for child in children)
 

@@ -39,6 +39,7 @@ TWO_FILES = "Table '{}' declares key_in_one_file, but a key of it came in two fi
 _NOT_REPEATABLE = "Table '{}' uses {}: a replay would not give the same rows. Take it out of the transform."
 _ROW_LOCAL = {"Project", "Filter", "Generate", "Union", "SubqueryAlias", "View"}
 _MAKES_COLUMNS = {"Project", "Generate"}
+_PASSES_ON = {"Alias", "Coalesce"}
 _WHAT = {
     "Sort": "ORDER BY",
     "Aggregate": "an aggregate",
@@ -194,18 +195,27 @@ def _rebuild_plan(plan: Any, table: str, names: Sequence[str]) -> Any:
 
 
 def _refuse_own_provenance(plan: Any, below: Sequence[Any], table: str, names: Sequence[str]) -> None:
-    """Raises DeclarationError if a node makes a column with a name of the provenance, which rows would then be counted by."""
+    """Raises DeclarationError if a node makes another column with a name of the provenance, which rows would then be counted by."""
     kind = plan.nodeName()
     given = (
         plans.scala_to_list(plan.projectList() if kind == "Project" else plan.generatorOutput()) if kind in _MAKES_COLUMNS else []
     )
-    ids = {plans.expression_id(item) for item in plans.plan_output(below[0]) if item.name() in names} if given else set()
+    carried = {item.name(): plans.expression_id(item) for item in plans.plan_output(below[0])} if given else {}
     for item in given:
-        is_carried = kind == "Project" and item.nodeName() == "AttributeReference" and plans.expression_id(item) in ids
-        if item.name().lower() in names and not is_carried:
+        name = item.name()
+        is_same = kind == "Project" and name in names and _find_carried_id(item) == carried[name]
+        if name.lower() in names and not is_same:
             raise DeclarationError(
-                f"Table '{table}' makes a column '{item.name()}' of its own, which is Sluice's. Give it another name."
+                f"Table '{table}' makes a column '{name}' of its own, which is Sluice's. Give it another name, or leave the column out "
+                "of what changes all columns."
             )
+
+
+def _find_carried_id(item: Any) -> Any:
+    """The id of the column that an entry of a projection passes on; None if it makes a value. Provenance is never NULL."""
+    while item.nodeName() in _PASSES_ON:
+        item = item.children().apply(0)
+    return plans.expression_id(item) if item.nodeName() == "AttributeReference" else None
 
 
 def _check_plan_leaf(plan: Any, table: str, names: Sequence[str]) -> None:

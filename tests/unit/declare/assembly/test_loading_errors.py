@@ -106,7 +106,12 @@ def test_what_a_declaration_finds_wrong_is_said_with_its_line(load: Load, tmp_pa
         "w = Window.partitionBy('a')",
     ],
 )
-def test_a_spark_expression_outside_a_function_says_to_write_text(load: Load, tmp_path: Path, line: str) -> None:
+def test_a_spark_expression_outside_a_function_says_to_write_text(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.setattr(
+        "pyspark.SparkContext._active_spark_context", None
+    )  # as in a command; other tests here may have started Spark
     with pytest.raises(DeclarationError) as failure:
         load(line)
     assert str(failure.value).startswith(

@@ -48,6 +48,21 @@ ALLOWED: dict[str, tuple[Transform, set[tuple[object, ...]]]] = {
         lambda b: b.select(F.size(F.filter("tags", lambda t: t == "a")).alias("n")),
         {(1, 7, 70), (0, 7, 71), (None, 8, 80)},
     ),
+    "all names cleaned by toDF": (
+        lambda b: b.toDF(*[name.lower() for name in b.columns]).select("v"),
+        {(10, 7, 70), (20, 7, 71), (30, 8, 80)},
+    ),
+    "all names cleaned by aliases": (
+        lambda b: b.select([F.col(name).alias(name.lower()) for name in b.columns]).select("v"),
+        {(10, 7, 70), (20, 7, 71), (30, 8, 80)},
+    ),
+    "fillna": (lambda b: b.fillna(0).select("k"), {(1, 7, 70), (2, 7, 71), (0, 8, 80)}),
+    "a query that is named and used twice": (
+        lambda b: b.sparkSession.sql(
+            "WITH x AS (SELECT * FROM {b}) SELECT v FROM x WHERE k = 1 UNION ALL SELECT v FROM x WHERE k = 2", b=b
+        ),
+        {(10, 7, 70), (20, 7, 71)},
+    ),
     "provenance that the transform keeps itself": (
         lambda b: b.select("v", "_row", "_delivery").select("v", "_delivery", "_row"),
         {(10, 7, 70), (20, 7, 71), (30, 8, 80)},
@@ -96,6 +111,7 @@ REFUSED: dict[str, tuple[Transform, str]] = {
     "a delivery of its own": (lambda b: b.select("v", F.col("v").alias("_delivery")), "makes a column '_delivery'"),
     "a delivery in capitals": (lambda b: b.select("v", F.col("v").alias("_DELIVERY")), "makes a column '_DELIVERY'"),
     "exploded into provenance": (lambda b: b.select("v", F.explode("tags").alias("_row")), "makes a column '_row'"),
+    "all values replaced": (lambda b: b.replace(7, 8), "makes a column '_delivery'"),
     "provenance exchanged": (
         lambda b: b.select("v", F.col("_row").alias("_delivery"), F.col("_delivery").alias("_row")),
         "makes a column '_delivery'",
