@@ -244,6 +244,24 @@ def test_identifiers_as_json_or_one_a_line(club: Graph) -> None:
         subject_files.parse_identifier_text(club, "secret", None)
 
 
+@pytest.mark.parametrize("text", ["12140\n12141\n", '[{"user_id": "12140"}, {"user_id": "12141"}]'])
+def test_the_mark_at_the_beginning_of_a_file_belongs_to_nobody(club: Graph, text: str) -> None:
+    assert [one.value for one in subject_files.parse_identifier_text(club, f"\ufeff{text}", "user_id")] == ["12140", "12141"]
+
+
+@pytest.mark.parametrize(("unseen", "code"), [("\u200b", "200B"), ("\ufeff", "FEFF"), ("\0", "0000")])
+def test_a_character_that_nobody_sees_is_refused_and_can_be_written_as_json(club: Graph, unseen: str, code: str) -> None:
+    secret = f"sec{unseen}ret"
+    for text in (f"7\n{secret}\n", f'[\n{{"user_id": "{secret}"}}]'):
+        with pytest.raises(UsageError, match=rf"Line 2: it has the character U\+{code}.*\\u{code.lower()} for it") as refused:
+            subject_files.parse_identifier_text(club, text, "user_id")
+        assert "sec" not in str(refused.value)
+    good, bad = subject_files.parse_identifier_csv(club, f"user_id\n{secret}\n7\n")
+    assert [one.line for one in bad] == [2] and f"U+{code}" in bad[0].why and [one.line for one in good] == [3]
+    (asked,) = subject_files.parse_identifier_text(club, json.dumps([{"user_id": secret}]), None)
+    assert asked.value == secret
+
+
 def test_a_csv_file_sets_bad_lines_aside_by_number(club: Graph) -> None:
     text = (
         "user_id,email,received_at\r\n"

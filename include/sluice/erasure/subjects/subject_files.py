@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,11 @@ from sluice.errors import UsageError
 
 _RECEIVED_AT = "received_at"
 AT = "at"
+_BYTE_ORDER_MARK = "\ufeff"
+"""Other programs write it at the beginning of a file, where nobody sees it."""
+_UNSEEN = ("Cc", "Cf")
+"""The categories of characters that nobody sees: control and format characters, except those that part words and lines."""
+_BLANKS = "\t\r\n"
 
 
 @dataclass(frozen=True)
@@ -39,15 +45,17 @@ class RejectedLine:
 def parse_identifier_text(graph: Graph, text: str, domain: str | None) -> list[Identifier]:
     """Parses one identifier per line, of one domain, or JSON such as [{"user_id": "12140"}, {"device_id": "17", "at": "2026-11-20"}].
 
-    Raises UsageError if it is neither.
+    Raises UsageError if it is neither, or if somebody would not see a character of an identifier.
     """
+    text = text.removeprefix(_BYTE_ORDER_MARK)
+    lines = [line.strip() for line in io.StringIO(text, newline=None)]
+    for number, line in enumerate(lines, start=1):
+        unseen = _name_unseen_character(line)
+        if unseen:
+            raise UsageError(f"Line {number}: {unseen}.")
     if text.lstrip()[:1] in ("[", "{"):
         return [one for given in _parse_json_people(graph, text) for one in given.identifiers]
-    return [
-        Identifier(resolve_identifier_domain(graph, domain), line.strip())
-        for line in io.StringIO(text, newline=None)
-        if line.strip()
-    ]
+    return [Identifier(resolve_identifier_domain(graph, domain), line) for line in lines if line]
 
 
 def parse_identifier_csv(graph: Graph, text: str) -> tuple[list[PersonLine], list[RejectedLine]]:
@@ -55,7 +63,7 @@ def parse_identifier_csv(graph: Graph, text: str) -> tuple[list[PersonLine], lis
 
     Lines that cannot be used are set aside. Raises UsageError if the header is wrong.
     """
-    lines = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
+    lines = csv.reader(io.StringIO(text.removeprefix(_BYTE_ORDER_MARK), newline=""), strict=True)
     try:
         header = [name.strip() for name in next(lines, [])]
     except csv.Error as error:
@@ -93,6 +101,9 @@ def _parse_csv_person(line: int, header: list[str], cells: list[str]) -> PersonL
     if len(cells) != len(header):
         return RejectedLine(line, f"{len(cells)} fields; the header has {len(header)}")
     given = {name: cell.strip() for name, cell in zip(header, cells, strict=True) if cell.strip()}
+    unseen = _name_unseen_character("".join(given.values()))
+    if unseen:
+        return RejectedLine(line, unseen)
     try:
         received = _parse_optional_instant(given.pop(_RECEIVED_AT, None), _RECEIVED_AT)
         at = _parse_optional_instant(given.pop(AT, None), AT)
@@ -104,6 +115,20 @@ def _parse_csv_person(line: int, header: list[str], cells: list[str]) -> PersonL
         return RejectedLine(line, "no identifier")
     return PersonLine(
         line, tuple(Identifier(name, value, at=at.isoformat() if at else None) for name, value in given.items()), received
+    )
+
+
+def _name_unseen_character(text: str) -> str | None:
+    """Why a text is not what it looks like, or None. Such an identifier would match nobody, and nobody would notice.
+
+    JSON can write such a character as an escape, which everybody sees: so who has one can be asked for.
+    """
+    found = next((one for one in text if unicodedata.category(one) in _UNSEEN and one not in _BLANKS), None)
+    if found is None:
+        return None
+    return (
+        f"it has the character U+{ord(found):04X}, which nobody sees. Remove it; if the identifier does have it, write JSON, with "
+        f"{json.dumps(found)[1:-1]} for it"
     )
 
 
