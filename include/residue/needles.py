@@ -128,9 +128,10 @@ def _build_text_needles(domain: str, kind: str, text: str, columns: frozenset[st
     once, plain = json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
     slashes = once.replace("/", "\\/")
     written = {
-        "url": [quote(text, safe=""), quote_plus(text), quote(text)],
+        "url": [quote(text, safe=""), quote_plus(text), quote(text), quote(text, safe="!'()*")],
         "json": [once, plain, slashes, *(json.dumps(one)[1:-1] for one in (once, plain, slashes))],
-        "html": [html.escape(text), html.escape(text, quote=False)],
+        "html": [html.escape(text), html.escape(text, quote=False), *_list_apostrophe_entities(text)],
+        "quoted": [text.replace('"', '""'), text.replace("'", "''"), text.replace("'", "\\'")],
     }
     yield from (Needle(domain, how, one.encode(), fold=True) for how, ones in written.items() for one in ones if one != text)
     for encoding in encodings:
@@ -138,6 +139,13 @@ def _build_text_needles(domain: str, kind: str, text: str, columns: frozenset[st
             yield Needle(domain, "8-bit", text.encode(encoding), fold=True)
         except UnicodeEncodeError:
             continue
+
+
+def _list_apostrophe_entities(text: str) -> Iterator[str]:
+    """The text with each entity that HTML has for an apostrophe, besides the one of `html.escape`; other marks escaped or not."""
+    for entity in ("&#39;", "&#039;", "&apos;"):
+        yield html.escape(text, quote=False).replace("'", entity)
+        yield html.escape(text).replace("&#x27;", entity)
 
 
 def _encode_wide_and_hex(text: str) -> Iterator[tuple[str, bytes]]:

@@ -73,6 +73,24 @@ def test_numbers_phones_addresses_and_what_statistics_keep(identifier: tuple[str
     assert hits(tmp_path, identifier)
 
 
+@pytest.mark.parametrize(
+    ("identifier", "content"),
+    [
+        ('"ada smith"@example.org', b'1,"""ada smith""@example.org"'),
+        *(
+            ("o'brien.smith@example.org", f"o{mark}brien.smith@example.org".encode())
+            for mark in ("''", "\\'", "&#39;", "&#039;", "&apos;", "&#x27;")
+        ),
+        ("o'brien.smith@example.org", b"o%27brien.smith%40example.org"),
+        ("o'brien (smith)@example.org", b"o'brien%20(smith)%40example.org"),
+        ("o'brien & <smith>", b"o&#39;brien &amp; &lt;smith&gt;"),
+    ],
+)
+def test_quotes_are_found_as_csv_sql_html_and_urls_write_them(identifier: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"{" + content + b"}")
+    assert hits(tmp_path, ("mail", identifier))
+
+
 def test_a_number_is_not_found_in_a_longer_one(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"17000000001 70000000012")
     assert hits(tmp_path, ("number", "7000000001")) == []
