@@ -4,16 +4,13 @@ It needs the identifiers themselves, from the vault; they stay in this process. 
 counts as a name only beside the name of a column of its kind, or, in a record without names, as a whole field. Identifiers that
 belonged to others at other times are ignored, since nothing here shows a time.
 
-A record may be encoded: letters escaped as in JSON, or base64, in one line or several. The scan reads these by code of its own, and
-shares nothing with this module.
+A record may be encoded: `readings` undoes that. The scan reads such records by code of its own, and shares nothing with either module.
 """
 
 from __future__ import annotations
 
-import base64
 import functools
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +20,7 @@ from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.erasure.steps import places
+from sluice.erasure.steps import places, readings
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
@@ -41,7 +38,7 @@ _WORD = re.compile(rb"[0-9A-Za-z]+")
 
 @dataclass(frozen=True)
 class ErasedNames:
-    """The names to search for, in lower case: by their first letters and digits, the whole names and the offset of those within them.
+    """The names to search for, folded: by their first letters and digits, the whole names and the offset of those within them.
 
     Letters outside ASCII count as boundaries of a word; names made only of them are found wherever they occur.
     """
@@ -49,6 +46,8 @@ class ErasedNames:
     by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
     short: frozenset[tuple[bytes, bytes]] = field(default=frozenset(), repr=False)
     """Short numbers, each with a column that it may stand beside, in lower case."""
+    encodings: tuple[str, ...] = ()
+    """Text encodings to try with a whole file, besides the usual ones."""
 
     def __bool__(self) -> bool:
         """Whether there is anybody to search for."""
@@ -57,12 +56,12 @@ class ErasedNames:
     def are_in_bytes(self, content: bytes) -> bool:
         """Whether one of them occurs as a whole word, in any letter case, or a short number beside its column's name.
 
-        JSON escapes and base64 are decoded.
+        Escapes and base64 are decoded.
         """
-        return any(map(self._stand_in, _decode_possible_texts(content)))
+        return any(map(self._stand_in, readings.decode_possible_texts(content)))
 
     def _stand_in(self, content: bytes) -> bool:
-        lowered = content.lower()
+        lowered = readings.fold_letters(content)
         other = any(name in lowered for name, _ in self.by_first.get(b"", ()))
         near = self._near(lowered) if self.by_first else ()
         return (
@@ -101,7 +100,7 @@ class ErasedNames:
                 yield found, name, before
 
     def are_in(self, path: Location) -> bool:
-        """Whether a file names one of them, as it is or, for a damaged gzip stream, in what can still be read of it."""
+        """Whether a file names one of them, as it is or, for a compressed and perhaps damaged one, in what can still be read of it."""
         if not self:
             return False
         try:
@@ -110,8 +109,8 @@ class ErasedNames:
             return False
 
     def are_in_content(self, content: bytes) -> bool:
-        """The same for a whole file's bytes."""
-        return self.are_in_bytes(content) or self.are_in_bytes(_inflate_gzip(content))
+        """The same for a whole file's bytes, in whichever encoding."""
+        return any(map(self.are_in_bytes, readings.decode_whole_file(content, self.encodings)))
 
 
 def load_erased_names(erasing: Erasing) -> ErasedNames:
@@ -128,15 +127,19 @@ def load_erased_names(erasing: Erasing) -> ErasedNames:
     own = {(one.domain, one.value) for one in known} - handed_on
     columns = domain_columns.columns_by_domain(records.settings, erasing.workspace.graph)
     return index_erased_names(
-        (value for _, value in own), ((name, value) for domain, value in own for name in columns.get(domain, {domain}))
+        (value for _, value in own),
+        ((name, value) for domain, value in own for name in columns.get(domain, {domain})),
+        {source.encoding for source in erasing.workspace.graph.sources.values()},
     )
 
 
-def index_erased_names(values: Iterable[str], beside: Iterable[tuple[str, str]] = ()) -> ErasedNames:
-    """Indexes these identifiers. beside: the columns that each may stand beside, which short numbers need."""
+def index_erased_names(
+    values: Iterable[str], beside: Iterable[tuple[str, str]] = (), encodings: Iterable[str] = ()
+) -> ErasedNames:
+    """Indexes these identifiers. beside: the columns that each may stand beside, which short numbers need. encodings: see `ErasedNames`."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
     long = {value.strip() for value in values if len(value.strip()) >= _SHORTEST and not _is_short_number(value)}
-    for name in sorted(value.encode().lower() for value in long):
+    for name in sorted({readings.fold_letters(value.encode()) for value in long}):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
     short = {
@@ -144,7 +147,7 @@ def index_erased_names(values: Iterable[str], beside: Iterable[tuple[str, str]] 
         for column, value in beside
         if _is_short_number(value)
     }
-    return ErasedNames(by_first, frozenset(short))
+    return ErasedNames(by_first, frozenset(short), tuple(sorted(encodings)))
 
 
 def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
@@ -209,61 +212,3 @@ def _has_erased_name(row: dict[str, Any], looked_for: ErasedNames, dialect: CsvD
     return any(looked_for.are_in_record(text, dialect) for text in texts) or (
         bool(row["content"]) and looked_for.are_in_content(bytes(row["content"]))
     )
-
-
-def _inflate_gzip(content: bytes) -> bytes:
-    """What can be read of a gzip stream, damaged or not; nothing if it is no gzip stream."""
-    if not content.startswith(b"\x1f\x8b"):
-        return b""
-    stream, found = zlib.decompressobj(wbits=31), bytearray()
-    try:
-        for start in range(0, len(content), 1 << 12):
-            found += stream.decompress(content[start : start + (1 << 12)])
-    except zlib.error:
-        pass
-    return bytes(found)
-
-
-_DEPTH = 4
-"""How many layers of encoding are undone."""
-_ESCAPE = re.compile(rb"((?:\\u[0-9a-fA-F]{4})+)|\\(?:x([0-9a-fA-F]{2})|([\"'/\\])|([bfnrt]))")
-_CONTROL = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
-_BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}(?:[\r\n]+[ \t]*[A-Za-z0-9+/_-]+)*")
-_BREAKS = b"\r\n \t"
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")
-
-
-def _decode_possible_texts(content: bytes) -> Iterator[bytes]:
-    """The bytes as they are, and every decoding of them."""
-    for text in _unescape_repeatedly(content):
-        yield text
-        decoded = b"\n".join(_decode_base64_words(text))
-        if decoded:
-            yield from _unescape_repeatedly(decoded)
-
-
-def _unescape_repeatedly(content: bytes) -> Iterator[bytes]:
-    """The text as it is, then without its escapes, then without those still left, and so on."""
-    yield content
-    for _ in range(_DEPTH):
-        if not _ESCAPE.search(content):
-            return
-        content = _ESCAPE.sub(_unescape_match, content)
-        yield content
-
-
-def _unescape_match(escape: re.Match[bytes]) -> bytes:
-    units, byte, itself, control = escape.groups()
-    if units:  # two of a surrogate pair make one letter
-        text = bytes.fromhex(units.replace(b"\\u", b"").decode()).decode("utf-16-be", "surrogatepass")
-        return text.encode("utf-8", "surrogatepass")
-    return bytes([int(byte, 16)]) if byte else itself or _CONTROL[control]
-
-
-def _decode_base64_words(content: bytes) -> Iterator[bytes]:
-    """The contents of base64 words, with words over several lines joined. Other letters may precede the beginning of one."""
-    for found in _BASE64.finditer(content):
-        letters = found.group().translate(_URL_SAFE, _BREAKS)
-        for start in range(4):
-            whole = letters[start : len(letters) - ((len(letters) - start) % 4 == 1)]
-            yield base64.b64decode(whole + b"=" * (-len(whole) % 4))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import bz2
 import gzip
 import json
 import os
 import subprocess
 import time
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -290,7 +292,7 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
     for text, there in (
         ("of +49 171 555.", True),
         ("x+49 171 555", False),
-        ("mÜLLER", False),
+        ("mÜLLER", True),
         ("MüLLER", True),
         ("Анна Шмидт", True),
     ):
@@ -312,6 +314,38 @@ def test_somebody_is_named_however_it_is_written(written: bytes) -> None:
     names = naming.index_erased_names(["me@example.org"])
     assert names.are_in_record(written) and names.are_in_content(gzip.compress(written + b"." * 99)[:-9])
     assert not naming.index_erased_names(["he@example.org"]).are_in_record(written)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b'1,"""ada ""ad"" o\'brien""@example.org",x',
+        b"('\"ada \"ad\" o''brien\"@example.org')",
+        b"&quot;ada &#34;ad&#34; o&#39;brien&quot;@example.org",
+        b"%22ada+%22ad%22+o'brien%22%40example.org",
+        b"%22ada%20%22ad%22%20o%27brien%22%40example.org",
+    ],
+)
+def test_somebody_with_quotes_is_named_in_csv_sql_html_and_urls(written: bytes) -> None:
+    assert naming.index_erased_names(['"ada "ad" o\'brien"@example.org']).are_in_record(written)
+
+
+def test_somebody_is_named_in_another_case_also_outside_ascii() -> None:
+    names = naming.index_erased_names(["ödegaard@example.org", "Straße 7b"])
+    composed_otherwise = unicodedata.normalize("NFD", "Ödegaard@example.org")
+    for written in ("Ödegaard@example.org", "ÖDEGAARD@EXAMPLE.ORG", composed_otherwise, "STRASSE 7B"):
+        assert names.are_in_record(f"of {written}, \ud83d".encode("utf-8", "surrogatepass")), written
+    assert not names.are_in_record(b"odegaard@example.org")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-be", "cp500"])
+def test_a_whole_file_names_somebody_in_any_encoding_and_packing(encoding: str) -> None:
+    names = naming.index_erased_names(["ödegaard@example.org"], encodings=("cp500",))
+    other = naming.index_erased_names(["edegaard@example.org"], encodings=("cp500",))
+    for before in ("", "x"):
+        file = before.encode() + f"1;Ödegaard@example.org;2\n{'.' * 99}".encode(encoding)
+        for written in (file, gzip.compress(file), bz2.compress(file), pa.compress(file, "zstd", asbytes=True)):
+            assert names.are_in_content(written) and not other.are_in_content(written)
 
 
 def test_a_short_number_is_found_that_is_escaped() -> None:
