@@ -14,14 +14,13 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.ingest.source import Source
-from sluice.durable_files import load_kept_object, write_json_durably
 from sluice.erasure.steps.erasing import Follow, NotFollowed
+from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
 from sluice.errors import StopRequested
 from sluice.lake import table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.locations import Location, locate, remove_folder
 from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS
 from sluice.privacy import suppression
@@ -41,7 +40,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
     for source in workspace.graph.sources.values():
         before = suppression.oldest_kept_instant(source, now)
         # What was begun is finished, even if its source by now declares that everything is kept.
-        if (before is not None or _expiry_journal_path(workspace, source).is_file()) and delta_log.is_delta_table(
+        if (before is not None or _open_expiry_journal(workspace, source).is_written()) and delta_log.is_delta_table(
             workspace.path(source.name)
         ):
             try:
@@ -52,11 +51,10 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
                 errors[source.name] = error
                 reports.append(FlowReport(flow=source.name, layer=DELETIONS.name))
     every = [one for one in workspace.graph.sources.values() if one.name not in errors]
-    begun = [source for source in every if _expiry_journal_path(workspace, source).is_file()]
+    begun = [source for source in every if _open_expiry_journal(workspace, source).is_written()]
     _follow_expired_sources(follow, begun, reports, errors)
     for source in begun:
-        _expiry_journal_path(workspace, source).unlink(missing_ok=True)
-        remove_folder(_expired_rows_folder(workspace, source))
+        _open_expiry_journal(workspace, source).remove()
     if errors:
         raise NotFollowed(reports, errors)
     return reports
@@ -84,14 +82,14 @@ def _expire_source(workspace: Workspace, source: Source, before: datetime | None
             )
             if one.deleted
         ]
-        if not _expiry_journal_path(workspace, source).is_file():
+        if not _open_expiry_journal(workspace, source).is_written():
             _write_expiry_journal(workspace, source, before)
-    return reports + (_delete_journalled_rows(workspace, source) if _expiry_journal_path(workspace, source).is_file() else [])
+    return reports + (_delete_journalled_rows(workspace, source) if _open_expiry_journal(workspace, source).is_written() else [])
 
 
 def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowReport]:
     path = workspace.path(source.name)
-    old = _read_journalled_rows(workspace, source).persist()
+    old = _open_expiry_journal(workspace, source).read().persist()
     try:
         with report_table_change(source.name, DELETIONS.name, path) as report:
             note_rows(workspace, source.name, old)
@@ -127,24 +125,9 @@ def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> F
 
 def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime) -> None:
     """Writes the list of rows to delete; nothing if there are none."""
-    old = _select_expired_rows(workspace, source, before)
-    if old.isEmpty():
-        return
-    old.write.mode("overwrite").parquet(str(_expired_rows_folder(workspace, source)))
-    # The list is complete once the journal exists.
-    write_json_durably(_expiry_journal_path(workspace, source), {"before": before.isoformat()})
+    _open_expiry_journal(workspace, source).write(_select_expired_rows(workspace, source, before), {"before": before.isoformat()})
 
 
-def _read_journalled_rows(workspace: Workspace, source: Source) -> DataFrame:
-    """The rows to delete, of this run or of one that did not finish."""
+def _open_expiry_journal(workspace: Workspace, source: Source) -> RowJournal:
     remedy = f"Remove it: the stage {DELETIONS.name} then begins anew with what is too old."
-    load_kept_object(_expiry_journal_path(workspace, source), "before when rows are too old", remedy)
-    return workspace.session.read.parquet(str(_expired_rows_folder(workspace, source)))
-
-
-def _expired_rows_folder(workspace: Workspace, source: Source) -> Location:
-    return locate(workspace.places.bookkeeping("aging")) / f"{source.name}.rows"
-
-
-def _expiry_journal_path(workspace: Workspace, source: Source) -> Location:
-    return locate(workspace.places.bookkeeping("aging")) / f"{source.name}.json"
+    return RowJournal(workspace, "aging", source.name, "before when rows are too old", remedy)

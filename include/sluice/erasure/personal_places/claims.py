@@ -25,9 +25,9 @@ from sluice.settings import Settings
 OWN_TABLES = (*RECORD_TABLES, "suppression")
 """The records of Sluice below a pipeline's `_sluice` that are tables."""
 _RECORDS = frozenset({
-    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erasure_requests", FOLLOWED_JOBS,
-    "idle", "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions", "rewriting", "schemas", "set_aside",
-    "shallow_clones", "staging", "stop_requests",
+    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erased_rows", "erasure_requests",
+    FOLLOWED_JOBS, "idle", "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions", "rewriting",
+    "schemas", "set_aside", "shallow_clones", "staging", "stop_requests",
 })  # fmt: skip
 """The names of all of Sluice's own records."""
 

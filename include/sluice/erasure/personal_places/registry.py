@@ -160,8 +160,9 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     ),
     PersonalPlace(
         "tables",
-        "rows of bronze, silver, change logs and restricted tables go by merge, table by table",
-        SparkFunction("steps.rows", "erase_table_rows"),
+        "rows of bronze, silver, change logs and restricted tables go by merge, table by table; where other people may have the same key, "
+        "the table is folded again",
+        SparkFunction("steps.shared_keys", "erase_table_rows"),
         controls=(
             _TABLE,
             _VECTORS,

@@ -5,8 +5,9 @@ Also removes them from every release, at once, since a release has no earlier ve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
@@ -45,30 +46,33 @@ SAME_ROW = " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(nam
 _SUBJECT, _AT = "_erased_subject", "_erased_at"
 
 
-def erase_table_rows(erasing: Erasing) -> None:
-    """Erases from bronze, silver, the change logs of `auto_cdc` with their tombstones, and restricted tables."""
-    _erase_step_tables(erasing, "tables", places.find_subject_tables(erasing.workspace))
-
-
 def erase_quarantined_rows(erasing: Erasing) -> None:
     """Erases from the quarantines of bronze and silver, as far as their rows are attributed."""
-    _erase_step_tables(erasing, "quarantine", places.find_subject_quarantines(erasing.workspace))
+    erase_step_tables(erasing, "quarantine", places.find_subject_quarantines(erasing.workspace))
 
 
 def erase_late_rows(erasing: Erasing) -> None:
     """Erases from the late tables of streams."""
-    _erase_step_tables(erasing, "late", places.find_late_subject_tables(erasing.workspace))
+    erase_step_tables(erasing, "late", places.find_late_subject_tables(erasing.workspace))
 
 
-def _erase_step_tables(erasing: Erasing, step: str, found: list[SubjectTable]) -> None:
+def erase_step_tables(
+    erasing: Erasing, step: str, found: list[SubjectTable], left: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Erases from these tables, except where the step is done. left: by reported table, how many rows have already left it."""
+    for name, of_table in group_by_table(found).items():
+        if not erasing.is_done(step, name):
+            report = delete_suppressed_rows(erasing.workspace, of_table, by_row=step == "quarantine")
+            erasing.reports += [report] if report.deleted or name not in left else []
+            erasing.done(step, name, rows=report.deleted + left.get(name, 0))
+
+
+def group_by_table(found: Iterable[SubjectTable]) -> dict[str, list[SubjectTable]]:
+    """The places by table: a table is there once per kind of subject it has."""
     by_table: dict[str, list[SubjectTable]] = {}
     for place in found:
         by_table.setdefault(place.name, []).append(place)
-    for name, of_table in by_table.items():
-        if not erasing.is_done(step, name):
-            report = delete_suppressed_rows(erasing.workspace, of_table, by_row=step == "quarantine")
-            erasing.reports.append(report)
-            erasing.done(step, name, rows=report.deleted)
+    return by_table
 
 
 def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], by_row: bool = False) -> FlowReport:
@@ -154,6 +158,14 @@ def _find_suppressed_subjects(workspace: Workspace, place: SubjectTable) -> Data
         return people.select(_SUBJECT)
     near = told.join(F.broadcast(people.select(_SUBJECT)), _SUBJECT, "left_semi").distinct()
     return suppression.select_suppressed_rows(workspace, near, F.col(_SUBJECT), place.domain, F.col(_AT)).select(_SUBJECT, _AT)
+
+
+def find_suppressed_rows(workspace: Workspace, place: SubjectTable) -> DataFrame:
+    """The table's rows of people on the list, by their provenance: those that `delete_suppressed_rows` removes."""
+    gone = _find_suppressed_subjects(workspace, place)
+    theirs = F.expr(_erasure_merge_condition(place, gone.columns))
+    rows = table_frames.read_table(workspace.session, place.path).alias("t")
+    return rows.join(F.broadcast(gone.alias("s")), theirs, "left_semi").select(*PROVENANCE)
 
 
 def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) -> DataFrame:
