@@ -54,6 +54,12 @@ def record_erasure_step(
     append_record_rows(erasure_ledger_path(records), found, SCHEMA, format_commit_mark())
 
 
+def list_begun_requests(records: PipelineRecords) -> frozenset[str]:
+    """The requests of which a step is done. Their people are, or were, on the suppression list, and may be out of their links already."""
+    opened = find_table_snapshot(erasure_ledger_path(records))
+    return frozenset(opened.query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()) if opened else frozenset()
+
+
 def read_erasure_ledger(records: PipelineRecords) -> list[ErasureLedgerRow]:
     """The rows of the ledger, oldest first, independent of clocks. Empty if nothing was erased yet."""
     where = erasure_ledger_path(records)

@@ -25,6 +25,7 @@ from sluice.erasure.steps import canaries, landing
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.erasure.vault import Identifier
+from sluice.lake import durability
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.log import read_table_retention
 from sluice.lake.report import FlowReport
@@ -88,8 +89,9 @@ _AGAIN = "asked again"
 
 
 def suppress_request_subjects(erasing: Erasing) -> None:
-    """Puts the requests' subjects on the suppression list."""
+    """Puts the requests' subjects on the suppression list, from where no power failure takes them once rows are gone."""
     suppression_list.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
+    durability.flush_run_output(erasing.workspace.settings)
 
 
 def recompute_suppression_entries(workspace: Workspace) -> list[str]:

@@ -19,11 +19,11 @@ from sluice import delta_log, record_tables
 from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
-from sluice.erasure import request_events, requests, vault
+from sluice.erasure import ledger, request_events, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.ingest import ledger
+from sluice.ingest.ledger import read_delivery_ledger_columns
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
@@ -167,7 +167,9 @@ def _forget_request_identifiers(records: PipelineRecords, request: str) -> None:
 
 
 def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
-    """Whether its people are on the suppression list, which is the first step."""
+    """Whether its people are on the suppression list, which is the first step, or a later step is done."""
+    if request in ledger.list_begun_requests(records):
+        return True
     listed = find_table_snapshot(records.suppression_list)
     return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()
 
@@ -196,7 +198,7 @@ def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
     path = records.suppression_list
     if not delta_log.is_delta_table(path):
         return 0
-    numbers = ledger.read_delivery_ledger_columns(records.delivery_ledger, ["delivery"])["delivery"].to_pylist()
+    numbers = read_delivery_ledger_columns(records.delivery_ledger, ["delivery"])["delivery"].to_pylist()
     row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
     schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _LIFTED_COLUMNS.items())])
     given = pa.Table.from_pylist([row], schema=schema)

@@ -95,6 +95,11 @@ class ErasureRequest:
         return any(event.note == APPROVED for event in self.history)
 
     @property
+    def waits(self) -> bool:
+        """Whether it is to be carried out, perhaps after an approval."""
+        return self.state == RECEIVED and self.withdrawn_at is None
+
+    @property
     def lifted_at(self) -> str | None:
         """When its entries on the suppression list were lifted, or None."""
         return self._at(LIFTED)
@@ -129,8 +134,12 @@ def list_waiting_requests(records: PipelineRecords, only: Collection[str] = ()) 
     only: the ids to include; empty means all.
     """
     every = [one for one in list_erasure_requests(records) if not only or one.request in only]
-    found = [one for one in every if one.state == RECEIVED and one.withdrawn_at is None]
-    return [request for request in found if request.approved or not records.settings.erasure_approval]
+    return [one for one in every if one.waits and (one.approved or not records.settings.erasure_approval)]
+
+
+def list_unapproved_requests(records: PipelineRecords) -> list[ErasureRequest]:
+    """The requests that nothing carries out before somebody approves them, oldest first."""
+    return [one for one in list_erasure_requests(records) if one.waits and not one.approved and records.settings.erasure_approval]
 
 
 def advance_request_state(

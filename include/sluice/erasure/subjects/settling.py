@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
-from sluice.erasure import canary, request_events, requests, vault
+from sluice.erasure import canary, ledger, request_events, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import link_rows
 from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_identifiers, close_over_identifiers
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: LinkRows | None = None) -> ErasureRequest:
     """Resolves a request's identifiers from the vault, and stores the result: in the vault, and as the request's subjects.
 
-    Call it before anything is deleted, since the links are deleted too. A request whose people are on the suppression list therefore
-    stays as it is; any other is resolved anew, since more may have been delivered. rows: see
+    Call it before anything is deleted, since the links are deleted too. A request whose people are on the suppression list, or of which a
+    step is done, therefore stays as it is; any other is resolved anew, since more may have been delivered. rows: see
     `close_over_identifiers`. Raises VaultEntryMissing and AmbiguousIdentifier.
     """
     records = workspace.records
@@ -73,8 +73,11 @@ def settle_waiting_requests(workspace: Workspace, only: Collection[str] = ()) ->
 
 
 def _is_request_settled(workspace: Workspace, request: ErasureRequest, listed: Collection[str]) -> bool:
-    there = vault.has_vault_entry(workspace.records, request.request)
-    return bool(request.subjects) and (request.request in listed or not there)
+    """A list that lost its last commit does not know a request that is begun: the ledger does."""
+    records, name = workspace.records, request.request
+    return bool(request.subjects) and (
+        name in listed or not vault.has_vault_entry(records, name) or name in ledger.list_begun_requests(records)
+    )
 
 
 def _preload_link_rows(workspace: Workspace, rows: LinkRows, waiting: Iterable[ErasureRequest]) -> None:

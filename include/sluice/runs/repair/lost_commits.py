@@ -22,7 +22,8 @@ from sluice.declare.ingest.source import Source
 from sluice.delivery_states import INGESTED, LOST, QUARANTINED
 from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions, split_commit_lines
 from sluice.durable_files import write_text_durably
-from sluice.erasure import request_events, requests
+from sluice.erasure import ledger as erasure_ledger
+from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
@@ -235,14 +236,13 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
 
 
 def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
-    """Returns the requests that were carried out but are not on the list of erased people as of a version."""
+    """Returns the requests that were carried out, or begun, but are not on the list of erased people as of a version."""
     found = (
         TableSnapshot(open_delta_table(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
     )
-    done = [
-        one.request for one in requests.list_erasure_requests(graph.records(settings)) if one.state != request_events.RECEIVED
-    ]
-    return sorted(set(done) - set(found))
+    records = graph.records(settings)
+    done = {one.request for one in requests.list_erasure_requests(records) if one.done_at is not None}
+    return sorted((done | erasure_ledger.list_begun_requests(records)) - set(found))
 
 
 def _read_deliveries_at_version(path: str, version: int) -> set[int]:

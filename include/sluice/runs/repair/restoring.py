@@ -9,7 +9,8 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.erasure import request_events, requests
+from sluice.erasure import requests
+from sluice.erasure.requests import ErasureRequest
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log, versions
 from sluice.pipeline_records import name_quarantined_table
@@ -114,16 +115,23 @@ def _check_restorable_version(workspace: Workspace, dataset: Dataset[Any], versi
     _check_erased_people(workspace, dataset, version, called, list(now))
 
 
+def _refuse_while_requests_wait(workspace: Workspace, known: list[ErasureRequest]) -> None:
+    pipeline = workspace.pipeline
+    if any(request.waits for request in known):
+        unapproved = " ".join(one.request for one in requests.list_unapproved_requests(workspace.records))
+        approve = f"sluice erase approve {pipeline} {unapproved}, or withdraw them; then: " if unapproved else ""
+        raise SluiceError(
+            f"Erasure requests of '{pipeline}' wait; a table is restored after them. "
+            f"Run: {approve}sluice run {pipeline} --stage {DELETIONS.name}"
+        )
+
+
 def _check_erased_people(workspace: Workspace, dataset: Dataset[Any], version: int, called: str, columns: list[str]) -> None:
     from sluice.flows.copies import restoration
 
     pipeline = workspace.pipeline
     known = {request.request: request for request in requests.list_erasure_requests(workspace.records)}
-    if any(request.state == request_events.RECEIVED for request in known.values()):
-        raise SluiceError(
-            f"Erasure requests of '{pipeline}' wait; a table is restored after them. "
-            f"Run: sluice run {pipeline} --stage {DELETIONS.name}"
-        )
+    _refuse_while_requests_wait(workspace, list(known.values()))
     at = versions.read_version_commit_time(workspace.path(dataset.name), version) or datetime.min.replace(tzinfo=UTC)
     for domain, names in sorted(restoration.find_unreachable_erasures(workspace, dataset, columns).items()):
         done = [datetime.fromisoformat(said) for name in names if (one := known.get(name)) and (said := one.done_at)]

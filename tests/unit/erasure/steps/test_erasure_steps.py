@@ -421,6 +421,30 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     assert settling.settle_erasure_request(workspace, again) is again
 
 
+def test_a_begun_request_keeps_its_identifiers_when_the_list_has_lost_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its links are deleted already: resolved anew, it would be the asked identifier alone."""
+    hers = [Identifier("who", "anna"), Identifier("badge", "badge-00a7f3")]
+    closing = iter([hers, hers[:1]])
+    monkeypatch.setattr(settling, "close_over_identifiers", lambda *_: next(closing))
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, hers[:1])
+    settled = settling.settle_erasure_request(workspace, request)
+    ledger.record_erasure_step(workspace.records, [request.request], "says", "tables", rows=1)
+    assert settling.settle_erasure_request(workspace, settled) is settled
+    assert vault.read_vault_identifiers(workspace.records, request.request) == hers
+    with pytest.raises(UsageError, match="is being carried out"):
+        receiving.withdraw_erasure_request(workspace.records, request.request)
+
+
+def test_the_list_is_on_the_disk_before_any_row_goes(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+    monkeypatch.setattr(suppression_list, "suppress_subjects", lambda *_: did.append("listed"))
+    monkeypatch.setattr(propagation.durability, "flush_run_output", lambda _: did.append("flushed"))
+    propagation.suppress_request_subjects(Erasing(workspace, [], lambda: []))
+    assert did == ["listed", "flushed"]
+
+
 def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     def not_followed(*_: object) -> list[FlowReport]:
         raise NotFollowed([FlowReport(flow="says", layer="propagate_deletions")], {"each": SluiceError("a rule is not met")})

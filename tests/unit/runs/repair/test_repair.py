@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,7 +29,7 @@ from sluice.ingest.deliveries import known
 from sluice.lake import commit_history, log
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as runs
-from sluice.runs.repair import lost_commits
+from sluice.runs.repair import lost_commits, restoring
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -216,6 +218,39 @@ def test_people_who_are_not_on_the_list_any_more_are_no_repair(lake: Settings, m
     spoil(path)
     (found,) = lost_commits.find_log_repairs(lake, WARD)
     assert found.refused and request.request in found.refused and "come back" in found.refused
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_request_that_erased_nobody_is_on_no_list_and_one_that_is_begun_must_be(lake: Settings, begun: bool) -> None:
+    from sluice.erasure import ledger as erasure_ledger
+    from sluice.erasure import request_events, requests
+
+    records = PipelineRecords(lake, "ward")
+    failed, waiting = (receiving.receive_erasure_request(lake, WARD, [Identifier("person", name)]) for name in ("anna", "bert"))
+    requests.advance_request_state(records, failed.request, request_events.FAILED, "several people had it")
+    if begun:
+        erasure_ledger.record_erasure_step(records, [waiting.request], "pulse", "tables", rows=1)
+    write(records.suppression_list, {"request": "other"}, {"request": "lost"})
+    spoil(records.suppression_list)
+    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    assert bool(found.refused) is begun
+    assert not found.refused or (waiting.request in found.refused and failed.request not in found.refused)
+
+
+def test_a_restore_waits_for_requests_that_stand_and_says_which_need_approval(lake: Settings) -> None:
+    from sluice.erasure import requests
+
+    workspace: Any = SimpleNamespace(pipeline="ward", records=PipelineRecords(replace(lake, erasure_approval=True), "ward"))
+    taken_back, stands = (
+        receiving.receive_erasure_request(lake, WARD, [Identifier("person", name)]) for name in ("anna", "bert")
+    )
+    receiving.withdraw_erasure_request(workspace.records, taken_back.request)
+    with pytest.raises(
+        SluiceError, match=rf"Run: sluice erase approve ward {stands.request}, or .*; then: sluice run ward --stage"
+    ):
+        restoring._refuse_while_requests_wait(workspace, requests.list_erasure_requests(workspace.records))
+    receiving.withdraw_erasure_request(workspace.records, stands.request)
+    restoring._refuse_while_requests_wait(workspace, requests.list_erasure_requests(workspace.records))
 
 
 def test_the_command_says_what_it_will_do_asks_and_does_it(
