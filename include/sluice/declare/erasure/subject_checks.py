@@ -235,6 +235,13 @@ def _find_erasure_request_mistakes(whose: SubjectDeclarations) -> Iterator[str]:
             yield f"{asking.owner}: it reads a source, or a temporary view of one.{nearest_name_hint(asking.reads, [*sources, *whose.unstored])}"
         if asking.identifier[1] not in domains:
             yield f"{asking.owner}: there is no kind of identifier '{asking.identifier[1]}'.{nearest_name_hint(asking.identifier[1], domains)}"
+        link = next((one for one in whose.links if one.since and one.identifier[1] == asking.identifier[1]), None)
+        if link is not None:
+            # A request by such an identifier stands for all its owners, and a second one would never be made.
+            yield (
+                f"{asking.owner}: identifiers of kind '{asking.identifier[1]}' change hands ({link.owner.lower()}), so that a row does not say "
+                f"who asks. Let rows ask by an identifier that stays a person's, such as one of kind '{link.person[1]}'."
+            )
 
 
 def _quote_domains(domains: Iterable[str]) -> str:

@@ -159,6 +159,14 @@ def test_rows_that_ask_for_an_erasure() -> None:
     other = erasure_requests(reads="changed", where="change = 'delete'", identifier=("user_id", "user"))
     _refused("it reads a source, or a temporary view of one. Did you mean 'changes'?", handed_out, worn, changes, asking=(other,))
     _refused("there is no kind of identifier 'user'. Did you mean 'user_id'?", handed_out, worn, changes, asking=(other,))
+    for_device = erasure_requests(reads="changes", where="change = 'delete'", identifier=("device_id", "device_id"))
+    _refused(
+        "identifiers of kind 'device_id' change hands (link of table 'worn'), so that a row does not say who asks",
+        handed_out,
+        worn,
+        changes,
+        asking=(for_device,),
+    )
     with pytest.raises(DeclarationError, match="where is an SQL condition over a row"):
         erasure_requests(reads="changes", where=" ", identifier=("user_id", "user_id"))
 
