@@ -35,6 +35,12 @@ def row(
     return (k, f"person {k}", v, {"a": 1, "b": 2} if m is None else m, [({"x": inner},)], delivery)
 
 
+def test_a_personal_key_is_not_shown_in_whichever_case_it_is_declared(spark: SparkSession) -> None:
+    here, there = frame(spark, row(1)), frame(spark, row(2))
+    found = compare_table_states(here, there, ("k", "p"), frozenset({"P"}))
+    assert [set(one["key"]) for one in found.examples] == [{"k"}, {"k"}]
+
+
 def test_rows_are_matched_by_key_and_compared_null_safely(spark: SparkSession) -> None:
     here = [row(None), row(1), row(2, None), row(3, float("nan")), row(4), row(5, m={"b": 2, "a": 1}), row(6), row(7)]
     there = [

@@ -88,7 +88,7 @@ def expand_auto_cdc(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list
         cdc, ChangeLogFold(declared=cdc, reads=_log_names([*logs, *ends]), truncates=frozenset(_log_names(ends)))
     )
     hidden = frozenset().union(*private.values(), cdc.personal, (cdc.subject,) if cdc.subject else ())
-    if hidden & set(cdc.sequence_by):
+    if {name.lower() for name in hidden} & {name.lower() for name in cdc.sequence_by}:
         # A column made from a personal column is personal too.
         logs = [replace(log, personal=(*log.personal, SEQUENCE)) for log in logs]
         ends = [replace(log, personal=(SEQUENCE,)) for log in ends]

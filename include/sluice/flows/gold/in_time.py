@@ -148,7 +148,7 @@ def _resolve_reach_column_type(view: MaterializedView[Any], column: str, result:
     kind = str(result[column].dataType.typeName())
     if kind not in _KINDS:
         raise DeclarationError(f"{owner}, which is {kind.upper()}. A reach in time is in a DATE or TIMESTAMP column.")
-    if column in view.private:
+    if column.lower() in {name.lower() for name in view.private}:
         raise DeclarationError(f"{owner}, which is personal: its values would stand in query plans. Use a column that is not.")
     return kind
 

@@ -147,7 +147,8 @@ def choose_bounding_columns(dataset: Dataset[Any], schema: StructType, columns: 
     """
     kinds = {key: schema[key].dataType.typeName() for key in columns or dataset.keys}
     fit = [key for key, kind in kinds.items() if kind in _BOUNDING or (kind == "string" and key in dataset.partition_by)]
-    return BoundingColumns(schema, [key for key in fit if key not in dataset.private], listed=dataset.partition_by)
+    hidden = {name.lower() for name in dataset.private}  # to Spark, upper and lower case are one
+    return BoundingColumns(schema, [key for key in fit if key.lower() not in hidden], listed=dataset.partition_by)
 
 
 def check_column_names(dataset: Dataset[Any], names: Iterable[str], signs: str = "`") -> None:

@@ -210,5 +210,6 @@ def _explain_uncloned_table(settings: Settings, graph: Graph, one: TableToClone,
         return f"it is kept for '{one.dataset.serves}' and holds what was personal in each change"
     from sluice.flows.copies import copying
 
-    bad = copying.find_column_without_stand_in(one.path, [name for name in one.keys if name in one.private])
+    hidden = {name.lower() for name in one.private}  # to Spark, upper and lower case are one
+    bad = copying.find_column_without_stand_in(one.path, [name for name in one.keys if name.lower() in hidden])
     return f"its key {bad} is personal and of a type that has no stand-in" if bad else None

@@ -53,7 +53,7 @@ class Comparison:
 def compare_table_states(
     here: DataFrame, there: DataFrame, keys: Sequence[str], private: frozenset[str], examples: int = 5
 ) -> Comparison:
-    """Compares two frames by key. private: columns whose values are not shown. Raises UsageError if a key is not in both."""
+    """Compares two frames by key. private: columns, in any case, whose values are not shown. Raises UsageError if a key is not in both."""
     kinds = [{one.name: one.dataType for one in frame.schema} for frame in (here, there)]
     shared = [name for name in here.columns if name in kinds[1]]
     types = {
@@ -72,7 +72,8 @@ def compare_table_states(
     try:
         counts = judged.agg(*_difference_count_columns(content, [name for name in values if name not in content])).first()
         found: dict[str, Any] = counts.asDict() if counts else {}
-        shown = _collect_example_rows(judged, [key for key in keys if key not in private], examples)
+        hidden = {name.lower() for name in private}  # to Spark, upper and lower case are one
+        shown = _collect_example_rows(judged, [key for key in keys if key.lower() not in hidden], examples)
     finally:
         judged.unpersist()
     return Comparison(
