@@ -39,6 +39,7 @@ BOUNDS = {
     "sluice.erasure.steps.landing:_add_named_text_fields": "one partition after the other, of files of 256 MB together",
     "sluice.erasure.steps.landing:_find_other_subject_fields": SOUGHT,
     "sluice.erasure.steps.landing:_find_suppressed_records": SOUGHT,
+    "sluice.erasure.ledger:list_begun_requests": PEOPLE,
     "sluice.erasure.steps.rows:note_rows": BATCH,
     "sluice.erasure.subjects.link_rows:LinkRows._found": PEOPLE,
     "sluice.erasure.subjects.link_rows:find_pseudonym_originals": PEOPLE,

@@ -46,7 +46,7 @@ def decode_whole_file(content: bytes, encodings: Iterable[str] = ()) -> Iterator
 
     encodings: those to try besides the usual ones.
     """
-    for plain in (content, _decompress_readable_part(content)):
+    for plain in (content, decompress_readable_part(content)):
         yield plain
         wanted = dict.fromkeys((*(_WIDE if b"\0" in plain else ()), *(() if _is_utf8(plain) else _EIGHT_BIT), *encodings))
         for encoding in wanted:
@@ -75,7 +75,7 @@ def _is_utf8(content: bytes) -> bool:
     return True
 
 
-def _decompress_readable_part(content: bytes) -> bytes:
+def decompress_readable_part(content: bytes) -> bytes:
     """What can be read of a compressed stream, damaged or not; nothing if it is none."""
     suffix = next((suffix for sign, suffix in _SIGNS.items() if content.startswith(sign)), None)
     found = bytearray()

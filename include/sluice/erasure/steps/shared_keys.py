@@ -57,10 +57,9 @@ def erase_table_rows(erasing: Erasing) -> None:
 def may_share_a_key(workspace: Workspace, source: Source, table: AnyTable) -> bool:
     """Whether rows of several people may have one key of the table: unless its subject is among its keys, and that of bronze."""
     graph = workspace.graph
-    handed_on = {link.identifier[1] for link in graph.links if link.since}
     keys = {name.lower() for name in table.keys}
     own = bool(table.subject) and str(table.subject).lower() in keys and graph.domain(table) == graph.domain(source)
-    return not own or graph.domain(table) in handed_on
+    return not own or graph.domain(table) in graph.changing_hands()
 
 
 def find_tables_with_shared_keys(workspace: Workspace, source: Source) -> list[AnyTable]:
