@@ -68,6 +68,8 @@ BOUNDS = {
     "sluice.privacy.anonymised:count_marked_rows": ONE,
     "sluice.privacy.anonymised:find_marked_deliveries": BATCH,
     "sluice.privacy.suppression_list:read_listed_values": PEOPLE,
+    "sluice.lake.releases:are_releases_absent": ONE,
+    "sluice.erasure.steps.places:_find_absent_restricted_tables": "one row for each table",
     "sluice.privacy.suppression_list:read_suppression_times": PEOPLE,
     "sluice.quality.quarantine:replace_rejudged_quarantine_rows": BATCH,
     "sluice.runs.copies.comparison:_collect_example_rows": SHOWN,

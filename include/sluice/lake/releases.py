@@ -14,9 +14,12 @@ from typing import Any
 
 from sluice.delta_log import LOG
 from sluice.durable_files import write_json_durably, write_text_durably
-from sluice.errors import UsageError
+from sluice.errors import SluiceError, UsageError
 from sluice.locations import Location, remove_folder
+from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import RELEASE
+from sluice.run_states import DONE
 from sluice.stores.store_location import StoreLocation
 from sluice.stores.trial import require_able_store
 
@@ -58,6 +61,27 @@ def releases_folder(records: PipelineRecords) -> Location:
     return records.settings.released / records.pipeline
 
 
+def are_releases_absent(records: PipelineRecords) -> bool:
+    """Whether runs have made releases, and nothing is where they lie: the disk that holds them may not be mounted."""
+    root = releases_folder(records)
+    if (root / LAST).exists() or any(one.name.isdecimal() for one in root.glob("*")):
+        return False
+    runs = find_table_snapshot(records.run_ledger)
+    made = runs.query_rows("SELECT DISTINCT stage, state FROM t").to_pylist() if runs else []
+    return {"stage": RELEASE, "state": DONE} in made
+
+
+def refuse_absent_releases(records: PipelineRecords) -> None:
+    """Raises SluiceError if the releases are absent: an erasure would pass them over, and a new one would get a number again."""
+    if are_releases_absent(records):
+        root = releases_folder(records)
+        raise SluiceError(
+            f"Pipeline '{records.pipeline}' has made releases, and they are not there: {root}. If they are on a disk or a share, mount that, or "
+            f"let SLUICE_RELEASED say where they are. If they were removed for good, say so: write into {root / LAST} the greatest number "
+            "that a release had."
+        )
+
+
 def read_pipeline_releases(records: PipelineRecords) -> list[Release]:
     """Returns a pipeline's releases, oldest first, unfinished ones included, because people may be in them."""
     found = [one for one in releases_folder(records).glob("*") if one.name.isdecimal() and one.is_dir()]
@@ -80,8 +104,9 @@ def find_release(records: PipelineRecords, number: int) -> Release:
 def begin_release(records: PipelineRecords, said: dict[str, Any]) -> Release:
     """Creates the folder of the next release, with a number that was never used. The manifest is there before any table.
 
-    Raises UsageError for a store on which commits are not safe.
+    Raises UsageError for a store on which commits are not safe, and SluiceError if earlier releases are absent.
     """
+    refuse_absent_releases(records)
     root = releases_folder(records)
     root.mkdir(parents=True, exist_ok=True)
     last = root / LAST

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from sluice.errors import LeaseLost, UsageError
+from sluice.errors import LeaseLost, SluiceError, UsageError
 from sluice.lake import releases
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
+from sluice.runs import ledger
 from sluice.settings import Settings
 from sluice.stores import fences
 from sluice.stores.store_location import StoreLocation
@@ -50,6 +51,32 @@ def write(folder: Location, content: str) -> None:
     (folder / "_delta_log").mkdir(parents=True)
     (folder / "rows").write_text(content)
     (folder / "_delta_log" / "0.json").write_text(content)
+
+
+def note_run(settings: Settings, state: str) -> None:
+    ledger.append_run_rows(PipelineRecords(settings, "shop"), [{"run": "r", "stage": "release", "flow": "order", "state": state}])
+
+
+def test_releases_whose_disk_is_not_mounted_are_absent(settings: Settings) -> None:
+    records = PipelineRecords(settings, "shop")
+    note_run(settings, "failed")
+    assert not releases.are_releases_absent(records), "nothing was released"
+    made(settings)
+    note_run(settings, "done")
+    assert not releases.are_releases_absent(records)
+    away = settings.released.rename(f"{settings.released}.away")
+    assert releases.are_releases_absent(records)
+    with pytest.raises(
+        SluiceError, match=r"Pipeline 'shop' has made releases, and they are not there: .*/released/shop\. .*mount"
+    ):
+        releases.begin_release(records, {})
+    assert not settings.released.exists()
+    folder = releases.releases_folder(records)
+    folder.mkdir(parents=True)
+    assert releases.are_releases_absent(records), "the place where a disk is mounted is there"
+    (folder / releases.LAST).write_text("1")
+    assert not releases.are_releases_absent(records), "they were removed for good"
+    assert made(settings).number == 2 and away
 
 
 def test_a_number_is_given_once(anywhere: Settings) -> None:

@@ -20,7 +20,7 @@ from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
-from sluice.erasure.personal_places.place import LANDING
+from sluice.erasure.personal_places.place import LANDING, RELEASED
 from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
@@ -90,6 +90,10 @@ def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> S
         Unread(LANDING, path, "it has no files, although files were delivered that nobody removed")
         for path in scope.find_absent_landing_folders(settings, graph)
     ]
+    records = graph.records(settings)
+    if releases.are_releases_absent(records):
+        folder = str(releases.releases_folder(records))
+        found.unread.append(Unread(RELEASED, folder, "it has no release, although runs have made some that nobody removed"))
     return found
 
 

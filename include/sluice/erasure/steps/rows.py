@@ -188,6 +188,7 @@ def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) 
 def erase_from_releases(erasing: Erasing) -> None:
     """Erases from every table of every release. A release that does not say whose its rows are is withdrawn, as anyone may be in it."""
     workspace = erasing.workspace
+    releases.refuse_absent_releases(workspace.records)
     for release in releases.read_pipeline_releases(workspace.records):
         waiting = [name for name in release.tables if not erasing.is_done(_RELEASES, _release_table_key(release, name))]
         if not waiting:

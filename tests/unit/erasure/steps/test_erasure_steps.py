@@ -31,8 +31,8 @@ from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.erasure import aging, canary, ledger, physical, propagation, receiving, request_events, requests, vault
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
-from sluice.erasure.proof import scope
-from sluice.erasure.steps import landing, naming, places, sweep
+from sluice.erasure.proof import scope, sought
+from sluice.erasure.steps import landing, naming, places, rows, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.link_rows import LinkRow
@@ -50,6 +50,7 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
 from sluice.runs import erasing
+from sluice.runs import ledger as runs
 from sluice.runs.execution import stages
 from sluice.spark_process import build_spark_environment
 from sluice.table_properties import INSTANTS, MICROSECONDS, RETENTION
@@ -91,8 +92,8 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 def _written(path: str, *versions: list[int], keep: str = "interval 1 day") -> None:
-    for rows in versions:
-        write_deltalake(path, pa.table({"n": rows}), mode="overwrite", configuration={RETENTION: keep})
+    for numbers in versions:
+        write_deltalake(path, pa.table({"n": numbers}), mode="overwrite", configuration={RETENTION: keep})
 
 
 def _made(path: Path, at: float = LONG_AGO, content: str = "x") -> Path:
@@ -604,6 +605,30 @@ def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
     assert landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"])) == (1, 1, 1)
     assert called[:3] == [3, 2, 0]
     assert [path.exists() for path in (hers, others, changing)] == [False, True, True]
+
+
+def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_not_mounted(workspace: Workspace) -> None:
+    @table(reads="says", keys="who", subject="who", restricted=True)
+    def secret(says: Any) -> Any:
+        """Secret."""
+        return says
+
+    workspace = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [source, said, each, secret]))
+    row = {"run": "r", "state": "done"}
+    runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret"}])
+    assert places.find_subject_tables(workspace) == [], "a flow that had nothing to do has made no table"
+    runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret", "version_after": 0}])
+    with pytest.raises(SluiceError, match=r"are not there: secret\. .*mount that, or let SLUICE_RESTRICTED say"):
+        places.find_subject_tables(workspace)
+    _written(workspace.path("secret"), [1])
+    assert {one.name for one in places.find_subject_tables(workspace)} == {"secret"}
+
+    rows.erase_from_releases(Erasing(workspace, [], lambda: []))
+    runs.append_run_rows(workspace.records, [row | {"stage": "release", "flow": "said"}])
+    with pytest.raises(SluiceError, match=r"has made releases, and they are not there"):
+        rows.erase_from_releases(Erasing(workspace, [], lambda: []))
+    scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
+    assert "runs have made some" in str([one.reason for one in scanned.unread if one.root == "released"])
 
 
 def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
