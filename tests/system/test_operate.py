@@ -266,7 +266,7 @@ def test_a_checkpoint_is_given_up(page: Operated) -> None:
 
 
 def test_quarantine_and_erasure(page: Operated) -> None:
-    assert re.search(r"^readings the line is no JSON object 2 2 ?$", page["sluice quarantine list gym"], re.MULTILINE)
+    assert re.search(r"^readings the line is no JSON object 3 3 ?$", page["sluice quarantine list gym"], re.MULTILINE)
     assert "positive_heart_rate" in page["sluice quarantine show gym heart_rate"]
     assert page["echo "] == page["rm people.txt"] == "", "the file that the request reads"
     assert "Request" in page["sluice erase request gym"]
