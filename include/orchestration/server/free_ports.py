@@ -35,8 +35,8 @@ def _bind_free_port() -> socket.socket:
     for _ in range(_ATTEMPTS if below > 0 else 0):
         # Tests seed the module `random`, and several suites must not try the same ports in the same order.
         with contextlib.suppress(OSError):
-            return _bind(_LOWEST + secrets.randbelow(below))
-    return _bind(0)
+            return _bind_port(_LOWEST + secrets.randbelow(below))
+    return _bind_port(0)
 
 
 def _lowest_port_of_kernel() -> int:
@@ -47,7 +47,7 @@ def _lowest_port_of_kernel() -> int:
         return 0
 
 
-def _bind(port: int) -> socket.socket:
+def _bind_port(port: int) -> socket.socket:
     probe = socket.socket()
     try:
         probe.bind((LOOPBACK, port))

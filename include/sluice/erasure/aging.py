@@ -54,7 +54,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
     begun = [source for source in every if _open_expiry_journal(workspace, source).is_written()]
     _follow_expired_sources(follow, begun, reports, errors)
     for source in begun:
-        _open_expiry_journal(workspace, source).remove()
+        _open_expiry_journal(workspace, source).remove_journal()
     if errors:
         raise NotFollowed(reports, errors)
     return reports
@@ -89,7 +89,7 @@ def _expire_source(workspace: Workspace, source: Source, before: datetime | None
 
 def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowReport]:
     path = workspace.path(source.name)
-    old = _open_expiry_journal(workspace, source).read().persist()
+    old = _open_expiry_journal(workspace, source).read_rows().persist()
     try:
         with report_table_change(source.name, DELETIONS.name, path) as report:
             note_rows(workspace, source.name, old)
@@ -125,7 +125,9 @@ def _expire_quarantine(workspace: Workspace, source: str, before: datetime) -> F
 
 def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime) -> None:
     """Writes the list of rows to delete; nothing if there are none."""
-    _open_expiry_journal(workspace, source).write(_select_expired_rows(workspace, source, before), {"before": before.isoformat()})
+    _open_expiry_journal(workspace, source).write_rows(
+        _select_expired_rows(workspace, source, before), {"before": before.isoformat()}
+    )
 
 
 def _open_expiry_journal(workspace: Workspace, source: Source) -> RowJournal:

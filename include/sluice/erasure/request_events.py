@@ -40,6 +40,6 @@ SEARCHED_TABLES = "where requests were looked for"
 """What an error about `PipelineRecords.searched_tables_file` calls it."""
 
 
-def name_erasure_flow(of: str) -> str:
-    """Returns the flow's name in commits and reports of an erasure. of: the table or place that is changed, or the request."""
-    return f"erasure_{of}"
+def name_erasure_flow(changed: str) -> str:
+    """Returns the flow's name in commits and reports of an erasure. changed: the table or place that is changed, or the request."""
+    return f"erasure_{changed}"

@@ -80,8 +80,8 @@ def find_last_data_change(path: str) -> datetime | None:
         return None
     for limit in (_FIRST_LOOK, None):
         for commit in read_commit_history(path, limit):
-            if commit["operation"] not in WITHOUT_ROWS:
-                at: datetime | None = commit["at"]
+            if commit["operation"] not in WITHOUT_ROWS and commit["at"] is not None:
+                at: datetime = commit["at"]
                 return at
     return None
 

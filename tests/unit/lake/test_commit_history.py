@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaProtocolError
 
-from sluice.lake.commit_history import read_commit_history, summarize_new_versions
+from sluice.lake.commit_history import find_last_data_change, read_commit_history, summarize_new_versions
 
 
 def test_a_shallow_clone_of_spark_has_a_history(tmp_path: Path) -> None:
@@ -40,3 +40,18 @@ def test_the_bytes_of_new_versions_are_those_of_the_files_that_they_added(tmp_pa
     assert summarize_new_versions(str(tmp_path), None).bytes_added == written > 0
     assert summarize_new_versions(str(tmp_path), 1).bytes_added == sum(newest)
     assert summarize_new_versions(str(tmp_path), 2).bytes_added == 0
+
+
+def test_rows_last_came_when_the_newest_commit_says_that_brought_some_and_has_a_time(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    assert find_last_data_change(path) is None
+    write_deltalake(path, pa.table({"a": [1]}))
+    came = read_commit_history(path)[0]["at"]
+    write_deltalake(path, pa.table({"a": [2]}), mode="append")
+    commit = tmp_path / "t" / "_delta_log" / f"{1:020d}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    for action in actions:
+        action.get("commitInfo", {}).pop("timestamp", None)
+    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "false"})
+    assert find_last_data_change(path) == came, "a stream would else count as idle since ever"

@@ -31,31 +31,31 @@ class RowJournal:
 
     def is_written(self) -> bool:
         """Whether rows are to go, or have gone and were not followed."""
-        return self._note.is_file()
+        return self._note_file.is_file()
 
-    def write(self, rows: DataFrame, said: Mapping[str, str]) -> None:
+    def write_rows(self, rows: DataFrame, said: Mapping[str, str]) -> None:
         """Writes the list of rows; nothing if there are none. rows: _delivery and _row of each. said: facts to keep with the list."""
         if rows.isEmpty():
             return
-        rows.write.mode("overwrite").parquet(str(self._rows))
+        rows.write.mode("overwrite").parquet(str(self._rows_folder))
         durability.flush_run_output(self.workspace.settings)
         # The list is complete once the note exists.
-        write_json_durably(self._note, dict(said))
+        write_json_durably(self._note_file, dict(said))
 
-    def read(self) -> DataFrame:
+    def read_rows(self) -> DataFrame:
         """The rows, of this run or of one that did not finish."""
-        load_kept_object(self._note, self.what, self.remedy)
-        return self.workspace.session.read.parquet(str(self._rows))
+        load_kept_object(self._note_file, self.what, self.remedy)
+        return self.workspace.session.read.parquet(str(self._rows_folder))
 
-    def remove(self) -> None:
+    def remove_journal(self) -> None:
         """Removes it: everything followed."""
-        self._note.unlink(missing_ok=True)
-        remove_folder(self._rows)
+        self._note_file.unlink(missing_ok=True)
+        remove_folder(self._rows_folder)
 
     @property
-    def _rows(self) -> Location:
+    def _rows_folder(self) -> Location:
         return locate(self.workspace.places.bookkeeping(self.kind)) / f"{self.source}.rows"
 
     @property
-    def _note(self) -> Location:
+    def _note_file(self) -> Location:
         return locate(self.workspace.places.bookkeeping(self.kind)) / f"{self.source}.json"

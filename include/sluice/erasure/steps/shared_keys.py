@@ -82,12 +82,12 @@ def _erase_bronze_rows(erasing: Erasing, source: Source, place: SubjectTable) ->
     journal = open_erased_rows_journal(workspace, source)
     for begun in (True, False):
         if not begun:
-            journal.write(find_suppressed_rows(workspace, place), {"run": workspace.run})
+            journal.write_rows(find_suppressed_rows(workspace, place), {"run": workspace.run})
         if journal.is_written():
             for report in _erase_journalled_rows(workspace, source, journal):
                 erasing.reports.append(report)
                 left[report.flow] += report.deleted + report.updated
-            journal.remove()
+            journal.remove_journal()
     return left
 
 
@@ -102,7 +102,7 @@ def open_erased_rows_journal(workspace: Workspace, source: Source) -> RowJournal
 
 def _erase_journalled_rows(workspace: Workspace, source: Source, journal: RowJournal) -> list[FlowReport]:
     path = workspace.path(source.name)
-    gone = journal.read().persist()
+    gone = journal.read_rows().persist()
     try:
         with report_table_change(source.name, DELETIONS.name, path) as report:
             note_rows(workspace, source.name, gone)
