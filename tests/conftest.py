@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("sluice", deadline=None)
 hypothesis.settings.load_profile("sluice")
 
-ROOT = Path(__file__).resolve().parents[1]
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parent
 
 # At exit py4j logs that its connections are closed, after pytest has closed the stream it logs to.
 logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -89,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
     first = {name: place for place, name in enumerate(LONG_FIRST)}
-    items.sort(key=lambda item: first.get(item.path.parent.name, len(first)))
+    items.sort(key=lambda item: first.get(item.path.relative_to(TESTS).parts[0], len(first)))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -233,7 +234,7 @@ class Lakehouse:
         """A table's rows as Spark gives them, sorted; of these columns, or of all.
 
         Read without Spark where that gives the same: Delta's reader takes two jobs a table, and tests look at thousands.
-        `integration/test_readers.py` and `unit/lake/test_small_writes.py` compare what Spark reads with it.
+        `integration/lake/test_readers.py` and `unit/lake/test_small_writes.py` compare what Spark reads with it.
         """
         from pyspark.sql.conversion import ArrowTableToRowsConversion
         from pyspark.sql.types import StructType

@@ -1,6 +1,6 @@
 """What `sluice sql` refuses of all that this version of Spark has, as docs/security.md lists it.
 
-python -m tests.sql_refusals writes the list there; integration/test_sql_judgement.py compares it.
+python -m tests.sql_refusals writes the list there; integration/cli/test_sql_judgement.py compares it.
 """
 
 from __future__ import annotations

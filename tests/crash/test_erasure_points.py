@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.crash.test_commit_points import Crash, crash_at
-from tests.integration import test_erasure_histories as histories
+from tests.integration.erasure import test_erasure_histories as histories
 
 from sluice.erasure import request_events, requests
 from sluice.pipeline_records import PipelineRecords

@@ -96,7 +96,7 @@ def test_the_crash_points_are_among_them() -> None:
 
 
 def test_a_bare_module_is_among_them_and_a_lost_one_is_found() -> None:
-    file = TESTS / "integration" / "test_large_loads.py"
+    file = TESTS / "integration" / "flows" / "bronze" / "test_large_loads.py"
     named = {path for _, path in list_bare_modules(ast.parse(file.read_text(encoding="utf-8")))}
     assert {"sluice.flows.silver.fold", "sluice.flows.gold.view_batch"} <= named
     texts = ast.parse('"sluice." "no_such_room.fold"; "sluice.checks"; "sluice.toml of a folder"')

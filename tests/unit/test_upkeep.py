@@ -88,7 +88,7 @@ def test_in_a_year_of_daily_files_each_byte_is_joined_about_once_and_files_stay_
 
 
 def test_what_is_good_is_neither_read_nor_written_again() -> None:
-    """Through Spark, `integration/test_upkeep.py`; here, by the sizes: only files below the largest of the small ones are taken."""
+    """Through Spark, `integration/lake/test_upkeep.py`; here, by the sizes: only files below the largest of the small ones are taken."""
     partitions = [
         PartitionFiles({"city": "a"}, [100 * MIB] * 100 + [10 * MIB] * 60),
         PartitionFiles({"city": "b"}, [400 * MIB, *[MIB] * 50]),

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.cli import main
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "repair.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "repair.md"
 BLOCKS: list[tuple[str, str]] = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
 
 

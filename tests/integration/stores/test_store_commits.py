@@ -17,7 +17,7 @@ from tests.s3_proxy import Faults, running_faulty_proxy
 
 from demonstrations.store_server import S3Server
 
-DRIVERS = Path(__file__).resolve().parents[1] / "log_drivers.py"
+DRIVERS = Path(__file__).resolve().parents[2] / "log_drivers.py"
 ALL_FAULTS = ("conflicts", "refused", "lost", "failed_late", "late")
 
 

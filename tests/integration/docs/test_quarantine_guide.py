@@ -12,7 +12,7 @@ import pytest
 
 from sluice.cli import main
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "quality.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "quality.md"
 HEADING = "## Quarantine, step by step\n"
 
 

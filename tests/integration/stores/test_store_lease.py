@@ -22,7 +22,7 @@ from sluice.runs.lease.lease_object import read_lease_state
 from sluice.stores.store_location import StoreLocation
 from sluice.table_properties import EPOCH
 
-DRIVER = Path(__file__).resolve().parents[1] / "lease_driver.py"
+DRIVER = Path(__file__).resolve().parents[2] / "lease_driver.py"
 SECONDS = 15
 
 

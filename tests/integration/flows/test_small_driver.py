@@ -57,7 +57,7 @@ def total(visit: DataFrame) -> DataFrame:
 RUN = """
 import sys
 from pathlib import Path
-from tests.integration import test_small_driver
+from tests.integration.flows import test_small_driver
 
 test_small_driver.take_all(Path(sys.argv[1]))
 """

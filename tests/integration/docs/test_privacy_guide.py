@@ -11,7 +11,7 @@ import pytest
 
 from sluice.cli import main
 
-GUIDE = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "privacy.md"
 HEADING = "## For analysts, step by step\n"
 
 
