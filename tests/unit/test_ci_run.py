@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = """#!/bin/bash
 echo "$*" >>made
-case "$*" in $FAILS) echo "this went wrong"; exit 7;; esac
+case "$*" in $FAILS)
+  if [[ "$*" =~ cache_dir=([^ ]+) ]] && [ -n "$FAILED_TESTS" ]; then
+    mkdir -p "${BASH_REMATCH[1]}/v/cache"; echo "$FAILED_TESTS" >"${BASH_REMATCH[1]}/v/cache/lastfailed"
+  fi
+  [[ "$*" == *--last-failed* && -n "$ONCE" ]] || { echo "this went wrong"; exit 7; };;
+esac
 case "$*" in "installed AIRFLOW=2") sleep 0.3; echo "late, but there" | tee -a made;; esac
 """
 PYTHON = """#!/bin/bash
@@ -35,10 +41,16 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path / "project"
 
 
-def check(checkout: Path, elapsed: int = 0, fails: str = "nothing") -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def check(
+    checkout: Path, elapsed: int = 0, fails: str = "nothing", failed_tests: tuple[str, ...] = (), once: bool = False
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run it as if so many seconds were over; what it printed, and what it asked of make."""
     variables = {**os.environ, "PATH": f"{checkout.parent / 'bin'}:{os.environ['PATH']}", "FAILS": fails}
     variables |= {"SECONDS": str(elapsed), "SLUICE_SHARED": str(checkout.parent / "shared")}
+    variables["FAILED_TESTS"] = (
+        json.dumps(dict.fromkeys(failed_tests, True), indent=2) if failed_tests else ""
+    )  # as pytest writes them
+    variables["ONCE"] = "yes" if once else ""
     done = subprocess.run([".ci/run"], cwd=checkout, env=variables, capture_output=True, text=True, check=False, timeout=600)
     return done, (checkout / "made").read_text().splitlines()
 
@@ -50,22 +62,48 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
         "setup-store",
         "lint",
         "test WITHOUT_STORE=yes ARGS=--durations=60",
-        "test-store-first",
+        "test-store-first ARGS=",
+        "test-system ARGS=--durations=12",
+        "test AIRFLOW=2 ARGS=tests/airflow tests/unit/test_setup.py",
         "run",
         "compose-check",
         "setup AIRFLOW=2",
     }
-    assert {*steps, "test-system ARGS=--durations=12"} <= set(made)
+    assert steps <= {one.partition(" -o cache_dir=")[0] for one in made}
+    assert not any("--last-failed" in one for one in made) and "UNSTEADY" not in done.stdout
     assert made.index("late, but there") < made.index("setup AIRFLOW=2"), "the second environment's packages"
     assert "late, but there" in done.stdout and "s  airflow, aside" in done.stdout
-    assert made[-1] == "test-slow ARGS=--slow-seconds=300", "of six minutes, one for ending"
+    assert made[-1].startswith("test-slow ARGS=--slow-seconds=300 "), "of six minutes, one for ending"
 
 
-@pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "test-system*", "test-store-first", "compose-check"])
+@pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "test-system*", "test-store-first*", "compose-check"])
 def test_what_fails_aside_fails_the_check_with_what_it_said(checkout: Path, fails: str) -> None:
     done, _ = check(checkout, fails=fails)
     assert done.returncode == 7
     assert "this went wrong" in done.stdout and "FAILED (7)" in done.stdout
+
+
+TESTS = "test WITHOUT_STORE=yes*"
+ONE, ANOTHER = "tests/unit/test_a.py::test_one[a b-'c']", "tests/unit/test_b.py::test_another"
+
+
+def test_what_passes_when_it_is_tried_alone_is_named_at_the_end_and_fails_nothing(checkout: Path) -> None:
+    done, made = check(checkout, fails=TESTS, failed_tests=(ONE, ANOTHER), once=True)
+    assert done.returncode == 0, done.stdout
+    again = [one for one in made if "--last-failed" in one]
+    assert len(again) == 1 and again[0].startswith("test WITHOUT_STORE=yes ") and again[0].endswith("--numprocesses 0")
+    last = done.stdout.splitlines()[-2:]
+    assert last == [f"UNSTEADY  failed, and passed alone: {name}" for name in (ONE, ANOTHER)]
+
+
+@pytest.mark.parametrize(
+    ("failed_tests", "once"),
+    [((ONE,), False), (tuple(f"{ANOTHER}{number}" for number in range(4)), True), ((), True)],
+    ids=["fails again", "too many for chance", "no test says that it failed"],
+)
+def test_what_is_no_chance_fails_the_check(checkout: Path, failed_tests: tuple[str, ...], once: bool) -> None:
+    done, made = check(checkout, fails=TESTS, failed_tests=failed_tests, once=once)
+    assert done.returncode == 7 and not any(one.startswith(("run", "test-slow")) for one in made)
 
 
 def test_a_failed_step_ends_what_goes_on_aside(checkout: Path) -> None:
@@ -82,5 +120,5 @@ def test_slow_tests_take_what_is_left_until_minute_80(checkout: Path, elapsed: i
     if seconds is None:
         assert not any(one.startswith("test-slow") for one in made) and "No slow test: " in done.stdout
     else:
-        left = int(made[-1].removeprefix("test-slow ARGS=--slow-seconds="))
+        left = int(made[-1].removeprefix("test-slow ARGS=--slow-seconds=").split()[0])
         assert seconds - 90 <= left <= seconds, "less what the steps before took"
