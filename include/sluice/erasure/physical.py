@@ -6,8 +6,9 @@ It never removes files of a version that a flow has yet to read, and removes not
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
+from functools import partial
 
 from sluice import delta_log, vacuum
 from sluice.erasure import request_events, requests
@@ -18,6 +19,7 @@ from sluice.flows.progress import behind, streams
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.releases import releases_folder
 from sluice.lake.report import FlowReport
+from sluice.lake.table_turns import TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.pipeline_stages import VACUUM
@@ -27,6 +29,8 @@ from sluice.work_progress import count_work
 
 VERSIONS = "versions"
 STEPS = (VACUUM.name, "sweep", VERSIONS)
+REMOVAL_OF_BYTES = "removal_of_bytes"
+"""The name of all of it as a part of a stage."""
 
 
 def finish_physical_erasure(
@@ -35,8 +39,8 @@ def finish_physical_erasure(
     """Finishes the requests whose rows have left every table and whose retention is over at `now`. Returns one report per table.
 
     without: the STEPS to leave out, for tests. only: the ids of the requests to finish; empty means all. While a flow is behind, a
-    request keeps its state, and its report says so. Raises SluiceError if a shallow clone still reads the files, and StopRequested
-    between two tables.
+    request keeps its state, and its report says so. Raises SluiceError if a shallow clone still reads the files, StopRequested between two
+    tables, and FlowsFailed, once all tables had their turn, if the work failed on one: then too the requests keep their state.
     """
     due = _find_physically_due_requests(workspace, now, only)
     if not due:
@@ -47,19 +51,22 @@ def finish_physical_erasure(
             f"Erased people are still in the shallow clone {clones[0]}, which reads the files of this lake. Remove that folder, or make the "
             f"clone anew; then: sluice run {workspace.pipeline} --stage {VACUUM.name}"
         )
-    reports = _vacuum_due_tables(workspace, due, now) if VACUUM.name not in without else []
-    if "sweep" not in without:
-        left = FlowReport(flow="left_over_files", layer=VACUUM.name)
-        left.deleted = sweep.remove_leftover_files(workspace, min(time.time(), now.timestamp()))
-        reports += [left] if left.deleted else []
-    held = [report.flow for report in reports if any(note.startswith(vacuum.HELD) for note in report.notes)]
-    if not held and VERSIONS not in without:
-        reports += _remove_due_versions(workspace, due)
+    with take_table_turns(VACUUM.name) as turns:
+        if VACUUM.name not in without:
+            _vacuum_due_tables(workspace, turns, due, now)
+        if "sweep" not in without:
+            turns.reports += turns.take_part(_LEFT_OVER, VACUUM.name, lambda: _sweep_leftover_files(workspace, now))
+        held = any(note.startswith(vacuum.HELD) for report in turns.reports for note in report.notes)
+        if not (held or turns.errors) and VERSIONS not in without:
+            turns.reports += _remove_due_versions(workspace, due)
     if not held:
-        removed = sum(report.deleted for report in reports)
+        removed = sum(report.deleted for report in turns.reports)
         for request in due:
             requests.advance_request_state(workspace.records, request, request_events.PHYSICALLY, f"{removed} files removed")
-    return reports
+    return turns.reports
+
+
+_LEFT_OVER = "left_over_files"
 
 
 def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Collection[str] = ()) -> list[ErasureRequest]:
@@ -68,20 +75,36 @@ def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Col
     return [one for one in found if _is_physically_due(one, now)]
 
 
-def _vacuum_due_tables(workspace: Workspace, due: list[ErasureRequest], now: datetime) -> list[FlowReport]:
+def _vacuum_due_tables(workspace: Workspace, turns: TableTurns, due: list[ErasureRequest], now: datetime) -> None:
     """Runs VACUUM on tables where our own listing finds files to remove, then removes what VACUUM does not look at."""
-    reports, lagging = [], behind.find_lagging_flows(workspace, now)
+    lagging = behind.find_lagging_flows(workspace, now)
     paths = {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}
     with count_work("tables searched for files of erased people", len(paths)) as work:
         for name, path in paths.items():
-            if delta_log.is_delta_table(path) and sweep.find_orphan_files(path, now):
-                streams.stop_if_requested(workspace)
-                report = vacuum.vacuum_table(workspace, name, path, lagging.get(path, ()), always=True)
-                held = any(note.startswith(vacuum.HELD) for note in report.notes)
-                report.deleted += 0 if held else sweep.remove_orphan_files(path, now)
-                reports.append(report)
+            if delta_log.is_delta_table(path):
+                turns.take_turn(
+                    name, VACUUM.name, path, partial(_vacuum_due_table, workspace, name, path, lagging.get(path, ()), now)
+                )
             work.advance()
-    return reports
+
+
+def _vacuum_due_table(
+    workspace: Workspace, name: str, path: str, lagging: Sequence[vacuum.SlowReader], now: datetime
+) -> FlowReport | None:
+    """Returns None for a table without a file to remove."""
+    if not sweep.find_orphan_files(path, now):
+        return None
+    streams.stop_if_requested(workspace)
+    report = vacuum.vacuum_table(workspace, name, path, lagging, always=True)
+    held = any(note.startswith(vacuum.HELD) for note in report.notes)
+    report.deleted += 0 if held else sweep.remove_orphan_files(path, now)
+    return report
+
+
+def _sweep_leftover_files(workspace: Workspace, now: datetime) -> list[FlowReport]:
+    left = FlowReport(flow=_LEFT_OVER, layer=VACUUM.name)
+    left.deleted = sweep.remove_leftover_files(workspace, min(time.time(), now.timestamp()))
+    return [left] if left.deleted else []
 
 
 def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> list[FlowReport]:

@@ -119,3 +119,12 @@ def report_table_change(flow: str, layer: str, path: str) -> Iterator[FlowReport
     yield report
     report.note_new_versions(path)
     report.seconds = round(time.monotonic() - report.started, 2)
+
+
+@dataclass(eq=False)  # not frozen: Python sets the traceback of an error that leaves a `with`
+class FlowsFailed(Exception):
+    """Some flows of a stage failed. Holds the reports of all. errors: by flow. report: of the stage, once it is recorded."""
+
+    reports: list[FlowReport]
+    errors: dict[str, BaseException]
+    report: dict[str, Any] | None = None

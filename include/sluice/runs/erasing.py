@@ -90,34 +90,24 @@ def approve_requests(records: PipelineRecords, ids: Sequence[str]) -> list[str]:
 def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> list[FlowReport]:
     """Does what is due, under the held lease. asked: only these requests; none means all.
 
-    If a part fails, the removals and certificates of other people are still tried. Raises stages.FlowsFailed at the end if a part failed or
-    a scan found a person, and StopRequested at once.
+    If a part fails, the removals and certificates of other people are still tried. Raises FlowsFailed at the end if a part failed or
+    a scan found a person. StopRequested ends it at once.
     """
     from sluice.erasure import physical
-    from sluice.lake.report import FlowReport
+    from sluice.lake.table_turns import take_table_turns
     from sluice.runs.execution import stages
 
-    reports: list[FlowReport] = []
-    errors: dict[str, BaseException] = {}
     parts: dict[str, Callable[[], list[FlowReport]]] = {
         "propagation": lambda: stages.run_pipeline_stage(workspace, DELETIONS.name, requests=asked),
-        "removal_of_bytes": lambda: physical.finish_physical_erasure(workspace, datetime.now(UTC), only=asked),
+        physical.REMOVAL_OF_BYTES: lambda: physical.finish_physical_erasure(workspace, datetime.now(UTC), only=asked),
     }
-    for name, work in parts.items():
-        try:
-            reports += work()
-        except StopRequested:
-            raise
-        except stages.FlowsFailed as several:
-            reports += several.reports
-            errors |= several.errors
-        except SluiceError as error:
-            errors[name] = error
-            reports.append(FlowReport(flow=name, layer=ERASE))
-    proved, failed = scan_and_certify_requests(workspace, asked)
-    if errors | failed:
-        raise stages.FlowsFailed(reports + proved, errors | failed)
-    return reports + proved
+    with take_table_turns(ERASE) as turns:
+        for name, work in parts.items():
+            turns.reports += turns.take_part(name, ERASE, work)
+        proved, failed = scan_and_certify_requests(workspace, asked)
+        turns.reports += proved
+        turns.errors |= failed
+    return turns.reports
 
 
 def scan_and_certify_requests(
@@ -197,8 +187,8 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     """
     from sluice.erasure import aging, lifetimes, propagation
     from sluice.erasure.steps.erasing import NotFollowed
-    from sluice.lake.report import FlowReport
-    from sluice.runs.execution.stages import FlowsFailed, run_layers_above_bronze
+    from sluice.lake.report import FlowReport, FlowsFailed
+    from sluice.runs.execution.stages import run_layers_above_bronze
 
     workspace = workspace.as_increment()
 

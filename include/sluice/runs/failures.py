@@ -144,7 +144,8 @@ def _explain_unusable_store(failure: Failure) -> str | None:
 def _explain_missing_data_file(failure: Failure) -> str | None:
     gone = ("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location")
     # Absolute: delta-rs also names the same file without the first slash.
-    path = failure.path(r"(?:(?<![\w.-])|file:)(/[^\s'\",()\[\]]+\.parquet)") if failure.says(*gone) else None
+    missing = failure.says(*gone) or any(isinstance(error, FileNotFoundError) for error in failure.errors)
+    path = failure.path(r"(?:(?<![\w.-])|file:)(/[^\s'\",()\[\]]+\.parquet)") if missing else None
     table = _find_enclosing_table(path) if path else None
     if path is None or table is None:
         return None

@@ -16,6 +16,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage
+from sluice.printable import escape_keeping_lines
 from sluice.runs import catalog_names, due, failures, stage_recording, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
@@ -142,13 +143,13 @@ def run_under_lease(
 
     towards_quiet: whether this is all that the stage has to do, so that a run of all stages may leave the pipeline quiet.
     """
-    from sluice.runs.execution import stages
+    from sluice.lake.report import FlowsFailed
 
     at = datetime.now(UTC)
     with collect_step_times(StepTimes()), open_leased_workspace(settings, graph, request) as workspace:
         try:
             return stage_recording.record_stage_run(workspace, request, lambda: work(workspace), at, towards_quiet)
-        except stages.FlowsFailed as failed:
+        except FlowsFailed as failed:
             first = _report_first_error(failed.errors)
             first.report = failed.report
             raise first from None
@@ -183,7 +184,9 @@ def open_leased_workspace(
 def _report_first_error(errors: dict[str, BaseException]) -> SluiceError:
     flow, error = next(iter(errors.items()))
     if len(errors) > 1:
-        print(f"failed: {', '.join(sorted(errors))}; the first:", file=sys.stderr)
+        print(f"failed: {', '.join(sorted(errors))}", file=sys.stderr)
+        for other, why in list(errors.items())[1:]:
+            print(escape_keeping_lines(f"{other}: {failures.describe_error_without_values(why)}"), file=sys.stderr)
     if isinstance(error, SluiceError):
         return error
     return SluiceError(f"Flow '{flow}': {failures.describe_error_without_values(error)}")

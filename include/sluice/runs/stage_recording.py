@@ -37,11 +37,12 @@ def record_stage_run(
 
     towards_quiet: see `sluice.runs.job.run_under_lease`.
 
-    Returns the report when everything written is on the disk. Raises DamagedLog before anything is done, stages.FlowsFailed, and whatever else
+    Returns the report when everything written is on the disk. Raises DamagedLog before anything is done, FlowsFailed, and whatever else
     `work` raises; each of them once it is recorded, if it can be.
     """
     from sluice.lake import durability, places, spark_counters
-    from sluice.runs.execution import quiet_marking, stages
+    from sluice.lake.report import FlowsFailed
+    from sluice.runs.execution import quiet_marking
 
     at = at or datetime.now(UTC)
     times, jobs = current_step_times() or StepTimes(), spark_counters.count_started_jobs(workspace.session)
@@ -74,7 +75,7 @@ def record_stage_run(
             reports = work()
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)
-        if isinstance(error, stages.FlowsFailed):
+        if isinstance(error, FlowsFailed):
             error.report = noted(error.reports, error.errors)
         else:
             if _is_failed_stage(workspace.graph, request.stage, error):

@@ -88,8 +88,12 @@ def verify_tables_lazily(
     *,
     stale: Stale | None = None,
     part: TablePart | None = None,
+    failed: dict[str, BaseException] | None = None,
 ) -> Generator[VerificationFinding, None, None]:
-    """Does the same, yielding one finding after the other. part: compares this part of each table whose keys allow it."""
+    """Does the same, yielding one finding after the other. part: compares this part of each table whose keys allow it.
+
+    failed: collects, by table, why it could not be compared; without it the first such error is raised.
+    """
     # A session of its own, because the evaluation settings are chosen table by table.
     workspace = Workspace(settings, graph, session.newSession(), VERIFY.name)
     if (times := current_step_times()) is not None:
@@ -102,7 +106,13 @@ def verify_tables_lazily(
     try:
         for name in wanted:
             started = time.monotonic()
-            found = run.finding(again, name)
+            try:
+                found = run.finding(again, name)
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed[name] = error
+                found = VerificationFinding(name, None, note="could not be compared")
             yield replace(found, seconds=round(time.monotonic() - started, 2))
     finally:
         again.release()

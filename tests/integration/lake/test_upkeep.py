@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from deltalake import DeltaTable as RustTable
 from deltalake import write_deltalake
 from tests.conftest import Lakehouse
 
-from sluice import record_file_joins, record_tables
+from sluice import record_file_joins, record_tables, vacuum
 from sluice.declare import (
     F,
     Layout,
@@ -29,10 +30,12 @@ from sluice.declare import (
     table,
 )
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, StopRequested
 from sluice.lake import commit_history, file_overlap, file_statistics, inventory, layout, log, small_writes
+from sluice.lake.report import FlowsFailed
 from sluice.locations import locate
-from sluice.runs.execution import upkeep
+from sluice.runs import failures, job, ledger, stage_recording
+from sluice.runs.execution import stages, upkeep
 from sluice.runs.planning import plan
 from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS
 
@@ -203,6 +206,63 @@ def test_a_table_is_laid_out_on_demand(lake: Lakehouse) -> None:
     rows = lake.rows("sale")
     (report,) = upkeep.optimize_demanded_tables(lake.workspace(), ["sale"])
     assert report.committed and report.decision == "yes: demanded" and lake.rows("sale") == rows
+
+
+def test_a_table_that_cannot_be_laid_out_keeps_no_other_from_it_and_is_named(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        lake.land(f"sales/{number}.csv", f"id,city,amount\n{number},a,1\n")
+        lake.run()
+    paths, before = lake.workspace().tables(), lake.versions()
+    for file in sorted(Path(paths["sales"]).rglob("*.parquet")):
+        file.unlink()
+
+    def record_stage(stage: str) -> dict[str, BaseException]:
+        workspace, request = lake.workspace(), job.JobRequest("shop", stage)
+        with pytest.raises(FlowsFailed) as failed:
+            stage_recording.record_stage_run(workspace, request, lambda: stages.run_pipeline_stage(workspace, stage))
+        report = failed.value.report
+        assert report is not None and {one["flow"] for one in report["flows"] if "failed" in one["note"]} == {"sales"}
+        states = {row["flow"]: row["state"] for row in ledger.read_run_ledger(lake.records) if row["stage"] == stage}
+        assert {flow for flow, state in states.items() if state == "failed"} == {"sales"} and len(states) >= 5, states
+        return failed.value.errors
+
+    (error,) = record_stage("optimize").values()
+    said = failures.describe_error_without_values(error)
+    assert paths["sales"] in said and "has lost its data file" in said and "Put it back" in said, said
+    after = lake.versions()
+    assert after["sales"] == before["sales"] and after["sale"] != before["sale"], "which comes after it"
+
+    time.sleep(1.5)
+    decide = vacuum.decide_vacuum
+
+    def decide_or_fail(path: str, *rest: Any) -> Any:
+        if path == paths["sales"]:
+            raise OSError("the disk does not answer")
+        return decide(path, *rest)
+
+    monkeypatch.setattr(vacuum, "decide_vacuum", decide_or_fail)
+    assert list(record_stage("vacuum")) == ["sales"]
+    assert commit_history.read_commit_history(paths["sale"], 1)[0]["operation"] == "VACUUM END"
+
+
+def test_a_request_to_stop_does_not_hide_which_tables_failed_before_it(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.land("sales/1.csv", "id,city,amount\n1,a,1\n")
+    lake.run()
+    workspace = lake.workspace()
+
+    def fail_and_ask_to_stop(*_: object) -> None:
+        request = workspace.places.stop_request(workspace.run)
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.touch()
+        raise OSError("the disk does not answer")
+
+    monkeypatch.setattr(vacuum, "decide_vacuum", fail_and_ask_to_stop)
+    with pytest.raises(FlowsFailed) as failed:
+        stages.run_pipeline_stage(workspace, "vacuum")
+    assert list(failed.value.errors) == ["sales", "vacuum"] and isinstance(failed.value.errors["vacuum"], StopRequested)
+    assert [report.flow for report in failed.value.reports] == ["sales"]
 
 
 def test_a_stream_whose_change_files_were_removed_recomputes_by_itself(lake: Lakehouse) -> None:

@@ -82,6 +82,7 @@ def test_a_deleted_data_file_is_named_with_its_table_and_not_with_its_partition(
     for reading in (
         lambda: spark.read.format("delta").load(str(table)).collect(),
         lambda: DeltaTable(str(table)).to_pyarrow_table(),
+        file.read_bytes,
     ):
         line = failed(reading)
         assert line.startswith(f"The table {table} has lost its data file {file.name}: "), line

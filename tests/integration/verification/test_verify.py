@@ -29,7 +29,8 @@ from sluice.declare import (
 )
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.errors import StopRequested, UsageError
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
+from sluice.locations import locate
 from sluice.runs import job, ledger
 from sluice.runs.execution import stages, verifying
 from sluice.runs.status import stale
@@ -324,6 +325,18 @@ def test_a_stop_is_heard_between_two_tables(copied: Lakehouse) -> None:
     with pytest.raises(StopRequested):
         verifying.compare_with_recompute(space, ("members", "moving"), stop)
     assert [one.table for one in heard] == ["members"]
+
+
+def test_a_table_that_cannot_be_compared_keeps_no_other_from_it(copied: Lakehouse) -> None:
+    workspace = copied.workspace()
+    first, other = "stocks", "sale"
+    for file in locate(workspace.path(first)).rglob("*.parquet"):
+        file.unlink()
+    heard: list[VerificationFinding] = []
+    with pytest.raises(FlowsFailed) as failed:
+        verifying.compare_with_recompute(workspace, [first, other], heard.append)
+    assert list(failed.value.errors) == [first]
+    assert {one.table: one.equal for one in heard} == {first: None, other: True}
 
 
 def test_the_stage_takes_one_table_after_the_other_and_fails_where_one_differs(copied: Lakehouse) -> None:

@@ -95,9 +95,8 @@ def _write_clone_description(settings: Settings, workspace: Workspace, plan: Clo
 
 def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: ClonePlan, said: dict[str, Any]) -> list[FlowReport]:
     from sluice.flows.copies import copying
-    from sluice.lake.report import FlowReport
+    from sluice.lake.report import FlowReport, FlowsFailed
     from sluice.lake.workspace import Workspace
-    from sluice.runs.execution import stages
 
     source = Workspace(settings, workspace.graph, workspace.session, workspace.run, workspace.mode)
     key = chance.token_bytes(32)  # never stored: no stand-in leads back to a person
@@ -115,7 +114,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
                 else copying.copy_table_into_clone(source, asked, key, report)
             )
         except Exception as error:
-            raise stages.FlowsFailed(reports, {one.name: error}) from None
+            raise FlowsFailed(reports, {one.name: error}) from None
         report.note_new_versions(path)
         report.seconds = round(time.monotonic() - report.started, 2)
         said["tables"][one.name] = {"version": one.version, "left_out": made.left_out, "stand_ins": made.stand_ins}

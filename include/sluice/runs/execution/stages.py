@@ -28,7 +28,7 @@ from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.ingest.landing import cleaning
 from sluice.lake import log, spark_counters
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
 from sluice.record_tables import create_record_table
@@ -39,15 +39,6 @@ from sluice.step_times import DISCOVERING, TABLES, StepTimes, collect_step_times
 from sluice.work_progress import CountedWork, FollowedSubject, count_work, follow_subject
 
 _SIDE_BY_SIDE = 3
-
-
-@dataclass(eq=False)  # not frozen: Python sets the traceback of an error that leaves a `with`
-class FlowsFailed(Exception):
-    """Some flows of a stage failed. Holds the reports of all. errors: by flow. report: of the stage, once it is recorded."""
-
-    reports: list[FlowReport]
-    errors: dict[str, BaseException]
-    report: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

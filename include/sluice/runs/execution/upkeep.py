@@ -7,14 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log, record_tables, upkeep, vacuum
+from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import streams
 from sluice.lake.report import FlowReport
+from sluice.lake.table_turns import TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
+from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.record_tables import RECORD_TABLES
 from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import removals
@@ -28,34 +33,41 @@ if TYPE_CHECKING:
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Vacuums every table by its retention, but not past a flow or a clone that is behind.
 
-    Also removes bytes of erased people whose retention is over, and leftovers of killed commits, which VACUUM leaves. Raises StopRequested
-    between two tables.
+    Also removes bytes of erased people whose retention is over, and leftovers of killed commits, which VACUUM leaves. What fails for one
+    table keeps no other from its turn: FlowsFailed is raised at the end. Raises StopRequested between two tables.
     """
     now = datetime.now(UTC)
     slow, paths = removals.find_slow_readers(workspace.settings, workspace.graph, now), workspace.tables()
-    reports = _vacuum_tables(workspace, paths, slow, now)
-    sweep.remove_killed_commit_files(workspace, now.timestamp())
-    finished = {report.flow: report for report in physical.finish_physical_erasure(workspace, now)}
-    joined = [_join_flow_reports(paths[report.flow], report, finished.pop(report.flow, None)) for report in reports]
-    return [*joined, *finished.values(), *_vacuum_record_tables(workspace, slow, now)]
+    with take_table_turns(stage) as turns:
+        _vacuum_tables(workspace, turns, paths, slow, now)
+        turns.reports += turns.take_part(_KILLED_COMMITS, stage, lambda: _remove_killed_commit_files(workspace, now))
+        finished = turns.take_part(physical.REMOVAL_OF_BYTES, stage, lambda: physical.finish_physical_erasure(workspace, now))
+        _join_flow_reports(paths, turns.reports, finished)
+        _vacuum_record_tables(workspace, turns, slow, now)
+    return turns.reports
+
+
+_KILLED_COMMITS = "killed_commits"
+"""What the stage `vacuum` does besides its tables, by its name as a flow."""
 
 
 def vacuum_named_table(workspace: Workspace, name: str) -> list[FlowReport]:
     """Vacuums one table by its retention. name: as in `Workspace.tables`."""
     now = datetime.now(UTC)
     slow = removals.find_slow_readers(workspace.settings, workspace.graph, now)
-    return _vacuum_tables(workspace, {name: workspace.tables()[name]}, slow, now)
+    with take_table_turns(VACUUM.name) as turns:
+        _vacuum_tables(workspace, turns, {name: workspace.tables()[name]}, slow, now)
+    return turns.reports
 
 
 def _vacuum_tables(
-    workspace: Workspace, paths: Mapping[str, str], slow: Mapping[str, list[SlowReader]], now: datetime
-) -> list[FlowReport]:
-    """Vacuums those of the tables that exist and returns a report for each. paths: by name."""
+    workspace: Workspace, turns: TableTurns, paths: Mapping[str, str], slow: Mapping[str, list[SlowReader]], now: datetime
+) -> None:
+    """Vacuums those of the tables that exist. paths: by name."""
     with_people = removals.locate_tables_with_people(workspace.settings, workspace.graph)
-    return [
-        vacuum.vacuum_table(workspace, name, path, slow.get(path, ()), path in with_people, now=now)
-        for name, path in _visit_tables(workspace, paths)
-    ]
+    for name, path in _visit_tables(workspace, paths):
+        work = partial(vacuum.vacuum_table, workspace, name, path, slow.get(path, ()), path in with_people, now=now)
+        turns.take_turn(name, VACUUM.name, path, work)
 
 
 def _visit_tables(workspace: Workspace, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -68,59 +80,77 @@ def _visit_tables(workspace: Workspace, paths: Mapping[str, str]) -> Iterator[tu
             work.advance()
 
 
-def _vacuum_record_tables(workspace: Workspace, slow: Mapping[str, list[SlowReader]], now: datetime) -> list[FlowReport]:
-    """Vacuums the record tables whose files are due to go, and returns a report for each that exists."""
-    reports = []
+def _remove_killed_commit_files(workspace: Workspace, now: datetime) -> list[FlowReport]:
+    sweep.remove_killed_commit_files(workspace, now.timestamp())
+    return []
+
+
+def _vacuum_record_tables(workspace: Workspace, turns: TableTurns, slow: Mapping[str, list[SlowReader]], now: datetime) -> None:
+    """Vacuums the record tables whose files are due to go."""
     for name in RECORD_TABLES:
-        path = workspace.places.bookkeeping(name)
+        path, flow = workspace.places.bookkeeping(name), f"_sluice/{name}"
         if delta_log.is_delta_table(path):
             streams.stop_if_requested(workspace)
-            reports.append(
-                vacuum.vacuum_table(
-                    workspace, f"_sluice/{name}", path, slow.get(path, ()), remove_in_full=_remove_expired_record_files, now=now
-                )
-            )
-    return reports
+            in_full, behind = _remove_expired_record_files, slow.get(path, ())
+            work = partial(vacuum.vacuum_table, workspace, flow, path, behind, remove_in_full=in_full, now=now)
+            turns.take_turn(flow, VACUUM.name, path, work)
 
 
 def _remove_expired_record_files(session: SparkSession, path: str, keep: timedelta, mark: str | None) -> None:
     record_tables.remove_expired_files(path, keep, mark)
 
 
-def _join_flow_reports(path: str, first: FlowReport, second: FlowReport | None) -> FlowReport:
-    """Joins what two steps of a stage did to a table into one report."""
-    if second is not None:
-        first.deleted += second.deleted
-        first.notes += [note for note in second.notes if note not in first.notes]
-        first.note_new_versions(path)
-    return first
+def _join_flow_reports(paths: Mapping[str, str], reports: list[FlowReport], others: Sequence[FlowReport]) -> None:
+    """Joins what another step of the stage did to tables into their reports, and appends the reports of what has none yet."""
+    by_flow = {report.flow: report for report in reports}
+    for other in others:
+        first = by_flow.get(other.flow)
+        if first is None:
+            reports.append(other)
+        else:
+            first.deleted += other.deleted
+            first.notes += [note for note in other.notes if note not in first.notes]
+            first.note_new_versions(paths[first.flow])
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
-    """Rewrites the files of every table that needs it or was requested, including late tables and quarantines. Files with INT96 are rewritten first.
+    """Rewrites the files of every table that needs it or was requested, then of late tables and quarantines, then of records.
 
-    Raises StopRequested between two tables.
+    What fails for one table keeps no other from its turn: FlowsFailed is raised at the end. Raises StopRequested between two tables.
     """
     declared = {one.name: one for one in workspace.graph if workspace.graph.table_of(one.name) == one.name}
-    reports, aside = list[FlowReport](), list[FlowReport]()
-    for name, path in _visit_tables(workspace, workspace.tables()):
-        rewritten = upkeep.rewrite_int96_files(workspace, name, path)
-        if name in declared:
-            report = upkeep.optimize_table(workspace, declared[name], demanded=name in options.optimized)
-        else:
-            report = upkeep.optimize_table_beside(workspace, name, path)
-        if rewritten is not None:
-            report.notes, report.version_before = [*rewritten.notes, *report.notes], rewritten.version_before
-            report.note_new_versions(path)
-        (reports if name in declared else aside).append(report)
-    records = [joined for name in RECORD_TABLES if (joined := upkeep.join_record_files(workspace, name)) is not None]
-    return [*reports, *aside, *records]
+    paths = workspace.tables()
+    with take_table_turns(stage) as turns:
+        for name, path in _visit_tables(workspace, dict(sorted(paths.items(), key=lambda one: one[0] not in declared))):
+            layer = workspace.graph.layer(declared[name]) if name in declared else stage
+            turns.take_turn(name, layer, path, partial(_lay_out_table, workspace, declared.get(name), name, path, options))
+        for name in RECORD_TABLES:
+            path = workspace.places.bookkeeping(name)
+            turns.take_turn(f"_sluice/{name}", stage, path, partial(upkeep.join_record_files, workspace, name))
+    return turns.reports
+
+
+def _lay_out_table(
+    workspace: Workspace, declared: Source | Dataset[Any] | None, name: str, path: str, options: StageOptions
+) -> FlowReport:
+    """Rewrites the files of one table, those with INT96 first. declared: None for a table that a flow keeps beside a declared one."""
+    rewritten = upkeep.rewrite_int96_files(workspace, name, path)
+    if declared is None:
+        report = upkeep.optimize_table_beside(workspace, name, path)
+    else:
+        report = upkeep.optimize_table(workspace, declared, demanded=name in options.optimized)
+    if rewritten is not None:
+        report.notes, report.version_before = [*rewritten.notes, *report.notes], rewritten.version_before
+        report.note_new_versions(path)
+    return report
 
 
 def optimize_demanded_tables(workspace: Workspace, names: Sequence[str]) -> list[FlowReport]:
-    """Rewrites the files of these tables, whether or not they need it. Raises StopRequested between two tables."""
-    reports = []
-    for name in names:
-        streams.stop_if_requested(workspace)
-        reports.append(upkeep.optimize_table(workspace, workspace.graph[name], demanded=True))
-    return reports
+    """Rewrites the files of these tables, whether or not they need it. Raises FlowsFailed and StopRequested as the stage does."""
+    with take_table_turns(OPTIMIZE.name) as turns:
+        for name in names:
+            streams.stop_if_requested(workspace)
+            declared = workspace.graph[name]
+            work = partial(upkeep.optimize_table, workspace, declared, demanded=True)
+            turns.take_turn(name, workspace.graph.layer(declared), workspace.path(name), work)
+    return turns.reports

@@ -14,12 +14,12 @@ from sluice.errors import SluiceError
 from sluice.flows.progress import streams
 from sluice.flows.writing import targets
 from sluice.lake import log
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VERIFY
 from sluice.run_states import DONE, FAILED
 from sluice.runs import ledger
-from sluice.runs.execution.stages import FlowsFailed, StageOptions
+from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
@@ -47,7 +47,7 @@ def compare_with_recompute(
 
     tables: empty for all; None: the one that was compared longest ago, or a part of it if it is large.
 
-    Raises FlowsFailed if tables differ, with an error for each, which names them all.
+    Raises FlowsFailed if tables differ, with an error for each, which names them all, or if some could not be compared.
     """
     books = PipelineBooks(workspace.settings, workspace.graph)
     turn = choose_turn(workspace) if tables is None else None
@@ -55,6 +55,7 @@ def compare_with_recompute(
     if tables is None:
         chosen = [turn.table] if turn else []
     found: list[VerificationFinding] = []
+    failed: dict[str, BaseException] = {}
     findings = verify.verify_tables_lazily(
         workspace.settings,
         workspace.session,
@@ -62,6 +63,7 @@ def compare_with_recompute(
         chosen,
         stale=lambda table: stale.find_stale_intervals(workspace.settings, workspace.graph, table),
         part=turn.part if turn and len(turn.parts) > 1 else None,
+        failed=failed,
     )
     with closing(findings), count_work("tables compared", len(chosen)) as work:
         for _ in chosen:
@@ -72,9 +74,10 @@ def compare_with_recompute(
                 heard(found[-1])
     wrong = [one for one in found if one.equal is False]
     reports = [_build_verification_report(one, turn) for one in found]
-    if wrong:
-        error = TablesDiffer(_describe_differing_tables(workspace.pipeline, wrong))
-        raise FlowsFailed(reports, {one.table: error for one in wrong})
+    differing = TablesDiffer(_describe_differing_tables(workspace.pipeline, wrong)) if wrong else None
+    errors = {**({one.table: differing for one in wrong} if differing else {}), **failed}
+    if errors:
+        raise FlowsFailed(reports, errors)
     return reports
 
 

@@ -18,7 +18,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError, StopRequested
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, describe_stage, list_stage_names, stages_after_layers
 from sluice.runs import failures, job, stage_recording, summary
@@ -195,10 +195,10 @@ class PipelineKeeper:
         def work() -> list[FlowReport]:
             try:
                 found.extend(stages.run_pipeline_stage(self._workspace, stage, due=due))
-            except stages.FlowsFailed as failed:
+            except FlowsFailed as failed:
                 found.extend(failed.reports)
                 errors.update(failed.errors)
-                raise stages.FlowsFailed(self.select_recorded(stage, found, errors), errors) from None
+                raise FlowsFailed(self.select_recorded(stage, found, errors), errors) from None
             return self.select_recorded(stage, found)
 
         try:
@@ -208,7 +208,7 @@ class PipelineKeeper:
                 did = {one.flow for one in found if _has_done_something(one)}
                 report["flows"] = [flow for flow in report["flows"] if flow["flow"] in did]
             self._reports += [report] if report["flows"] or "catalog" in report else []
-        except stages.FlowsFailed as failed:
+        except FlowsFailed as failed:
             self._reports.append(
                 summary.summarize_run(self._workspace.run, self._asked.pipeline, stage, self._asked.mode, 0.0, failed.reports)
             )
@@ -241,15 +241,17 @@ class PipelineKeeper:
                 self._failing.pop(report.flow, None)
         # A part that is not a flow runs again whenever its stage does.
         flows = {item.name for item in self._workspace.graph} if stage in self._layers else set()
+        parts = {self._name_failing_part(stage, flow) for flow in errors}
         for name in [
-            name for name, one in self._failing.items() if one.stage == stage and name not in errors and name not in flows
+            name for name, one in self._failing.items() if one.stage == stage and name not in parts and name not in flows
         ]:
             del self._failing[name]
         if self.is_to_stop() and any(isinstance(error, StopRequested) for error in errors.values()):
             raise StopRequested("stopped on request, at a batch boundary")
-        for name, error in errors.items():
+        for flow, error in errors.items():
+            name = self._name_failing_part(stage, flow)
             if isinstance(error, verifying.TablesDiffer):
-                self._differing[name] = failures.describe_error_without_values(error)
+                self._differing[flow] = failures.describe_error_without_values(error)
             elif self._may(name):  # every discovery reports a source that cannot be listed
                 times = self._failing[name].times + 1 if name in self._failing else 1
                 pause = min(self._every * 2 ** (times - 1), max(_LONGEST_PAUSE, self._every))
@@ -257,6 +259,11 @@ class PipelineKeeper:
                     stage, times, failures.describe_error_without_values(error), time.monotonic() + pause
                 )
                 self._errors[name] = self._failing[name].why
+
+    def _name_failing_part(self, stage: str, flow: str) -> str:
+        """Returns the name under which a failure is kept. A table whose upkeep failed is no flow that failed: it holds up no reader."""
+        has_flows = stage in self._layers or stage in (DELETIONS.name, flow)
+        return flow if has_flows else f"{flow} ({stage})"
 
 
 def _has_done_something(report: FlowReport) -> bool:

@@ -101,7 +101,7 @@ def _run_on_quarantine(
 ) -> dict[str, Any]:
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.quarantine import settlement
-        from sluice.lake.report import FlowReport
+        from sluice.lake.report import FlowReport, FlowsFailed
         from sluice.runs.execution import stages
 
         settlement.finish_interrupted_journals(workspace)
@@ -112,7 +112,7 @@ def _run_on_quarantine(
             try:
                 stages.run_timed_flow(workspace, report, lambda one=one, report=report: do(workspace, one, report))  # type: ignore[misc]
             except Exception as error:
-                raise stages.FlowsFailed(reports, {one.table: error}) from None
+                raise FlowsFailed(reports, {one.table: error}) from None
         return reports
 
     return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, READMISSION, wait=wait), work)

@@ -64,7 +64,7 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
     def work(workspace: Workspace) -> list[FlowReport]:
         from sluice.flows.copies import restoration
         from sluice.flows.quarantine import settlement
-        from sluice.lake.report import FlowReport
+        from sluice.lake.report import FlowReport, FlowsFailed
         from sluice.runs.execution import stages
 
         _check_restorable_version(workspace, dataset, version, called)
@@ -75,7 +75,7 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
                 workspace, report, lambda: restoration.restore_table_version(workspace, dataset, version, report)
             )
         except Exception as error:
-            raise stages.FlowsFailed([report], {name: error}) from None
+            raise FlowsFailed([report], {name: error}) from None
         return [report]
 
     return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, RESTORE, RESTORE, wait=wait), work)

@@ -199,6 +199,17 @@ def test_only_failures_in_a_row_count(wards: Lakehouse) -> None:
     assert set(keeper._failing) == {"aging", "stays"}, "a flow may not have been due"
 
 
+def test_a_table_whose_upkeep_fails_holds_up_no_flow(wards: Lakehouse) -> None:
+    keeper = keeper_of(wards, every=1000.0)
+    keeper._note("optimize", [], {"stay": SluiceError("no")})
+    assert list(keeper._failing) == ["stay (optimize)"], "by itself, so that the flow and its readers run"
+    keeper._note("optimize", [], {"visit": SluiceError("no")})
+    assert list(keeper._failing) == ["visit (optimize)"], "the other one is done anew with its stage"
+    wards.land("stays/1.csv", "patient,ward,beds\np,a,1\n")
+    wards.land("visits/1.csv", "id,ward\n1,a\n")
+    assert {"stay", "visit", "visited"} <= set(flows(keeper.look()))
+
+
 @pytest.mark.slow
 def test_upkeep_is_nothing_new_to_any_flow(wards: Lakehouse) -> None:
     for number in (1, 2, 3):

@@ -827,6 +827,35 @@ def test_a_request_waits_for_a_flow_that_is_behind(workspace: Workspace, monkeyp
     assert len(list(Path(workspace.path("said")).glob("*.parquet"))) == 3
 
 
+def test_a_table_whose_bytes_cannot_be_removed_keeps_the_request_and_no_other_table(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _written(workspace.path("says"), [1], [2], [3])
+    _written(workspace.path("said"), [1], [2], [3])
+    _checkpoint(workspace, read_to=2)
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    records = PipelineRecords(workspace.settings, "house")
+    requests.advance_request_state(records, request, request_events.LOGICALLY, physical_due_at=NOW.isoformat())
+    find, vacuumed = sweep.find_orphan_files, list[str]()
+
+    def find_or_fail(path: str, now: datetime) -> list[Any]:
+        if path == workspace.path("says"):
+            raise OSError("the disk does not answer")
+        return find(path, now)
+
+    def vacuum_without_spark(_: Workspace, name: str, *__: Any, **___: Any) -> FlowReport:
+        vacuumed.append(name)
+        return FlowReport(flow=name, layer="vacuum")
+
+    monkeypatch.setattr(sweep, "find_orphan_files", find_or_fail)
+    monkeypatch.setattr(vacuum, "vacuum_table", vacuum_without_spark)
+    with pytest.raises(stages.FlowsFailed) as failed:
+        physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
+    assert list(failed.value.errors) == ["says"] and [one.flow for one in failed.value.reports][:2] == ["says", "said"]
+    assert vacuumed == ["said"] and len(list(Path(workspace.path("said")).glob("*.parquet"))) == 1
+    assert requests.read_erasure_request(records, request.request).state == request_events.LOGICALLY
+
+
 def test_what_no_place_is_called_is_no_step(workspace: Workspace) -> None:
     erasing = Erasing(workspace, [], lambda: [])
     assert erasing.is_done("landing") and erasing.is_done("canary table")

@@ -1,0 +1,67 @@
+"""Work on many tables, one after another, in which the failure of one table does not keep the others from theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from sluice.errors import LeaseLost, StopRequested
+from sluice.lake import log
+from sluice.lake.report import FlowReport, FlowsFailed
+
+
+@dataclass
+class TableTurns:
+    """What was done so far. reports: of all tables, also of those that failed. errors: by table, or by another part of the stage."""
+
+    reports: list[FlowReport] = field(default_factory=list)
+    errors: dict[str, BaseException] = field(default_factory=dict)
+
+    def take_turn(self, name: str, layer: str, path: str, work: Callable[[], FlowReport | None]) -> None:
+        """Does the work on one table, and keeps its report, if there is one. If it fails, a report says which versions it left.
+
+        layer: as in the report. Raises what ends the whole stage: StopRequested and LeaseLost.
+        """
+        failed = FlowReport(flow=name, layer=layer)
+        try:
+            failed.version_before = failed.version_after = log.latest_table_version(path)
+            report = work()
+        except (StopRequested, LeaseLost):
+            raise
+        except Exception as error:
+            with suppress(Exception):  # what the work failed at may be the log itself
+                failed.note_new_versions(path)
+            self.errors[name] = error
+            report = failed
+        self.reports += [] if report is None else [report]
+
+    def take_part(self, name: str, layer: str, work: Callable[[], list[FlowReport]]) -> list[FlowReport]:
+        """Does another part of the stage, and returns its reports, or those that it left if it fails. Raises as `take_turn` does."""
+        try:
+            return work()
+        except (StopRequested, LeaseLost):
+            raise
+        except FlowsFailed as several:
+            self.errors |= several.errors
+            return several.reports
+        except Exception as error:
+            self.errors[name] = error
+            return [FlowReport(flow=name, layer=layer)]
+
+
+@contextmanager
+def take_table_turns(stage: str) -> Iterator[TableTurns]:
+    """Yields the turns of a stage. At the end of the block it raises FlowsFailed if a turn or a part failed.
+
+    If a request to stop or the loss of the lease ends the block, what failed before is raised with it; otherwise it is raised as it is.
+    """
+    turns = TableTurns()
+    try:
+        yield turns
+    except (StopRequested, LeaseLost) as ended:
+        if not turns.errors:
+            raise
+        turns.errors[stage] = ended
+    if turns.errors:
+        raise FlowsFailed(turns.reports, turns.errors)
