@@ -57,7 +57,8 @@ def _keep_statistics(shape: TableShape, present: str) -> str:
     if shape.statistics_declared:
         return _choose_statistics(shape)
     there = parse_statistics_columns(present)
-    kept = [name for name in there if name in shape.statistics] + [name for name in shape.cluster_by if name not in there]
+    wanted = [name for name in there if name in shape.statistics] + [name for name in shape.cluster_by if name not in there]
+    kept = [name for name in wanted if name not in shape.partition_by]
     return present if kept == there else format_statistics_columns(kept)
 
 

@@ -90,15 +90,19 @@ def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> 
     """
     schema = table_frames.read_spark_schema(open_checked_table(path))
     clustered = clustering.read_cluster_columns(path)
+    partitions = log.read_partition_columns(path)  # until a refresh, the table has these and not those that are declared
     there = replaced(
-        shape, schema=schema, cluster_by=shape.cluster_by if set(shape.cluster_by) <= set(schema.names) else clustered
+        shape,
+        schema=schema,
+        cluster_by=shape.cluster_by if set(shape.cluster_by) <= set(schema.names) else clustered,
+        partition_by=(*shape.partition_by, *partitions),
     )
     properties = log.read_table_properties(path)
     changes = find_property_changes(properties, there)
     if changes:
         property_commits.change_table_properties(session, path, changes)
     # Delta clusters no table with partitions: only a refresh takes these away. Files with INT96 are rewritten before, by ZORDER.
-    if clustered != there.cluster_by and not log.read_partition_columns(path) and properties.get(INSTANTS) == MICROSECONDS:
+    if clustered != there.cluster_by and not partitions and properties.get(INSTANTS) == MICROSECONDS:
         _cluster_from_now_on(session, path, there.cluster_by)
 
 

@@ -284,6 +284,38 @@ def test_partitions_give_way_to_clusters_by_a_refresh(lake: Lakehouse) -> None:
     assert clustered.rows("sale") == rows
 
 
+def sale_with_fee(sales: DataFrame) -> DataFrame:
+    """A sale, with one more column."""
+    return sales.select("id", "city", "amount", "at", (F.col("amount") * 2).alias("fee"))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"cluster_by": "city"},
+        {"cluster_by": "city", "layout": Layout(deletion_vectors=True)},
+        {"layout": Layout(statistics=("id", "city"), deletion_vectors=True)},
+    ],
+    ids=["clusters", "clusters and deletion vectors", "statistics"],
+)
+def test_what_still_is_a_partition_has_statistics_from_the_refresh_on(lake: Lakehouse, changed: dict[str, Any]) -> None:
+    """Delta takes no statistics of a partition, and with them no later change of the table's properties or columns."""
+    parted = declaring(lake, partition_by="city")
+    land(parted, 0)
+    parted.run()
+    path, rows = parted.workspace().path("sale"), parted.rows("sale", "id")
+    later = declaring(parted, function=sale_with_fee, **changed)
+    later.run()
+    assert log.read_partition_columns(path) == ["city"] and "fee" in log.read_column_names(path)
+    assert "city" not in parse_statistics_columns(properties(later, "sale")[STATISTICS])
+    later.run(mode="refresh", tables=["sale"])
+    assert log.read_partition_columns(path) == [] and later.rows("sale", "id") == rows
+    assert "city" in parse_statistics_columns(properties(later, "sale")[STATISTICS])
+    versions = later.versions()
+    later.run()
+    assert later.versions() == versions
+
+
 @table(reads="sales", keys="id", sequence_by="at")
 def strange_names(sales: DataFrame) -> DataFrame:
     """Columns whose names are no plain ones."""
