@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,13 @@ class TablePart:
 
 WHOLE = TablePart(1, 1)
 """The whole table."""
+
+
+def do_parts_cover(parts: Collection[TablePart], whole: TablePart) -> bool:
+    """Whether all rows of a part are in these parts together."""
+    of = max(whole.of, *(one.of for one in parts)) if parts else whole.of
+    smallest = (TablePart(number, of) for number in range(whole.number, of + 1, whole.of))
+    return all(any(one.holds(each) for one in parts) for each in smallest)
 
 
 def parse_table_part(text: str | None) -> TablePart | None:

@@ -21,10 +21,10 @@ from sluice.declare.pipeline import parse_duration
 from sluice.delivery_states import WAITING
 from sluice.ingest.deliveries.full_listings import find_ends_of_partial_listings, is_listed_in_part
 from sluice.ingest.deliveries.known import read_known_files
-from sluice.pipeline_stages import VERIFY, list_stage_names
-from sluice.run_states import FAILED
+from sluice.pipeline_stages import list_stage_names
 from sluice.runs import quiet
 from sluice.runs.execution import clones
+from sluice.runs.execution.verifying import list_differing_tables
 from sluice.runs.quiet import QuietMark
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
@@ -135,14 +135,8 @@ def _list_what_waits(workspace: Workspace) -> list[Any]:
             for one in books.graph.sources.values()
             if one.kind.in_files and not (books.records.landing / one.path).is_dir()
         ),
-        *_list_failed_verifications(books),
+        *list_differing_tables(books.runs, workspace.graph.datasets),
     ]
-
-
-def _list_failed_verifications(books: PipelineBooks) -> list[str]:
-    """Lists the tables that differed from their recompute when they were last compared."""
-    last = {row["flow"]: row["state"] for row in books.runs if row["stage"] == VERIFY.name}
-    return [table for table, state in last.items() if state == FAILED]
 
 
 def _find_end_of_quiet(workspace: Workspace, began: datetime) -> datetime:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -23,7 +23,7 @@ from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
-from sluice.verification.parts import WHOLE, TablePart, list_table_parts, parse_table_part
+from sluice.verification.parts import WHOLE, TablePart, do_parts_cover, list_table_parts, parse_table_part
 from sluice.verification.verify import VerificationFinding
 from sluice.work_progress import count_work
 
@@ -108,6 +108,25 @@ def _has_compared(row: ledger.Row, part: TablePart) -> bool:
     """Whether a verification compared all rows of a part and reached a verdict."""
     compared = parse_table_part(row["verified_part"])
     return compared is not None and compared.holds(part)
+
+
+def list_differing_tables(rows: Sequence[ledger.Row], declared: Container[str]) -> list[str]:
+    """Lists the declared tables with a part that differed and was not found equal since, be it in smaller parts. rows: of the run ledger."""
+    compared = [row for row in rows if row["stage"] == VERIFY.name and row["flow"] in declared]
+    found = (
+        row["flow"]
+        for place, row in enumerate(compared)
+        if row["state"] == FAILED
+        and not _is_found_equal(row, [one for one in compared[place + 1 :] if one["flow"] == row["flow"]])
+    )
+    return list(dict.fromkeys(found))
+
+
+def _is_found_equal(failed: ledger.Row, later: Sequence[ledger.Row]) -> bool:
+    """Whether later verifications found all equal that a failed one compared. One that failed without a verdict compared nothing."""
+    equal = {parse_table_part(row["verified_part"]) for row in later if row["state"] == DONE}
+    wrong = parse_table_part(failed["verified_part"])
+    return bool(equal) if wrong is None else do_parts_cover({one for one in equal if one is not None}, wrong)
 
 
 def choose_turn(workspace: Workspace) -> _Turn | None:
