@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from sluice import delta_log
@@ -91,7 +93,17 @@ def is_version_whole(path: str, version: int) -> bool:
     except (DeltaError, OSError):
         return False
     # The log writes odd characters of a partition's value as %20 and so on; the file may be named either way.
-    return all(_is_data_file_there(file) for file in table.file_uris())
+    return all(_is_data_file_there(file) for file in table.file_uris()) and _has_all_deletion_vectors(table)
+
+
+def _has_all_deletion_vectors(table: DeltaTable) -> bool:
+    """Whether what marks rows as deleted can be read. VACUUM removes a vector that another took the place of, and leaves its data file."""
+    try:
+        if log.may_have_deletion_vectors(table):
+            pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all()
+    except (DeltaError, OSError, pa.ArrowException):
+        return False
+    return True
 
 
 def _is_data_file_there(uri: str) -> bool:

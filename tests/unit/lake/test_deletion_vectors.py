@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
+import uuid
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,10 @@ from tests.unit.test_upkeep import STATISTICS
 from sluice.lake import clustering, file_statistics
 from sluice.lake.deletion_vectors import count_files_with_deleted_rows, list_files_with_deleted_rows
 from sluice.lake.layout import LayoutDecision, decide_layout
+from sluice.lake.versions import is_version_whole
 
 FEATURES = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "changeDataFeed"]}
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 LARGE, SMALL = 10_000, 1_000
 """Rows of the table's files: too few come with the small one to have it rewritten for these."""
 
@@ -70,6 +75,20 @@ def mark_rows(path: str, of: int, number: int) -> None:
     commit(path, "DELETE", [{"remove": removed}, {"add": {**added, "deletionVector": vector}}])
 
 
+def store_vector_in_file(path: str) -> Path:
+    """Moves the vector of the latest commit from the log into a file, as Spark writes larger ones. Returns the file."""
+    version, name = DeltaTable(path).version(), uuid.uuid4()
+    actions = read_commit(path, version)
+    (vector,) = (action["add"]["deletionVector"] for action in actions if "add" in action)
+    bytes_there = parse_z85(vector["pathOrInlineDv"])[: vector["sizeInBytes"]]
+    file = Path(path) / f"deletion_vector_{name}.bin"
+    file.write_bytes(b"\1" + struct.pack(">I", len(bytes_there)) + bytes_there + struct.pack(">I", zlib.crc32(bytes_there)))
+    vector |= {"storageType": "u", "pathOrInlineDv": format_z85(name.bytes), "offset": 1}
+    log_file = Path(path) / "_delta_log" / f"{version:020d}.json"
+    log_file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    return file
+
+
 def format_bitmap(rows: Sequence[int]) -> bytes:
     """A RoaringBitmapArray with one container that lists the rows, or has a bit for each."""
     kinds = struct.pack("<II", 12346, 1) + struct.pack("<HH", 0, len(rows) - 1) + struct.pack("<I", 16)
@@ -80,10 +99,16 @@ def format_bitmap(rows: Sequence[int]) -> bytes:
 
 def format_z85(raw: bytes) -> str:
     """Text of base 85, in which the log holds a small vector."""
-    digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
     padded = raw + b"\0" * (-len(raw) % 4)
     numbers = struct.unpack(f">{len(padded) // 4}I", padded)
-    return "".join(digits[number // 85**place % 85] for number in numbers for place in (4, 3, 2, 1, 0))
+    return "".join(DIGITS[number // 85**place % 85] for number in numbers for place in (4, 3, 2, 1, 0))
+
+
+def parse_z85(text: str) -> bytes:
+    groups = [text[start : start + 5] for start in range(0, len(text), 5)]
+    return b"".join(
+        struct.pack(">I", functools.reduce(lambda n, sign: n * 85 + DIGITS.index(sign), group, 0)) for group in groups
+    )
 
 
 @pytest.fixture
@@ -106,6 +131,14 @@ def test_the_log_says_of_how_many_rows_of_which_files(two_files: str) -> None:
     assert count_files_with_deleted_rows(two_files) == 2
     DeltaTable(two_files).create_checkpoint()
     assert len(list_files_with_deleted_rows(two_files)) == 2
+
+
+def test_a_version_is_whole_only_with_the_files_that_mark_its_rows(path: str) -> None:
+    mark_rows(path, LARGE, 700)
+    vector = store_vector_in_file(path)
+    assert count_files_with_deleted_rows(path) == 1 and is_version_whole(path, 1)
+    vector.unlink()  # as VACUUM does once another vector has taken its place; the data file stays
+    assert is_version_whole(path, 0) and not is_version_whole(path, 1)
 
 
 def test_a_file_in_a_partition_is_found_by_its_name_however_that_is_escaped(tmp_path: Path) -> None:
