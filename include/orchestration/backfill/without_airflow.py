@@ -72,12 +72,14 @@ def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str,
                 try:
                     code = process.wait()
                 except KeyboardInterrupt:
-                    print(
-                        "Asking the job to stop before its next batch. Ctrl-C again ends it at once.", file=sys.stderr, flush=True
-                    )
-                    request.parent.mkdir(parents=True, exist_ok=True)
-                    request.touch()
-                    try:
+                    try:  # at once: the second signal may come as soon as the first is answered
+                        print(
+                            "Asking the job to stop before its next batch. Ctrl-C again ends it at once.",
+                            file=sys.stderr,
+                            flush=True,
+                        )
+                        request.parent.mkdir(parents=True, exist_ok=True)
+                        request.touch()
                         stopping.stop_process_group(process.pid, ASK_SECONDS, TERMINATE_SECONDS)
                     except KeyboardInterrupt:
                         stopping.stop_process_group(process.pid, 0, TERMINATE_SECONDS)

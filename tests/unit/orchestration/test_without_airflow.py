@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.waiting import until
 
 from orchestration.backfill.without_airflow import _submit_job_and_wait
 from sluice.errors import StopRequested
@@ -44,6 +46,13 @@ def test_a_job_that_was_asked_to_stop_ends_the_backfill(tmp_path: Path) -> None:
     assert not request.exists()
 
 
+def is_waiting_for_job(pid: int) -> bool:
+    """Whether a process has gone to sleep after it said what is to be done at SIGTERM. The job may be there before that."""
+    caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
+    at_sigterm = int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+    return bool(at_sigterm) and psutil.Process(pid).status() == psutil.STATUS_SLEEPING
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_and_the_second_ends_the_job(tmp_path: Path, first: signal.Signals) -> None:
@@ -55,6 +64,7 @@ def test_the_first_signal_asks_and_the_second_ends_the_job(tmp_path: Path, first
         assert run.stderr is not None
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             time.sleep(0.05)
+        until(lambda: is_waiting_for_job(run.pid), what="the wait for the job")
         job = psutil.Process(int((tmp_path / "pid").read_text()))
         run.send_signal(first)
         assert run.stderr.readline() == "Asking the job to stop before its next batch. Ctrl-C again ends it at once.\n"
@@ -68,3 +78,22 @@ def test_the_first_signal_asks_and_the_second_ends_the_job(tmp_path: Path, first
         assert run.wait(120) != 0
     assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
     assert not request.exists()
+
+
+@pytest.mark.crash
+def test_a_second_signal_that_comes_while_the_first_is_answered_ends_the_job(tmp_path: Path) -> None:
+    """Ctrl-C twice in a row: the second one arrives while the request to stop is written."""
+    hurried = f"import os, signal, pathlib\npathlib.Path.touch = lambda _: os.kill(os.getpid(), signal.SIGINT)\n{SUBMIT}"
+    environment = {**os.environ, "SLUICE_LAKE": str(tmp_path / "lake")}
+    command = [sys.executable, "-c", hurried, str(tmp_path)]
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL, start_new_session=True) as run:
+        job_id = until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), what="the job")
+        until(lambda: is_waiting_for_job(run.pid), what="the wait for the job")
+        job = psutil.Process(int(job_id))
+        run.send_signal(signal.SIGINT)
+        assert run.wait(120) != 0
+    try:
+        assert not job.is_running() or job.status() == psutil.STATUS_ZOMBIE
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            job.kill()
