@@ -94,11 +94,8 @@ def test_a_taken_port_is_named_and_a_free_one_is_free(taken_port: int) -> None:
 
 
 def test_a_free_port_is_free() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        port = other.getsockname()[1]
-    (check,) = doctor.check_ports([port])
-    assert check.ok
+    # One of these: below those that the kernel and `free_ports` give to other programs meanwhile.
+    assert any(check.ok for check in doctor.check_ports(range(13_000, 13_020)))
 
 
 def test_a_port_that_was_asked_for_must_be_free_and_no_other_need(taken_port: int, monkeypatch: pytest.MonkeyPatch) -> None:

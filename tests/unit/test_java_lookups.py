@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 @pytest.fixture
 def asked(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What the JVM is asked, as Py4J sends it."""
+    from py4j.protocol import MEMORY_COMMAND_NAME
+
     client, sent = spark._jvm._gateway_client, []  # type: ignore[union-attr]
     send = client.send_command
 
     def send_and_note(command: str, *arguments: Any, **named: Any) -> Any:
-        sent.append(command)
+        # What another test left may be collected just now, of which the JVM is told, too.
+        if not command.startswith(MEMORY_COMMAND_NAME):
+            sent.append(command)
         return send(command, *arguments, **named)
 
     monkeypatch.setattr(client, "send_command", send_and_note)

@@ -229,22 +229,27 @@ def test_land_lands(call: Call, settings: Settings) -> None:
 
 def test_erase_request_prints_no_identifier(call: Call, settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "people").write_text("4200000001\n4200000002\n\n4200000001\n")
+
+    def is_somebody_named(text: str) -> bool:
+        # By a whole number: instants and ids have its first digits by chance.
+        return "4200000001" in text or "4200000002" in text
+
     people = ("--identifier", "device_id", "--subject-file", str(tmp_path / "people"))
     code, out, err = call("erase", "request", "gym", *people)
     assert (code, err) == (0, "")
     assert "kind 'device_id': 2." in out
-    assert "42000" not in out
+    assert not is_somebody_named(out)
     code, out, _ = call("erase", "list", "gym", "--json")
-    assert "42000" not in out
+    assert not is_somebody_named(out)
     assert [request["identifiers"] for request in last_line(out)["requests"]] == [2]  # type: ignore[attr-defined]
     counts = last_line(call("erase", "status", "--json")[1])["pipelines"][0]  # type: ignore[index]
     of_one = last_line(call("erase", "status", "gym", "--json")[1])
     assert of_one["pipelines"] == [counts] and of_one["requests"] == last_line(out)["requests"]
     code, shown, _ = call("erase", "status", "gym")
-    assert code == 0 and "received" in shown and "42000" not in shown
+    assert code == 0 and "received" in shown and not is_somebody_named(shown)
     assert (counts["pipeline"], counts["waiting"], counts["done"]) == ("gym", 1, 0)
     assert "Erasure requests waiting: 1" in call("status", "gym")[1]
-    assert all("42000" not in path.read_text() for path in Path(settings.lake).rglob("*.json"))
+    assert not any(is_somebody_named(path.read_text()) for path in Path(settings.lake).rglob("*.json"))
 
 
 def test_erase_request_without_people_or_with_a_wrong_kind_is_refused(call: Call, tmp_path: Path) -> None:

@@ -296,6 +296,7 @@ def made_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         folder.mkdir(parents=True)
         for name, text in files.items():
             (folder / f"{name}.py").write_text(text)
+        importlib.invalidate_caches()  # a folder that was listed a moment ago may have the same time
         made = importlib.import_module(f"pipelines.{shop}.silver").made
         return compute_declaration_fingerprint(table(reads="orders", keys="id")(made))
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from sluice.errors import LeaseLost, UsageError
 from sluice.locations import locate
@@ -39,13 +40,11 @@ def test_a_job_lives_until_it_says_how_it_ended(place: Path) -> None:
     follower = watch(place, clock)
     assert follower.look() is None, "it may yet start"
     with tell_follower(str(place), beat_seconds=0.01) as tell_end:
-        seen: set[str] = set()
-        while len(seen) < 3:
-            seen.add(place.read_text() if place.exists() else "")
+        for _ in range(3):
+            before = place.read_text() if place.exists() else ""
+            until(lambda before=before: place.exists() and place.read_text() != before, what="the next beat")
             clock.now += LOST_AFTER_SECONDS - 1
-            if place.exists():
-                assert follower.look() is None
-            time.sleep(0.02)
+            assert follower.look() is None
         tell_end(JobEnd(3, "another job writes it"))
     assert follower.look() == JobEnd(3, "another job writes it")
     clock.now += LOST_AFTER_SECONDS + 1

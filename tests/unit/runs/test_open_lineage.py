@@ -157,13 +157,13 @@ def test_events_fit_the_models_of_the_client(settings: Settings, received: tuple
 
 
 def test_a_stage_that_failed_says_so_without_why(settings: Settings, traced: PipelineRecords) -> None:
-    send_all(replace(settings, openlineage_file=True), [flow("device_day", note="who = 'ada'; failed")], "device_day")
+    send_all(replace(settings, openlineage_file=True), [flow("device_day", note="who = 'lovelace'; failed")], "device_day")
     text = Path(traced.bookkeeping("openlineage/events.jsonl")).read_text()
     events = [json.loads(line) for line in text.splitlines()]
     assert [one["eventType"] for one in events if one["job"]["name"] in {"gym.gold", "gym.gold.device_day"}] == [
         "START", "START", "FAIL", "FAIL",
     ]  # fmt: skip
-    assert "ada" not in text and str(settings.lake) not in text
+    assert "lovelace" not in text and str(settings.lake) not in text
 
 
 def test_a_server_that_is_away_fails_nothing_and_says_how_many_events_are_lost(

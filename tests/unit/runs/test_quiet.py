@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -60,6 +61,7 @@ def mark_quiet(settings: Settings, until: datetime | None = NOW + timedelta(days
     records = PipelineRecords(settings, "shop")
     inputs, lake = quiet.digest_run_inputs(records), quiet.digest_lake(records)
     quiet.write_quiet_mark(records, QuietMark("r1", NOW, ("bronze",), inputs, lake, until))
+    time.sleep(0.02)  # what is changed next has another time, though the clock of files may tick each 10 ms only
 
 
 def is_quiet(settings: Settings, now: datetime = NOW) -> bool:

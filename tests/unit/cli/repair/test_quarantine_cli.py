@@ -18,7 +18,7 @@ from sluice.settings import Settings
 
 Call = Callable[..., tuple[int, Any, str]]
 AT = datetime(2026, 11, 20, tzinfo=UTC)
-SECRET = "4711"
+SECRET = "anna-schmidt-4711"
 
 
 @pytest.fixture

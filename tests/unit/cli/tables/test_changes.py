@@ -16,7 +16,7 @@ from sluice.settings import Settings
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 TABLE = "gym.heart_rate"
-SECRET = "4711"
+SECRET = "anna-schmidt-4711"
 
 
 @pytest.fixture

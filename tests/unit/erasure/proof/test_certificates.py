@@ -57,10 +57,14 @@ def note(notes: DataFrame) -> DataFrame:
     return notes.select("who", "text")
 
 
+def _leave_state_of_checkout_out(settings: Settings, tmp_path: Path) -> None:
+    """What other runs of this checkout leave below .sluice is not a test's."""
+    settings.__dict__["state"] = tmp_path / "state"
+
+
 @pytest.fixture
 def house(settings: Settings, tmp_path: Path) -> Graph:
-    # What other runs of this checkout leave below .sluice is not this test's.
-    settings.__dict__["state"] = tmp_path / "state"
+    _leave_state_of_checkout_out(settings, tmp_path)
     made = build_declaration_graph(
         Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__)), (notes, note)
     )
@@ -561,7 +565,10 @@ def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_
     assert [one.times for one in found.person if one.times] == [((None, march),)]
 
 
-def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_knows_as_such(settings: Settings) -> None:
+def test_short_identifiers_are_found_in_rows_of_a_file_that_only_its_source_knows_as_such(
+    settings: Settings, tmp_path: Path
+) -> None:
+    _leave_state_of_checkout_out(settings, tmp_path)
     coded = Source(
         name="coded", format="csv", path="in/coded", delimiter="|", header=False, schema="n STRING, who STRING", subject="who"
     )

@@ -125,7 +125,7 @@ def test_what_killed_writers_left_is_swept_and_nothing_else(workspace: Workspace
         _made(lake / "bronze/says/part-1.parquet"),
         _made(lake / "bronze/says/_delta_log/00000000000000000003.json"),
         _made(lake / "bronze/says/_delta_log/.00000000000000000003.json.crc"),
-        _made(lake / "bronze/says/_delta_log/.4.json.young.tmp", at=time.time() + 5),
+        _made(lake / "bronze/says/_delta_log/.4.json.young.tmp", at=time.time() + 3600),
         _made(workspace.landing / "says/f.jsonl"),
         _made(root / "events/local-1"),
     ]

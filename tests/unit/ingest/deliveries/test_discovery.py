@@ -172,36 +172,44 @@ def test_a_temporary_name_in_the_middle_is_a_name(folder: Folder) -> None:
     assert {file for _, file in folder.discover(A)} == {"x.tmp.json", "tmp", "x_.json", "part", "a=_1/x.json"}
 
 
-def test_a_file_that_still_grows_is_left_for_the_next_run(folder: Folder) -> None:
-    folder.land("a/quiet", at=time.time())
-    growing = folder.land("a/growing", at=time.time())
-    done = threading.Event()
-
-    def write() -> None:
-        while not done.wait(0.05):
-            with growing.open("a") as file:
-                file.write("{}\n")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        assert folder.discover(A) == [(DELIVERED, "quiet")]
-    finally:
-        done.set()
-        writer.join()
-    os.utime(growing, (1_700_000_000, 1_700_000_000))
-    assert folder.discover(A) == [(DELIVERED, "growing")]
-
-
-def test_young_files_are_waited_for_once_and_old_or_future_ones_not(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[float], object]]:
+    """What is done instead of a discovery's pause before it looks again. Files are young for an hour, however slow the machine is."""
+    done: list[Callable[[float], object]] = []
     here, really = threading.get_ident(), time.sleep
 
     def sleep(seconds: float) -> None:
         # Other threads of the process, that wait for what earlier tests began, are not looked at.
-        slept.append(seconds) if threading.get_ident() == here else really(seconds)
+        if threading.get_ident() != here:
+            really(seconds)
+            return
+        for do in done:
+            do(seconds)
 
     monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(listing, "YOUNG", 3600.0)
+    return done
+
+
+def test_a_file_that_still_grows_is_left_for_the_next_run(folder: Folder, pauses: list[Callable[[float], object]]) -> None:
+    folder.land("a/quiet", at=time.time())
+    growing = folder.land("a/growing", at=time.time())
+
+    def write(seconds: float) -> None:
+        with growing.open("a") as file:
+            file.write("{}\n")
+
+    pauses.append(write)
+    assert folder.discover(A) == [(DELIVERED, "quiet")]
+    os.utime(growing, (1_700_000_000, 1_700_000_000))
+    assert folder.discover(A) == [(DELIVERED, "growing")]
+
+
+def test_young_files_are_waited_for_once_and_old_or_future_ones_not(
+    folder: Folder, pauses: list[Callable[[float], object]]
+) -> None:
+    slept: list[float] = []
+    pauses.append(slept.append)
     folder.land("a/old")
     folder.land("a/future", at=time.time() + 86_400)
     assert len(folder.discover(A)) == 2

@@ -19,20 +19,22 @@ def give_range(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str) -> No
 
 
 def test_ports_are_different_and_below_the_range_of_the_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    give_range(monkeypatch, tmp_path, "21000\t60999\n")
+    # Not those that servers of other tests are given meanwhile.
+    monkeypatch.setattr(free_ports, "_LOWEST", 12_000)
+    give_range(monkeypatch, tmp_path, "13000\t60999\n")
     found = find_free_ports(20)
-    assert len(set(found)) == 20 and all(20_000 <= port < 21_000 for port in found)
+    assert len(set(found)) == 20 and all(12_000 <= port < 13_000 for port in found)
     for port in found:
         with socket.socket() as server:
             server.bind((LOOPBACK, port))
 
 
 def test_a_port_that_is_taken_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    taken = find_free_port()
-    monkeypatch.setattr(free_ports, "_LOWEST", taken)
-    give_range(monkeypatch, tmp_path, f"{taken + 1} 60999")
     with socket.socket() as server:
-        server.bind((LOOPBACK, taken))
+        server.bind((LOOPBACK, 0))
+        taken = server.getsockname()[1]
+        monkeypatch.setattr(free_ports, "_LOWEST", taken)
+        give_range(monkeypatch, tmp_path, f"{taken + 1} 60999")
         assert find_free_port() != taken
 
 

@@ -442,7 +442,7 @@ def test_the_fences_are_closed_before_the_lease_is_given_up_and_taken_away_after
     folder: StoreLocation, proxy: FaultyProxy
 ) -> None:
     jvm = JvmThatIsGone()
-    with held(folder, jvm=jvm):
+    with held(folder, jvm=jvm, seconds=600):  # so long that it need not be renewed meanwhile
         assert jvm.told == ["openFence"]
         proxy.faults.hold = lambda key: jvm.told.append("PUT")
     assert jvm.told == ["openFence", "closeFence", "PUT", "removeFence"]
