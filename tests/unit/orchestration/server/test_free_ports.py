@@ -44,3 +44,10 @@ def test_any_free_port_is_taken_where_there_is_no_room_below_the_range(
 ) -> None:
     give_range(monkeypatch, tmp_path, text)
     assert len(set(find_free_ports(3))) == 3
+
+
+def test_a_port_is_given_once_though_its_server_has_not_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = find_free_port()
+    monkeypatch.setattr(free_ports, "_LOWEST", given)
+    give_range(monkeypatch, tmp_path, f"{given + 1} 60999")
+    assert find_free_port() != given
