@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Collection, Generator
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests import slow_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 DURATIONS = Path(__file__).with_name("slow_durations.json")
+RINGS_AGAIN = 1.0
+"""Seconds after which an alarm rings again: Python swallows what is raised in a weakref's callback, and py4j has one for each Java object."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -165,13 +168,26 @@ class TurnOfSlowTests:
                 pytest.skip(f"the turn's time was over within this test, after {left:.0f} s: it waits")
             pytest.fail(f"{item.nodeid} took longer than {limit:.0f} s, where {expected:.0f} s are its duration: it hangs")
 
+        swallowed = sys.unraisablehook
+
+        def pass_over_alarms(unheard: sys.UnraisableHookArgs) -> None:
+            if not isinstance(unheard.exc_value, pytest.skip.Exception | pytest.fail.Exception):
+                swallowed(unheard)
+
+        sys.unraisablehook = pass_over_alarms
         before = signal.signal(signal.SIGALRM, end_it)
-        signal.setitimer(signal.ITIMER_REAL, max(0.1, min(limit, left)))
+        signal.setitimer(signal.ITIMER_REAL, max(0.1, min(limit, left)), RINGS_AGAIN)
         try:
             return (yield)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            sys.unraisablehook = swallowed
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> None:
+        if self.ended_within and call.excinfo:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # it was heard
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

@@ -86,7 +86,7 @@ def test_every_committed_duration_fits_a_turn_and_is_of_a_test_that_is_there() -
 
 # What hangs rings its alarm itself once it runs, so that no slow machine lets it ring before.
 CHECKED = """
-import signal, time, pytest
+import signal, time, weakref, pytest
 @pytest.mark.slow
 def test_a(): pass
 @pytest.mark.slow
@@ -96,7 +96,14 @@ def test_c(): pass
 @pytest.mark.skipif("not config.getoption('--hang')")
 def test_hangs(request):
     assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= float(request.config.getoption("--hang"))
-    signal.raise_signal(signal.SIGALRM)
+    if request.config.getoption("--unheard"):
+        again = signal.getitimer(signal.ITIMER_REAL)[1]
+        signal.setitimer(signal.ITIMER_REAL, again, again)
+        target = type("Target", (), {})()
+        callback = weakref.ref(target, lambda _: signal.raise_signal(signal.SIGALRM))
+        del target
+    else:
+        signal.raise_signal(signal.SIGALRM)
     time.sleep(60)
 """
 
@@ -104,7 +111,8 @@ def test_hangs(request):
 @pytest.fixture
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     """A suite of its own with the same options: three slow tests and one that is not."""
-    pytester.makeconftest("def pytest_addoption(parser):\n    parser.addoption('--hang', metavar='SECONDS')\n")
+    options = ("'--hang', metavar='SECONDS'", "'--unheard', action='store_true'")
+    pytester.makeconftest("def pytest_addoption(parser):\n" + "".join(f"    parser.addoption({one})\n" for one in options))
     pytester.makeini("[pytest]\nmarkers =\n    slow: long\n")
     pytester.makepyfile(test_them=CHECKED)
     return pytester
@@ -161,6 +169,14 @@ def test_the_clock_ends_a_turn_and_what_it_cut_waits(suite: pytest.Pytester, mon
     assert "the turn's time was over within this test" in text
     code, text = told(suite, {"test_them.py::test_hangs": 31}, *options)
     assert code == 0 and "0 taken" in text and "no time is left for  test_them.py::test_hangs" in text
+
+
+def test_an_alarm_that_rings_where_nobody_hears_it_rings_again(suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slow_turns, "BEFORE_THE_FIRST", 0)
+    monkeypatch.setattr(slow_turns, "UNMEASURED", 0.1)
+    options = ("--slow-turn=0", "--slow-seconds=30", "--hang=30", "-k", "hangs")
+    code, text = told(suite, {}, *options, "--unheard", "-W", "error::pytest.PytestUnraisableExceptionWarning")
+    assert code == 0 and "1 skipped" in text and "the turn's time was over within this test" in text, text
 
 
 def test_the_number_of_a_commit_is_how_many_led_to_it(tmp_path: Path) -> None:
