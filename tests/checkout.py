@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,12 @@ class Checkout:
     settings: Settings
     records: Path
     """Where the stand-in writes what it was told, a JSON line a call."""
+
+
+def read_notes(records: Path) -> list[dict[str, Any]]:
+    """What the stand-in has noted so far. A line that it is still writing does not count."""
+    text = records.read_text() if records.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 @pytest.fixture(scope="session")

@@ -139,10 +139,10 @@ def test_backfill_create_gets_what_is_missing_and_keeps_what_is_given(checkout: 
 
 
 def test_upkeep_is_in_the_last_run_that_there_will_be(checkout: Checkout, line_3: None) -> None:
-    today = datetime.now(UTC).date()
-    given = of_3(f"gym -s {today - timedelta(days=5)} -e {today + timedelta(days=5)}")
+    before = datetime.now(UTC)
+    given = of_3(f"gym -s {before.date() - timedelta(days=5)} -e {before.date() + timedelta(days=5)}")
     since = datetime.fromisoformat(json.loads(given["--dag-run-conf"])["upkeep_from"])
-    assert datetime.now(UTC) - timedelta(days=1) < since <= datetime.now(UTC), "Airflow leaves out intervals that are not over"
+    assert before - timedelta(days=1) < since <= datetime.now(UTC), "Airflow leaves out intervals that are not over"
 
 
 def test_on_airflow_2_days_that_ran_are_taken_again(checkout: Checkout, line_2: None) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from tests.checkout import read_notes
 from tests.waiting import until
 
 from orchestration.backfill.process import restore_dag_pause
@@ -43,7 +44,7 @@ def records(checkout: Checkout) -> Iterator[Path]:
 
 
 def told(records: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in records.read_text().splitlines()] if records.exists() else []
+    return read_notes(records)
 
 
 def session(leader: int) -> list[psutil.Process]:

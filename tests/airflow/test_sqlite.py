@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,12 @@ def another_that_writes(file: Path) -> Iterator[None]:
         writer.join()
 
 
-def read_and_write(connection: sqlite3.Connection) -> None:
-    """Makes a run as Airflow does for a backfill."""
+def read_and_write(connection: sqlite3.Connection, meanwhile: Callable[[], None]) -> None:
+    """Makes a run as Airflow does for a backfill. meanwhile: what happens between its reading and its writing."""
     cursor = connection.cursor()
     cursor.execute("SAVEPOINT one")
     cursor.execute("SELECT count(*) FROM theirs").fetchall()
-    time.sleep(0.02)
+    meanwhile()
     cursor.execute("INSERT INTO ours VALUES (1)")
     cursor.execute("RELEASE SAVEPOINT one")
     connection.commit()
@@ -60,19 +60,20 @@ def read_and_write(connection: sqlite3.Connection) -> None:
 def test_what_was_read_in_a_savepoint_is_not_outdated_when_it_comes_to_writing(file: Path) -> None:
     with another_that_writes(file), closing(sqlite3.connect(file, timeout=60, factory=Connection)) as connection:
         for _ in range(20):
-            read_and_write(connection)
+            read_and_write(connection, lambda: time.sleep(0.02))
         assert connection.cursor().execute("SELECT count(*) FROM ours").fetchone() == (20,)
 
 
 def test_without_it_sqlite_refuses_at_once(file: Path) -> None:
     """If this test fails, Python's driver does it by itself, and the subclass can go."""
-    with (
-        another_that_writes(file),
-        closing(sqlite3.connect(file, timeout=60)) as connection,
-        pytest.raises(sqlite3.OperationalError, match="database is locked"),
-    ):
-        for _ in range(20):
-            read_and_write(connection)
+    with closing(sqlite3.connect(file, timeout=60)) as connection, closing(sqlite3.connect(file)) as another:
+
+        def write() -> None:
+            with another:
+                another.execute("INSERT INTO theirs VALUES (1)")
+
+        with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+            read_and_write(connection, write)
 
 
 class Server:
@@ -81,6 +82,7 @@ class Server:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.under_way = self.most = 0
+        self.holds_lock = asyncio.Event()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.under_way += 1
@@ -91,6 +93,7 @@ class Server:
         with closing(sqlite3.connect(self.file, timeout=0.2, check_same_thread=False)) as connection:
             if scope["method"] != "GET":
                 await asyncio.to_thread(connection.execute, "INSERT INTO ours VALUES (1)")
+                self.holds_lock.set()
             await asyncio.sleep(0.01)
             await asyncio.to_thread(connection.commit)
         self.under_way -= 1
@@ -114,7 +117,16 @@ def test_requests_that_write_do_not_wait_for_each_other_within_the_loop(file: Pa
 
 def test_without_turns_the_server_waits_for_itself(file: Path) -> None:
     """What Airflow 3.3.2 did: the waiting ends by SQLite's patience only."""
-    assert any(isinstance(end, sqlite3.OperationalError) for end in ask(Server(file), "PUT"))
+    server, request = Server(file), {"type": "http", "method": "PUT"}
+
+    async def ask_while_another_is_served() -> None:
+        first = asyncio.create_task(server(request, whole, None))
+        await server.holds_lock.wait()
+        with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+            await server(request, whole, None)
+        await first
+
+    asyncio.run(ask_while_another_is_served())
 
 
 def test_requests_that_read_go_together(file: Path) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from tests.conftest import ROOT, Lakehouse
+from tests.waiting import is_alive, patient_deadline
 
 from demonstrations.tour_report import compare_with_truth
 from pipelines.gym import maker
@@ -63,22 +63,17 @@ runpy.run_path(script, run_name="__main__")
 """A job that waits between the last answer of its JVM and its commit through delta-rs."""
 
 
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=600)
     return process.returncode, out, err
 
 
 def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 360  # another test process, and pipelines, may run beside
+    deadline = patient_deadline(60)
     while not list(place.glob(pattern)):
-        assert process.poll() is None and time.monotonic() < until, process.communicate()[1]
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"{pattern} did not come: {process.communicate()[1]}")
         time.sleep(0.02)
 
 
@@ -108,7 +103,7 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
     waits = {"TEST_PLACE": str(tmp_path), "TEST_SCRIPT": str(ROOT / "spark_jobs" / "silver.py")}
     jvm = submit(settings, "silver", "--tables", "heart_rate", script=script, environment=waits)
     wait_for(tmp_path, "*.waits", jvm)
-    python = psutil.Process(int(next(tmp_path.glob("*.waits")).stem))
+    python = int(next(tmp_path.glob("*.waits")).stem)
     before = gym.versions()
     jvm.send_signal(signal.SIGKILL)
     until = time.monotonic() + 600

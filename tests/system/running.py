@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
+from tests.checkout import read_notes
 from tests.waiting import until
 
 from orchestration.rest.client import Client
@@ -32,7 +32,7 @@ class Place:
     orders: Path
 
     def told(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.records.read_text().splitlines()] if self.records.exists() else []
+        return read_notes(self.records)
 
     def order(self, **variables: str) -> None:
         partial = self.orders.with_suffix(".partial")
@@ -77,6 +77,11 @@ def _stand_in(root: Path, patch: pytest.MonkeyPatch, made: Place) -> None:
     patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
 
 
+def list_paths_below(folder: Path) -> list[Path]:
+    """The files and folders below a folder in which processes are at work: `rglob` raises an error when a folder goes while it is walked."""
+    return [Path(here, name) for here, folders, files in os.walk(folder) for name in (*folders, *files)]
+
+
 def unpause(client: Client, *dags: str) -> None:
     """Unpauses the DAGs once they are parsed."""
     for dag in dags:
@@ -95,11 +100,3 @@ def run_to_end(client: Client, dag: str, conf: dict[str, Any] | None = None, sec
 def ended(client: Client, dag: str, run: str, seconds: float = 300) -> str:
     """The state a run ends in."""
     return str(until(lambda: (state := client.run_state(dag, run)) in ("success", "failed") and state, seconds, f"run {run}"))
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from tests.system.running import ROOT, Place, place, unpause
-from tests.waiting import until
+from tests.waiting import until, wait_past_schedule
 
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow
@@ -37,6 +37,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def airflow(here: Place) -> Iterator[Client]:
+    wait_past_schedule()
     with LocalAirflow(here.settings) as started:
         until(lambda: started.client.has_dag("gym"), what="the DAG")
         yield started.client

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from tests.system.browser import Browser, missing
-from tests.system.running import Place, alive, ended, place, run_to_end, unpause
-from tests.waiting import until
+from tests.system.running import Place, ended, place, run_to_end, unpause
+from tests.waiting import is_alive, until, wait_past_schedule
 
 from orchestration.line import airflow_line
 from orchestration.local import LOGIN, LocalAirflow, local_airflow_password
@@ -70,6 +70,7 @@ def here(tmp_path_factory: pytest.TempPathFactory, alerts: tuple[str, list[dict[
 def client(here: Place) -> Iterator[Client]:
     """With a scheduler that makes runs, or no event would start one. So the gym's first run, its latest scheduled one, is its doing."""
     here.order(STAND_IN_ROWS="2")
+    wait_past_schedule()
     with LocalAirflow(here.settings) as airflow:
         unpause(airflow.client, "report", "gym")
         first = until(lambda: airflow.client.request("GET", "/dags/gym/dagRuns")["dag_runs"], what="the scheduled run")[0]
@@ -246,6 +247,6 @@ def test_clearing_a_running_task_stops_its_job_and_runs_it_again(here: Place, cl
     body = {"dry_run": False, "dag_run_id": "cleared", "task_ids": ["bronze"], "only_failed": False, "only_running": False}
     client.request("POST", "/dags/gym/clearTaskInstances", body)
     until(lambda: {"stopped": "on request"} in here.told(), 90, "the job")
-    until(lambda: not alive(job) and not alive(child), 20, "the job")
+    until(lambda: not is_alive(job) and not is_alive(child), 20, "the job")
     until(lambda: client.run_state("gym", "cleared") == "success", 300)
     assert client.tasks("gym", "cleared")["bronze"]["try_number"] == 2

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.running import Place, alive, ended, place, unpause
-from tests.waiting import until
+from tests.system.running import Place, ended, place, unpause
+from tests.waiting import is_alive, until
 
 from orchestration.line import airflow_line
 from orchestration.local import LocalAirflow
@@ -63,5 +63,5 @@ def test_a_deferred_task_holds_no_worker_and_is_stopped_where_somebody_marks_it(
             until(lambda: list(logs.glob("dag_id=lasts/**/*.trigger.*")), 60, "the trigger")
             driver = until(lambda: [one["driver"] for one in here.told() if "driver" in one][1:], 30)[0]
             client.request("PATCH", f"/dags/lasts/dagRuns/{run}/taskInstances/silver", {"new_state": "failed"})
-            until(lambda: not alive(driver), 60, "the end of its driver")
+            until(lambda: not is_alive(driver), 60, "the end of its driver")
             assert {"stopped": "on request"} in here.told()

@@ -20,7 +20,7 @@ from deltalake import DeltaTable
 from tests.system.browser import missing
 from tests.system.pictures import Picture, taken
 from tests.system.running import ROOT, place
-from tests.waiting import until
+from tests.waiting import until, wait_past_schedule
 
 from demonstrations.tour_report import compare_with_truth
 from orchestration.line import airflow_line
@@ -76,7 +76,7 @@ class Shell:
     def end(self) -> None:
         assert self._bash.stdin
         self._bash.stdin.close()
-        self._bash.wait(20)
+        self._bash.wait(120)
 
 
 @dataclass
@@ -113,6 +113,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
         (root / ".venv").symlink_to(sys.prefix)
         patch.setenv("SLUICE_AIRFLOW_PORT", str(find_free_port()))
         shell = Shell(root)
+        wait_past_schedule(minutes=20)
         try:
             # What these targets do once all is set up.
             shell.run('make() { .venv/bin/python -m sluice.cli "$1"; }')

@@ -11,14 +11,14 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from tests.system.running import ROOT, Place, place, run_to_end, unpause
+from tests.system.running import ROOT, Place, list_paths_below, place, run_to_end, unpause
 from tests.waiting import until
 
 from orchestration.line import airflow_line
@@ -133,14 +133,23 @@ def test_no_secret_is_in_a_command_line_or_in_spark_s_environment(gym: Place, se
     assert not [name for name in names if name.startswith(("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS"))]
 
 
+def read_what_is_there(paths: Iterable[Path]) -> dict[Path, bytes]:
+    """The contents of files, but for those that Airflow, which goes on, has removed meanwhile."""
+    found = {}
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = path.read_bytes()
+    return found
+
+
 def test_no_secret_is_in_logs_or_in_the_metadata_database(gym: Place, client: Client, seen: Seen) -> None:
     folder = local_airflow_home(gym.settings)
-    logs = [path for path in folder.rglob("*") if path.is_file() and (path.suffix == ".log" or "logs" in path.parts)]
+    logs = [path for path in list_paths_below(folder) if path.is_file() and (path.suffix == ".log" or "logs" in path.parts)]
     database = [path for path in folder.iterdir() if path.name.startswith("airflow.db")]
-    told = {path: path.read_bytes() for path in (*logs, *database)}
-    joined = b"".join(told[path] for path in logs)
+    told = read_what_is_there([*logs, *database])
+    joined = b"".join(text for path, text in told.items() if path in logs)
     assert b"The alert 'task failed' could not be sent" in joined and b"gym gold" in joined, "the search would find what is there"
-    assert b"af-" in b"".join(told[path] for path in database)
+    assert b"af-" in b"".join(text for path, text in told.items() if path in database)
     for what, secret in secrets_of(gym).items():
         assert not [path.name for path, text in told.items() if secret.encode() in text], what
 
@@ -151,19 +160,15 @@ def test_a_key_of_the_secret_back_end_was_used_and_is_nowhere(gym: Place, seen: 
     assert members and all(row["pseudonym"] == compute_pseudonym(key, "member", str(row["user_id"])) for row in members)
     assert not (gym.settings.secrets / "pseudonym.key").exists()
     assert any("SLUICE_SECRETS_GIVEN" in told for told in seen.of_spark.values())
-    until(lambda: not _list_given_since(gym.settings.landing), 60, "the end of all folders of given secrets")
-    files = [path for path in gym.settings.root.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert not [path for path in files if key in path.read_bytes()]
+    # Those of another suite that is under way hold the same key, and go with its jobs.
+    until(lambda: not find_given_files(key), 60, "the end of all files of given secrets that hold the key")
+    files = [path for path in list_paths_below(gym.settings.root) if path.is_file() and not path.is_symlink()]
+    assert not [path for path, text in read_what_is_there(files).items() if key in text]
 
 
-def _list_given_since(place: Path) -> list[Path]:
-    """The folders of given secrets that are younger than a place. Those of other suites are among them, and go with their jobs."""
-    found = []
-    for one in Path("/dev/shm").glob("sluice-given-*"):
-        with contextlib.suppress(FileNotFoundError):
-            if one.stat().st_ctime > place.stat().st_ctime:
-                found.append(one)
-    return found
+def find_given_files(key: bytes) -> list[Path]:
+    """The files with secrets of jobs under way that hold this one."""
+    return [path for path, text in read_what_is_there(Path("/dev/shm").glob("sluice-given-*/*")).items() if key in text]
 
 
 def test_nothing_listens_for_other_machines(seen: Seen) -> None:
@@ -210,7 +215,7 @@ def test_a_run_with_such_parameters_is_refused(client: Client, conf: dict[str, A
 )
 def test_a_job_refuses_them_by_itself(gym: Place, arguments: tuple[str, ...]) -> None:
     def files() -> set[Path]:
-        return {path for path in gym.settings.root.rglob("*") if ".sluice" not in path.parts}
+        return {path for path in list_paths_below(gym.settings.root) if ".sluice" not in path.parts}
 
     before = files()
     script = str(gym.settings.root / "spark_jobs" / "silver.py")

@@ -22,8 +22,8 @@ import pytest
 from tests.compose_files import ON_STORE, ON_VOLUME
 from tests.store_actions import EVERYDAY, OF_OWNER, actions_in_log
 from tests.system.deployment import ROOT, Deployment, postgres_program
-from tests.system.running import ended
-from tests.waiting import until
+from tests.system.running import ended, list_paths_below
+from tests.waiting import until, wait_past_schedule
 
 from orchestration.line import airflow_line
 from orchestration.rest.client import Client
@@ -174,6 +174,7 @@ def test_the_gym_dag_runs_through_it_by_its_schedule(topology: Topology, deploye
     before = len(master(deployed)["completedapps"])
     sluice(deployed, "land", "gym", "--days", "1", "--scale", "0.1")
     until(lambda: airflow.has_dag("gym"), what="the DAG gym")
+    wait_past_schedule()
     airflow.pause("gym", False)
     (run,) = until(lambda: airflow.runs("gym"), what="a scheduled run")
     state = ended(airflow, "gym", run["dag_run_id"], 400)
@@ -210,7 +211,7 @@ def test_what_is_on_a_store_is_on_no_disk(deployed: Deployment, airflow: Client)
             assert next(iter(place.rglob("*")), None), f"something of the run before is at {place}"
     data, store = deployed.folder / "data", deployed.folder / "store"
     assert {path.name for path in data.iterdir()} == {"secrets", "truth", "vault", "released"}
-    of_tables = [path for path in deployed.folder.rglob("*") if path.suffix == ".parquet" or path.name == "_delta_log"]
+    of_tables = [path for path in list_paths_below(deployed.folder) if path.suffix == ".parquet" or path.name == "_delta_log"]
     assert [path for path in of_tables if not path.is_relative_to(store)] == []
     assert list((deployed.folder / "work").glob("app-*/*")), "executors had a disk of their own"
     # versitygw logs other lines, of which none is one of these.

@@ -93,9 +93,7 @@ def test_a_driver_in_a_container_gives_the_tables_of_one_machine_and_one_that_is
     def kill_in_the_middle() -> None:
         while not finished.is_set() and not killed:
             if list(locate(store, "lake", "gym", "bronze").rglob("*.parquet")):
-                for process in yarn.find_driver():
-                    killed.append(process.name())
-                    process.kill()
+                killed.extend(yarn.kill_driver())
             time.sleep(0.2)
 
     thread = threading.Thread(target=kill_in_the_middle)

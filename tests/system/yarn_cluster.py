@@ -83,11 +83,28 @@ class YarnCluster:
         found = (self._ask("apps").get("apps") or {}).get("app") or []
         return sorted(found, key=lambda one: int(one["startedTime"]))
 
-    def find_driver(self) -> list[psutil.Process]:
-        """The processes of the driver that runs: its JVM and its Python, and the shell that started them."""
+    def kill_driver(self) -> list[str]:
+        """Kill the driver that runs: its JVM and its Python, and the shell that started them. Returns their names.
+
+        All of them stand still before the first is killed: none is to see the end of another, and to say something of it.
+        """
+        stopped: list[psutil.Process] = []
+        for process in self._find_driver():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.suspend()
+                stopped.append(process)
+        names = [process.name() for process in stopped]
+        for process in stopped:
+            process.kill()
+        return names
+
+    def _find_driver(self) -> list[psutil.Process]:
         members = find_session_members_of_tree(self.processes["nodemanager"].pid)
-        jvms = [one for one in members if any("deploy.yarn.ApplicationMaster" in word for word in _command(one))]
-        return [*jvms, *(child for jvm in jvms for child in jvm.children(recursive=True))]
+        found = [one for one in members if any("deploy.yarn.ApplicationMaster" in word for word in _command(one))]
+        for jvm in list(found):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found += jvm.children(recursive=True)
+        return found
 
     def read_logs(self) -> str:
         """What all containers wrote."""
