@@ -14,6 +14,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import TableNotFoundError
+
 from sluice import delta_log
 from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
 from sluice.declare.names import check_secret_name
@@ -90,8 +92,14 @@ def _is_new_key(settings: Settings, name: str) -> bool:
     if settings.secrets_given is not None and not settings.secrets_given.is_dir():
         return False  # it was given to this job, and is gone
     logs = (found for root in (settings.lake, settings.restricted) for found in locate(root).glob(f"*/*/*/{delta_log.LOG}"))
-    marks = (log.read_table_properties(str(found.parent)).get(PSEUDONYM_KEYS, "") for found in logs)
-    return not any(name in list_marked_keys(one) for one in marks)
+    return not any(name in list_marked_keys(_read_key_marks(str(found.parent))) for found in logs)
+
+
+def _read_key_marks(path: str) -> str:
+    try:
+        return log.read_table_properties(path).get(PSEUDONYM_KEYS, "")
+    except TableNotFoundError:
+        return ""  # its first commit is not there yet, as when a flow beside this one makes it, or was never made
 
 
 def list_marked_keys(marks: str) -> list[str]:
