@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -43,7 +44,7 @@ def escaping_console() -> Console:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on a line of its own."""
-    print(json.dumps(value, default=_encode_json_value), flush=True)
+    print(json.dumps(_as_json_value(value), allow_nan=False), flush=True)
 
 
 def print_run_report(report: dict[str, Any], as_json: bool) -> None:
@@ -91,7 +92,23 @@ def _format_cell(value: Any) -> str:
     return str(value)
 
 
-def _encode_json_value(value: Any) -> Any:
+def _as_json_value(value: Any) -> Any:
+    """What JSON has for a value: a struct by its names, a map's keys as text, NaN and the infinities as text, as files are read with them."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value).replace("inf", "Infinity").replace("nan", "NaN")
+    if value is None or isinstance(value, bool | int | str):
+        return value
     if isinstance(value, bytes | bytearray):
         return bytes(value).decode("utf-8", "replace")
+    if isinstance(value, Mapping):
+        return {_as_json_key(key): _as_json_value(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "asDict"):  # a Row, known by its method: Spark is not loaded for its type
+        return _as_json_value(value.asDict())
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_as_json_value(item) for item in value]
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _as_json_key(key: Any) -> str:
+    text = _as_json_value(key)
+    return text if isinstance(text, str) else json.dumps(text)

@@ -100,6 +100,11 @@ _OF_OUTCOME = (
 """What the delivery ledger records of the last outcome; None if there is none."""
 
 
+def has_committed(row: Row) -> bool:
+    """Whether the rows that a flow counted went where they belong: one that failed before its first commit left none."""
+    return bool(row["state"] != FAILED or row["version_before"] != row["version_after"])
+
+
 def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
     """Appends to the run ledger. Call it under the pipeline's lease."""
     append_record_rows(records.run_ledger, rows, RUNS)

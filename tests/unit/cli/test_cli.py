@@ -20,7 +20,9 @@ from tests.commands import Call, set_places
 
 from orchestration.backfill import checks
 from sluice.cli import COMMANDS, CommandEntry, load_command, main
+from sluice.cli.monitoring import status
 from sluice.cli.setup import machine
+from sluice.errors import DeclarationError
 from sluice.ingest import ledger as tables
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
@@ -358,6 +360,17 @@ def test_status_check_fails_while_a_file_is_missed(
         code, printed = status()
         assert (code, "tried again by every run" in printed) == (int(is_missed), is_missed), values
     assert [row["state"] for row in ledger.read_delivery_ledger(records)] == ["missed", "ingested", "missed", "vanished"]
+
+
+def test_status_check_fails_while_nothing_can_be_judged(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("status", "gym", "--check")[0] == 0
+
+    def broken(settings: Settings, name: str) -> None:
+        raise DeclarationError("silver.py, line 3: it does not load")
+
+    monkeypatch.setattr(status, "load_declaration_graph", broken)
+    code, out, _ = call("status", "gym", "--check")
+    assert code == 1 and "it does not load" in out
 
 
 BROKEN = {

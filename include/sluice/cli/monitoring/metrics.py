@@ -90,7 +90,7 @@ def _late_tables(found: PipelineNumbers) -> Iterator[Sample]:
 
 def _rows_apart(found: PipelineNumbers) -> Iterator[Sample]:
     counted: Counter[tuple[str, str]] = Counter()
-    for row in found.runs:
+    for row in filter(ledger.has_committed, found.runs):
         for name in (*ALERT_COUNTS, "late"):
             counted[row["flow"], name] += row[name] or 0
     for (table, name), number in sorted(counted.items()):
@@ -137,6 +137,10 @@ def _summed_by_table(number: Callable[[Row], float | None]) -> Callable[[Pipelin
     return samples
 
 
+def _rows_moved(name: str) -> Callable[[PipelineNumbers], Iterator[Sample]]:
+    return _summed_by_table(lambda row: row[name] if ledger.has_committed(row) else 0)
+
+
 def _stream_seconds(found: PipelineNumbers) -> Iterator[Sample]:
     for step in STREAM_SECONDS.values():
         samples = _summed_by_table(lambda row, step=step: row["stream"].get(step))  # type: ignore[misc]
@@ -177,6 +181,16 @@ def _certificate_age(found: PipelineNumbers) -> Iterator[Sample]:
         yield {}, (found.now - max(issued)).total_seconds()
 
 
+def _count_missed_files(found: PipelineNumbers) -> Iterator[Sample]:
+    if found.state["missed"] is not None:
+        yield {}, len(found.state["missed"])
+
+
+def _records_add_up(found: PipelineNumbers) -> Iterator[Sample]:
+    if found.state["adds_up"] is not None:
+        yield {}, int(found.state["adds_up"])
+
+
 METRICS = (
     Metric("table_rows", "Rows of a table.", _of_tables("rows")),
     Metric("table_files", "Files of a table's latest version.", _of_tables("files")),
@@ -193,8 +207,8 @@ METRICS = (
     Metric("stage_end_timestamp_seconds", "Time at which the last run of a stage ended.", _stage_ends),
     Metric("stage_failed", "1 if the last run of a stage failed.", _failed_stages),
     Metric("stage_runs_total", "Runs of a stage that did something, by how they ended.", _runs_of_stages, "counter"),
-    Metric("rows_in_total", "Rows that a table's flow has taken.", _summed_by_table(lambda row: row["rows_in"]), "counter"),
-    Metric("rows_out_total", "Rows that a table's flow has written or removed.", _summed_by_table(lambda row: row["rows_out"]), "counter"),
+    Metric("rows_in_total", "Rows that a table's flow has taken.", _rows_moved("rows_in"), "counter"),
+    Metric("rows_out_total", "Rows that a table's flow has written or removed.", _rows_moved("rows_out"), "counter"),
     Metric("flow_seconds_total", "Seconds that a table's flow has taken.", _summed_by_table(lambda row: row["seconds"]), "counter"),
     Metric("task_seconds_total", "Seconds of Spark's tasks for a flow.", _summed_by_table(lambda row: row["spark"].get("task_seconds")), "counter"),
     Metric("stream_batches_total", "Batches of a flow's stream.", _summed_by_table(lambda row: row["stream"].get("batches")), "counter"),
@@ -203,8 +217,9 @@ METRICS = (
     Metric("stream_state_rows", "Rows of a stream's state after its last batch.", _of_latest_stream("state_rows")),
     Metric("stream_state_bytes", "Bytes of a stream's state in memory after its last batch.", _of_latest_stream("state_bytes")),
     Metric("watermark_lag_seconds", "Seconds from the watermark to the start of the last batch.", _of_latest_stream("watermark_lag_seconds")),
-    Metric("files_missed", "Delivered files that could not be read.", lambda found: [({}, len(found.state["missed"]))]),
-    Metric("records_add_up", "1 if every delivered record is accounted for.", lambda found: [({}, int(found.state["adds_up"]))]),
+    Metric("files_missed", "Delivered files that could not be read.", _count_missed_files),
+    Metric("records_add_up", "1 if every delivered record is accounted for.", _records_add_up),
+    Metric("status_problems", "Parts of a pipeline's state that could not be found out.", lambda found: [({}, len(found.state["problems"]))]),
     Metric("erasure_requests", "Requests to erase people, by state.", _requests_by_state),
     Metric("certificate_age_seconds", "Age of the last certificate of an erasure.", _certificate_age),
 )  # fmt: skip

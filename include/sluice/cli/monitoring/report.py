@@ -79,7 +79,7 @@ def render_report(settings: Settings, graph: Graph, at: datetime | None = None) 
     at, records = at or datetime.now(UTC), graph.records(settings)
     state, rows = compute_status(records), ledger.read_run_ledger(records)
     runs = _select_latest_runs(rows)
-    facts = ReportFacts(records, state, rows, runs)
+    facts = ReportFacts(records, graph, state, rows, runs)
     picture = lineage.draw_lineage(graph)
     colours = dict(zip(graph.pipeline.layer_names, _COLOURS, strict=False))
     page = Environment(autoescape=True, undefined=StrictUndefined).from_string(_TEMPLATE.read_text(encoding="utf-8"))
@@ -87,7 +87,7 @@ def render_report(settings: Settings, graph: Graph, at: datetime | None = None) 
         pipeline=graph.pipeline.name,
         description=escape_to_one_line(graph.pipeline.description),
         at=format_instant(at),
-        cards=_make_cards(state, runs),
+        cards=_make_cards(graph, state, runs),
         problems=_list_problems(state),
         failure=describe_last_failure(rows, graph.stored),
         picture=picture,
@@ -108,9 +108,9 @@ def _select_latest_runs(rows: Sequence[Row]) -> list[RunTimes]:
     return [run for name in names if (run := select_run_rows(rows, name)) is not None]
 
 
-def _make_cards(state: Mapping[str, Any], runs: Sequence[RunTimes]) -> list[dict[str, str]]:
+def _make_cards(graph: Graph, state: Mapping[str, Any], runs: Sequence[RunTimes]) -> list[dict[str, str]]:
     tables = state["tables"]
-    waiting = sum(flow["deliveries"] or 0 for flow in state["flows"])
+    waiting = _count_waiting_deliveries(graph, state["flows"])
     late = [table["table"] for table in state["freshness"] if table["late"]]
     failed = bool(runs) and any(stage["state"] == FAILED for stage in runs[-1].stages)
     cards = [
@@ -120,10 +120,23 @@ def _make_cards(state: Mapping[str, Any], runs: Sequence[RunTimes]) -> list[dict
         ("rows", f"{sum(table['rows'] or 0 for table in tables):,}", ""),
         ("on disk", format_size(sum(table["bytes"] for table in tables)), ""),
         ("deliveries waiting", f"{waiting:,}", "late" if waiting else "good"),
-        ("records", "add up" if state["adds_up"] else "differ", "good" if state["adds_up"] else "bad"),
+        ("records", *_ADDING_UP[state["adds_up"]]),
         ("late tables", f"{len(late)}", "late" if late else "good"),
     ]  # fmt: skip
     return [{"title": title, "value": value, "mood": mood} for title, value, mood in cards]
+
+
+_ADDING_UP = {True: ("add up", "good"), False: ("differ", "bad"), None: ("not known", "late")}
+
+
+def _count_waiting_deliveries(graph: Graph, flows: Sequence[Mapping[str, Any]]) -> int:
+    """Deliveries that wait for anybody, each once: several silver tables may wait for the same ones of a bronze table."""
+    waiting: dict[tuple[str, ...], int] = {}
+    for flow in flows:
+        declared = graph[flow["table"]]
+        place = tuple(declared.reads) or (declared.name, "files")
+        waiting[place] = max(waiting.get(place, 0), flow["deliveries"] or 0)
+    return sum(waiting.values())
 
 
 def _list_problems(state: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.printable import format_size
 from sluice.run_states import FAILED
-from sluice.runs.ledger import Row
+from sluice.runs.ledger import Row, has_committed
 from sluice.runs.status.run_times import RunTimes
 
 _STAGES_HIGH, _STRIP_HIGH, _CELL_HIGH = 130, 34, 16
@@ -70,15 +70,16 @@ def draw_stage_bars(runs: Sequence[RunTimes], colours: Mapping[str, str]) -> dic
 
 
 def draw_run_strips(graph: Graph, rows: Sequence[Row], runs: Sequence[RunTimes]) -> list[Strip]:
-    """The counts of each run: a strip for each count that is not always zero."""
+    """The counts of each run, all its attempts and rounds: a strip for each count that is not always zero."""
+    counted = group_counted_rows(rows)
     files, size = _measure_table_sizes(graph, rows, runs)
     found = [_draw_strip("CPU seconds", runs, [run.cpu_seconds for run in runs])]
-    found.append(_draw_strip("rows written", runs, [_sum_of_run(run, lambda row: row["rows_out"]) for run in runs]))
+    found.append(_draw_strip("rows written", runs, [_add_counts(counted, run, lambda row: row["rows_out"]) for run in runs]))
     found.append(_draw_strip("files of all tables", runs, files, summed=False))
     found.append(_draw_strip("size of all tables", runs, size, summed=False, shown=lambda number: format_size(int(number))))
     for name in COUNTS_APART:
-        found.append(_draw_strip(f"rows {name}", runs, [_sum_of_run(run, _column_counter(name)) for run in runs]))
-    unmet = [_sum_of_run(run, lambda row: sum(row["rules"].values())) for run in runs]
+        found.append(_draw_strip(f"rows {name}", runs, [_add_counts(counted, run, _column_counter(name)) for run in runs]))
+    unmet = [_add_counts(counted, run, lambda row: sum(row["rules"].values())) for run in runs]
     found.append(_draw_strip("rows that did not meet a rule", runs, unmet))
     return [strip for strip in found if strip.bars]
 
@@ -125,8 +126,26 @@ def _column_counter(name: str) -> Callable[[Row], float | None]:
     return lambda row: row[name]
 
 
-def _sum_of_run(run: RunTimes, count: Callable[[Row], float | None]) -> float:
-    return sum(count(row) or 0 for row in run.rows)
+def _add_counts(counted: Mapping[str, Sequence[Row]], run: RunTimes, count: Callable[[Row], float | None]) -> float:
+    return sum(count(row) or 0 for row in counted.get(run.run, ()))
+
+
+def group_counted_rows(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """By run, the rows of the run ledger whose counts are those of the run. rows: of one flow, or of all.
+
+    A run's attempts and the rounds of a process that is kept running add up. An attempt that failed before its first commit counts only
+    as long as no other followed, which counts the same rows again.
+    """
+    found: dict[str, list[Row]] = {}
+    tried: dict[tuple[str, str, str], Row] = {}
+    for row in rows:
+        attempt = (row["run"], row["stage"], row["flow"])
+        if (before := tried.pop(attempt, None)) is not None:
+            found[row["run"]].remove(before)
+        if not has_committed(row):
+            tried[attempt] = row
+        found.setdefault(row["run"], []).append(row)
+    return found
 
 
 def _measure_table_sizes(
@@ -156,8 +175,6 @@ def _name_run(run: RunTimes) -> str:
 
 def trend_by_run(rows: Sequence[Row], count: Callable[[Row], float | None]) -> Iterator[float]:
     """A count of one table's rows of the run ledger, a number for each run in which the table was worked on."""
-    by_run: dict[str, float] = {}
-    for row in rows:
-        if row["seconds"]:
-            by_run[row["run"]] = by_run.get(row["run"], 0) + (count(row) or 0)
-    yield from by_run.values()
+    for counted in group_counted_rows(rows).values():
+        if timed := [row for row in counted if row["seconds"]]:
+            yield sum(count(row) or 0 for row in timed)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sluice.cli.monitoring.report_charts import COUNTS_APART, draw_cell_bars, trend_by_run
+from sluice.cli.monitoring.report_charts import COUNTS_APART, draw_cell_bars, group_counted_rows, trend_by_run
 from sluice.cli.printing import format_instant
+from sluice.declare.assembly.graph import Graph
 from sluice.erasure.proof import chain
 from sluice.errors import SluiceError
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
@@ -25,9 +26,13 @@ Kind = Literal["text", "number", "chart"]
 
 @dataclass(frozen=True)
 class ReportFacts:
-    """The data that the lists are made from. state: as `sluice status` computes it. rows: the run ledger. runs: those that the page shows."""
+    """The data that the lists are made from. graph: the declarations. state: as `sluice status` computes it. rows: the run ledger.
+
+    runs: those that the page shows.
+    """
 
     records: PipelineRecords
+    graph: Graph
     state: Mapping[str, Any]
     rows: Sequence[Row]
     runs: Sequence[RunTimes]
@@ -110,7 +115,8 @@ def _list_rows_apart(facts: ReportFacts) -> Section:
     rows, found = facts.shown_rows, []
     for flow in dict.fromkeys(row["flow"] for row in rows):
         ours = [row for row in rows if row["flow"] == flow]
-        sums = {name: sum(row[name] or 0 for row in ours) for name in COUNTS_APART}
+        counted = [row for run in group_counted_rows(ours).values() for row in run]
+        sums = {name: sum(row[name] or 0 for row in counted) for name in COUNTS_APART}
         if any(sums.values()):
             trend = trend_by_run(ours, lambda row: sum(row[name] or 0 for name in COUNTS_APART))
             shown = {name: count or None for name, count in sums.items()}
@@ -132,7 +138,7 @@ def _list_unmet_rules(facts: ReportFacts) -> Section:
         found += [
             {"flow": flow, "rule": rule, "rows": told["count"], "total": None, "trend": None, "text": "on the whole table"}
             for rule, told in _read_last_verdicts(ours).items()
-            if told["met"] is False
+            if told["met"] is False and rule in _list_table_rules(facts.graph, flow)
         ]
     columns: list[tuple[str, str, Kind]] = [("flow", "table", "text"), ("rule", "expectation", "text")]
     columns += [("rows", "rows, last time", "number"), ("total", "in all runs", "number"), ("trend", "by run", "chart")]
@@ -150,6 +156,11 @@ def _read_last_verdicts(rows: Iterable[Row]) -> dict[str, dict[str, Any]]:
     for row in rows:
         found |= row["table_rules"]
     return found
+
+
+def _list_table_rules(graph: Graph, flow: str) -> list[str]:
+    """Names of the expectations on a whole table that are declared now: what was found of an earlier one is never found again."""
+    return [rule.name for rule in graph.datasets[flow].table_expectations] if flow in graph.datasets else []
 
 
 def _list_upkeep(facts: ReportFacts) -> Section:

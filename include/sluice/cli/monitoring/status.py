@@ -31,7 +31,10 @@ from sluice.settings import Settings
 def status(
     pipeline: OnePipeline = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit code 1 if the delivery ledger does not add up, or a file is missed.")
+        bool,
+        typer.Option(
+            "--check", help="Exit code 1 if the delivery ledger does not add up or cannot be judged, or a file is missed."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -44,7 +47,7 @@ def status(
         escaping_console().print(f"Lake {settings.lake}", soft_wrap=True)
         for state in found:
             _print_status(state)
-    if check and not all(state["adds_up"] and not state["missed"] for state in found):
+    if check and not all(state["adds_up"] and state["missed"] == [] for state in found):
         raise typer.Exit(1)
 
 
@@ -107,7 +110,10 @@ def _print_status(state: dict[str, Any]) -> None:
 
 
 def compute_standing(records: PipelineRecords) -> dict[str, Any]:
-    """A pipeline's state as a plain object. A part that cannot be found stays empty, and `problems` has the reason."""
+    """A pipeline's state as a plain object. A part that cannot be found stays empty, and `problems` has the reason.
+
+    adds_up is None if the records, and missed is None if the files, could not be looked at.
+    """
     found: dict[str, Any] = {
         "flows": [],
         "freshness": [],
@@ -116,13 +122,14 @@ def compute_standing(records: PipelineRecords) -> dict[str, Any]:
         "gaps": [],
         "rescued_fields": [],
         "accounts": [],
-        "missed": [],
+        "missed": None,
+        "adds_up": None,
         "problems": [],
     }
     try:
         books = PipelineBooks(records.settings, load_declaration_graph(records.settings, records.pipeline))
     except SluiceError as error:
-        return found | {"adds_up": True, "problems": [str(error)]}
+        return found | {"problems": [str(error)]}
     parts = {
         "flows": _compute_lag,
         "freshness": _read_freshness,
@@ -138,7 +145,10 @@ def compute_standing(records: PipelineRecords) -> dict[str, Any]:
             found[name] = part(books)
         except SluiceError as error:
             found["problems"].append(str(error))
-    return found | {"adds_up": all(account["adds_up"] for account in found["accounts"])}
+        else:
+            if part is _reconcile_records:
+                found["adds_up"] = all(account["adds_up"] for account in found["accounts"])
+    return found
 
 
 def print_standing(state: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ import pytest
 from tests.commands import set_places
 
 from sluice.cli import main
-from sluice.cli.monitoring import metrics
+from sluice.cli.monitoring import metrics, status
 from sluice.cli.monitoring.metrics import METRICS, PipelineNumbers, format_metrics
-from sluice.errors import SluiceError
+from sluice.errors import DeclarationError, SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.due import RequestStanding
@@ -55,10 +55,23 @@ NUMBERS = PipelineNumbers(
         "runs": [{"stage": "silver", "state": "failed"}],
         "missed": [{"file": "ada-lovelace.json"}],
         "adds_up": True,
+        "problems": [],
     },
     [
         row("bpm", "silver", quarantined=2, rows_in=30, rows_out=29, seconds=4.5, stream=STREAM | {"state_rows": 90}),
-        row("bpm", "silver", quarantined=1, late=4, spark={"task_seconds": 1.5}, stream=STREAM, run="r2", state="failed"),
+        row("bpm", "silver", quarantined=1, late=4, rows_in=30, version_before=3, version_after=3, run="r1", state="failed"),
+        row(
+            "bpm",
+            "silver",
+            quarantined=1,
+            late=4,
+            version_before=3,
+            version_after=4,
+            spark={"task_seconds": 1.5},
+            stream=STREAM,
+            run="r2",
+            state="failed",
+        ),
         row("hours", "silver", run="r2", stage_cpu_seconds=21.5),
     ],
     [RequestStanding("r1", "certified", certified=(AT,)), RequestStanding("r2", "received")],
@@ -96,7 +109,7 @@ def test_every_metric_has_its_numbers() -> None:
     assert found["stage_failed"] == {'pipeline="gym",stage="silver"': 1}
     assert found["stage_runs_total"] == {
         'pipeline="gym",stage="silver",state="done"': 1,
-        'pipeline="gym",stage="silver",state="failed"': 1,
+        'pipeline="gym",stage="silver",state="failed"': 2,
     }
     table = 'pipeline="gym",table="bpm"'
     sums = {"rows_in_total": 30, "rows_out_total": 29, "flow_seconds_total": 4.5, "stream_batches_total": 4}
@@ -139,6 +152,16 @@ def test_a_pipeline_that_cannot_be_read_does_not_keep_the_others_from_being_writ
     shown = parse(said.out)
     assert shown["pipeline_readable"]['pipeline="gym"'] == 0 and shown["pipeline_readable"]['pipeline="italy"'] == 1
     assert 'pipeline="gym"' not in shown["records_add_up"]
+
+
+def test_what_cannot_be_found_out_has_no_number(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(settings: Settings, name: str) -> None:
+        raise DeclarationError("silver.py, line 3: it does not load")
+
+    monkeypatch.setattr(status, "load_declaration_graph", broken)
+    found = parse(format_metrics([metrics.collect_numbers(PipelineRecords(settings, "gym"))]))
+    assert not {"records_add_up", "files_missed"} & found.keys()
+    assert found["status_problems"] == {'pipeline="gym"': 1}
 
 
 def test_two_pipelines_share_a_metric_and_a_strange_name_is_escaped() -> None:

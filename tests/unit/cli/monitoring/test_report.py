@@ -86,11 +86,15 @@ def test_a_lake_without_anything_has_a_page_with_every_declared_table(settings: 
 
 def test_runs_rules_upkeep_and_failures_are_shown(settings: Settings) -> None:
     found = {"known_device": 3}
-    whole = {"enough": {"met": False, "count": 7, "text": "7 rows, fewer than 10"}}
+    whole = {
+        "of_a_member": {"met": False, "count": 7, "text": "7 rows have no member"},
+        "declared_no_more": {"met": False, "count": 1, "text": ""},
+    }
     page = render(
         settings,
         [
-            row("first", "silver", "heart_rate", 0, rules=found, quarantined=3, rows_out=90, inserted=90, table_rules=whole),
+            row("first", "silver", "heart_rate", 0, rules=found, quarantined=3, rows_out=90, inserted=90),
+            row("first", "silver", "completed_workouts", 0, table_rules=whole),
             row("second", "silver", "heart_rate", 60, rules={}, late=2, rows_out=4, updated=4),
             row("second", "optimize", "heart_rate", 61, version_before=1, version_after=2, note="9 files > 1"),
             row(
@@ -107,6 +111,7 @@ def test_runs_rules_upkeep_and_failures_are_shown(settings: Settings) -> None:
     for text in ("known_device", "9 files > 1", "on the whole table", "can touch any row", "last run failed", "device_day"):
         assert text in page.shown, text
     assert "heart_rate 3 2" in page.shown, "rows that went another way"
+    assert "declared_no_more" not in page.shown, "a rule that is declared no more is not met by nobody"
     assert "device_day (DIVIDE_BY_ZERO)" in page.shown and "has not gone well since" in page.shown
     for text in (
         "rows quarantined 3 in all",
@@ -117,6 +122,46 @@ def test_runs_rules_upkeep_and_failures_are_shown(settings: Settings) -> None:
         assert text in page.shown, text
     assert "second, 2026-11-21 03:00:00: 2 rows late" in page.shown, "a bar says of which run it is"
     assert "rows dropped" not in page.shown, "what is always zero is not drawn"
+
+
+def test_a_retry_counts_what_it_counts_again_once_and_what_another_table_did_before(settings: Settings) -> None:
+    rules = {"known_device": 5}
+    page = render(
+        settings,
+        [
+            row("af-1", "silver", "workouts", 0, rows_out=1000, version_before=1, version_after=2),
+            row("af-1", "silver", "heart_rate", 0, state="failed", quarantined=5, rules=rules, version_before=3, version_after=3),
+            row("af-1", "silver", "heart_rate", 5, state="failed", quarantined=5, rules=rules, version_before=3, version_after=3),
+            row("af-1", "silver", "heart_rate", 10, quarantined=5, rules=rules, rows_out=95, version_before=3, version_after=4),
+        ],
+    )
+    for text in ("rows quarantined 5 in all", "rows written 1,095 in all", "rows that did not meet a rule 5 in all"):
+        assert text in page.shown, text
+    assert "heart_rate 5" in page.shown and "known_device 5 5" in page.shown
+
+
+def test_what_all_attempts_refused_is_shown_once(settings: Settings) -> None:
+    refused = {"state": "failed", "rules": {"known_device": 5}, "version_before": 3, "version_after": 3}
+    page = render(settings, [row("af-1", "silver", "heart_rate", minute, **refused) for minute in (0, 5, 10)])
+    assert "known_device 5 5" in page.shown
+
+
+def test_deliveries_that_several_tables_wait_for_count_once(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = {"workouts": 3, "bpm": 3, "heart_rate": 2, "readings": 4}
+    real = report.compute_status
+
+    def stand(records: PipelineRecords) -> dict[str, Any]:
+        state = real(records)
+        return state | {"flows": [flow | {"deliveries": waiting.get(flow["table"], 0)} for flow in state["flows"]]}
+
+    monkeypatch.setattr(report, "compute_status", stand)
+    assert "deliveries waiting 9" in render(settings, []).shown
+
+
+def test_records_that_cannot_be_judged_do_not_add_up(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = report.compute_status
+    monkeypatch.setattr(report, "compute_status", lambda records: real(records) | {"adds_up": None})
+    assert "records not known" in render(settings, []).shown
 
 
 def test_a_failure_that_a_later_run_got_over_is_said_to_be_over(settings: Settings) -> None:

@@ -165,6 +165,17 @@ def test_gaps_are_what_never_ran_and_what_failed(settings: Settings) -> None:
     ]
 
 
+def test_a_table_that_got_another_name_opens_no_gap_and_a_run_without_its_stage_does(settings: Settings) -> None:
+    shop, now = declared(), START + 4 * DAY + timedelta(hours=1)
+    for day in (1, 2, 3):
+        bronze, silver = scheduled(day)
+        record(settings, "shop", [bronze, {**silver, "flow": "reports_as_it_was_called"}] if day != 2 else [bronze])
+    record(settings, "shop", scheduled(4))
+    assert [gap.interval for gap in timeliness.find_schedule_gaps(settings, shop, now)] == [
+        Interval(START + DAY, START + 2 * DAY)
+    ]
+
+
 def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(settings: Settings) -> None:
     shop, now = declared(), START + 4 * DAY + timedelta(hours=1)
     record(settings, "shop", scheduled(1))
