@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
+from sluice.declare.declared_places import find_loading_module
 from sluice.declare.kinds import DatasetKind
 
 
@@ -21,6 +22,8 @@ class Declaration:
     name: str
     reads: tuple[str, ...]
     declared_in: str = ""
+    declared_at: str = ""
+    """The file and the line that declare it; "" for a copy, and for what is declared outside of a file that is loaded."""
     comment: str = ""
     subject: str | None = None
     subject_at: str | None = None
@@ -54,7 +57,7 @@ class Declaration:
     def fill_from_function(self, function: Callable[..., Any]) -> None:
         """Takes what a frozen declaration does not say from the function that it was made of: its comment, and the module that declares it."""
         object.__setattr__(self, "comment", self.comment or inspect.getdoc(function) or "")
-        object.__setattr__(self, "declared_in", self.declared_in or function.__module__)
+        object.__setattr__(self, "declared_in", self.declared_in or find_loading_module() or function.__module__)
 
     @property
     def module(self) -> str:
@@ -100,10 +103,6 @@ class Declaration:
     def may_be_late(self) -> bool:
         """Whether rows can come too late for it."""
         return False
-
-    def is_declared_in(self, module: str) -> bool:
-        """Returns whether it belongs to a module that has it among its values."""
-        return self.module == module
 
     def find_layer_module(self, layers: Sequence[str]) -> str:
         """Returns the module of its layer. layers: the layer modules of its pipeline, the sources' first."""

@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 
 from sluice.declare import Pipeline, Source, expect, expect_or_drop, materialized_view, table
+from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.assembly.loading import _collect_declarations
+from sluice.declare.declaration import Declaration
 from sluice.errors import DeclarationError, UsageError
 
 LAYERS = ("shop.bronze", __name__)
@@ -221,7 +222,7 @@ def test_tables_declared_in_a_loop_have_names_of_their_own_and_are_found() -> No
     module = ModuleType(__name__)
     tables = {name: fanned_out(name, name) for name in ("sales", "returns")}
     vars(module).update(SOURCES=[SOURCE], of_kind=tables, last=tables["returns"])
-    whole = build_declaration_graph(PIPELINE, _collect_declarations(module))
+    whole = build_declaration_graph(PIPELINE, collect_declarations([module], Declaration))
     assert set(whole.tables) == {"sales", "returns"}
     with pytest.raises(DeclarationError, match="lower-case snake case"):
         fanned_out("Sales", "sales")

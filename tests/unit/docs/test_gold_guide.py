@@ -14,8 +14,9 @@ from pyspark.sql import SparkSession
 
 from sluice.cli.running import plan
 from sluice.declare import Pipeline
+from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.assembly.loading import _collect_declarations
+from sluice.declare.declaration import Declaration
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
 
@@ -51,7 +52,9 @@ def test_the_guide_has_its_examples() -> None:
 @pytest.mark.spark
 def test_what_a_change_makes_anew_is_what_the_guide_says(spark: SparkSession, examples: ModuleType, settings: Settings) -> None:
     pipeline = Pipeline(name="guide", description="d", owner="o", layers=("guide.bronze", NAME))
-    found = transforms.examine_transforms(spark, settings, build_declaration_graph(pipeline, _collect_declarations(examples)))
+    found = transforms.examine_transforms(
+        spark, settings, build_declaration_graph(pipeline, collect_declarations([examples], Declaration))
+    )
     assert not found.mistakes
     anew = {
         (

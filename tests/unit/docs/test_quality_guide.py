@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.assembly.loading import _collect_declarations
+from sluice.declare.declaration import Declaration
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "quality.md"
 SECTIONS = ("Expectations on rows", "Rule sets: rules kept as data", "Expectations on whole tables")
@@ -70,7 +71,7 @@ def test_the_examples_of_the_guide_run_and_fit_each_other(spark: SparkSession, i
         exec(compile(text, str(GUIDE), "exec"), {})
     assert len(examples) == 1
     pipeline = importlib.import_module("pipelines.gym.pipeline").PIPELINE
-    declared = [item for layer in pipeline.layers for item in _collect_declarations(importlib.import_module(layer))]
+    declared = collect_declarations([importlib.import_module(layer) for layer in pipeline.layers], Declaration)
     found = build_declaration_graph(pipeline, declared).tables
     assert {name: [one.name for one in table.expectations] for name, table in found.items()} == {
         "heart_rate": ["positive", "no_test_device", "plausible"],

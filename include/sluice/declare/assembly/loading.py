@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Iterable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, TypeVar
 
+from sluice.declare.assembly.collecting import collect_declarations, refuse_unfinished_transforms
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading_errors import describe_loading_error
 from sluice.declare.databricks_names import describe_databricks_name
@@ -19,8 +18,6 @@ from sluice.declare.expansion.stored import Declared
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 from sluice.settings import Settings, require_known_pipeline
-
-Said = TypeVar("Said", Link, ErasureRequests)
 
 
 def load_pipeline_declaration(settings: Settings, name: str) -> Pipeline:
@@ -39,12 +36,14 @@ def load_pipeline_declaration(settings: Settings, name: str) -> Pipeline:
 def load_declaration_graph(settings: Settings, name: str) -> Graph:
     """Returns a pipeline's checked declarations. Raises UsageError or DeclarationError."""
     declared = load_pipeline_declaration(settings, name)
-    modules = [_import_pipeline_module(layer, name) for layer in declared.layers]
+    modules = [_import_pipeline_module(layer, name) for layer in (f"pipelines.{name}.pipeline", *declared.layers)]
+    found = collect_declarations(modules, Declaration)
+    refuse_unfinished_transforms(modules, found)
     return build_declaration_graph(
         declared,
-        [item for module in modules for item in _collect_declarations(module)],
-        links=[item for module in modules for item in _collect_erasure_declarations(module, Link)],
-        asking=[item for module in modules for item in _collect_erasure_declarations(module, ErasureRequests)],
+        found,
+        links=collect_declarations(modules, Link),
+        asking=collect_declarations(modules, ErasureRequests),
     )
 
 
@@ -54,7 +53,7 @@ def find_sibling_declarations(module: str) -> list[Declared]:
     names = [module]
     if parts[0] == "pipelines" and len(parts) > 2:
         names += _import_pipeline_module(f"pipelines.{parts[1]}.pipeline", parts[1]).PIPELINE.layers
-    return [item for name in dict.fromkeys(names) for item in _collect_declarations(_import_pipeline_module(name, parts[-1]))]
+    return collect_declarations([_import_pipeline_module(name, parts[-1]) for name in dict.fromkeys(names)], Declaration)
 
 
 def load_delivery_maker(declared: Pipeline) -> ModuleType:
@@ -76,25 +75,6 @@ def _is_module(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         return False
-
-
-def _collect_declarations(module: ModuleType) -> list[Declared]:
-    """The declarations of a module: its values, and those in its lists, tuples and dicts, each once."""
-    values = (item for value in vars(module).values() for item in _contained_values(value))
-    found: dict[int, Any] = {id(item): item for item in values if isinstance(item, Declaration)}
-    return [item for item in found.values() if item.is_declared_in(module.__name__)]
-
-
-def _collect_erasure_declarations(module: ModuleType, kind: type[Said]) -> list[Said]:
-    """The links or erasure requests that a module declares, each once."""
-    found = {id(item): item for value in vars(module).values() for item in _contained_values(value) if isinstance(item, kind)}
-    return [item for item in found.values() if item.module == module.__name__]
-
-
-def _contained_values(value: object) -> Iterable[object]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list | tuple) else (value,)
 
 
 def _import_pipeline_module(name: str, pipeline_name: str) -> ModuleType:

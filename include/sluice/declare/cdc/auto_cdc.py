@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Names, Personal, split_personal_treatments
-from sluice.declare.datasets.decorator_options import find_calling_module
 from sluice.declare.declaration import Declaration
+from sluice.declare.declared_places import find_calling_module, record_declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_declared_name, check_names
@@ -92,6 +92,7 @@ class AutoCdc(Declaration):
             object.__setattr__(self, of, check_names(getattr(self, of), of, self.owner))
         for mistake in (*self._required(), *self._columns(), *self._history()):
             raise DeclarationError(f"{self.owner}: {mistake}")
+        record_declaration(self)
 
     @property
     def owner(self) -> str:

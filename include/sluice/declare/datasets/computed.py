@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names
-from sluice.declare.datasets.decorator_options import build_unstored_fields, find_calling_module
+from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.declaration import Declaration
+from sluice.declare.declared_places import find_calling_module, record_declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.lazy import F
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
@@ -56,6 +57,7 @@ class View(Declaration, Generic[P]):
             raise DeclarationError(f"{owner}: reads may not be empty.")
         if self.sql is None and (taken := len(inspect.signature(self.function).parameters)) != len(self.reads):
             raise DeclarationError(f"{owner}: reads names {len(self.reads)} inputs, the function takes {taken}.")
+        record_declaration(self)
 
 
 @overload

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from sluice.declare.datasets import made_rows
 from sluice.declare.declaration import Declaration
+from sluice.declare.declared_places import record_declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout, find_order_mistakes
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
@@ -94,6 +95,7 @@ class Dataset(Declaration, Generic[P]):
             raise DeclarationError(f"{owner}: {mistake}")
         for mistake in find_order_mistakes(self.private, self.zorder_by, self.cluster_by, self.partition_by):
             raise DeclarationError(f"{owner}: {mistake}")
+        record_declaration(self)
 
     @property
     def sequence_by(self) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
 
 from sluice.declare.call_arguments import describe_missing_arguments, describe_unknown_argument, list_needed_arguments
 from sluice.declare.datasets.dataset import Dataset, Names, Personal
+from sluice.declare.declared_places import find_calling_module
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_names
 from sluice.declare.quality.expectations import (
@@ -42,15 +43,6 @@ class DatasetOptions(TypedDict, total=False):
     restricted: bool
     comment: str
     expectations: tuple[ExpectationDecorator, ...]
-
-
-def find_calling_module() -> str:
-    """The module two calls up the stack: where a declaration without a function of its own was written."""
-    frame = inspect.currentframe()
-    outer = frame.f_back.f_back if frame and frame.f_back else None
-    while outer is not None and str(outer.f_globals.get("__name__", "")).startswith("sluice.declare"):
-        outer = outer.f_back
-    return str(outer.f_globals.get("__name__", "")) if outer else ""
 
 
 def build_sql_options(sql: str, options: dict[str, Any]) -> dict[str, Any]:

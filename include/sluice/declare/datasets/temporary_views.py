@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, overload
 from sluice.declare import kinds
 from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.declaration import Declaration
+from sluice.declare.declared_places import record_declaration
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
@@ -43,6 +44,7 @@ class TemporaryView(Declaration):
         self.fill_from_function(self.function)
         if len(self.reads) != 1:
             raise DeclarationError(f"{owner} reads {len(self.reads)} inputs; it reads one source, or another temporary view.")
+        record_declaration(self)
 
 
 @overload

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.datasets.decorator_options import find_calling_module
+from sluice.declare.declared_places import find_calling_module, record_declaration
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import check_declared_name
 from sluice.declare.pipeline import Pipeline
@@ -46,6 +46,7 @@ class Link:
                 raise DeclarationError(f"{self.owner}: {of} is a column and its domain, as in ('user_id', 'user_id').")
         if self.person[1] == self.identifier[1]:
             raise DeclarationError(f"{self.owner}: person and identifier have the same domain, '{self.person[1]}'.")
+        record_declaration(self)
 
     @property
     def owner(self) -> str:
@@ -76,10 +77,22 @@ class ErasureRequests:
     identifier: Of
     declared_in: str = ""
 
+    def __post_init__(self) -> None:
+        if not self.where.strip():
+            raise DeclarationError(f"{self.owner}: where is an SQL condition over a row, as in \"change = 'delete'\".")
+        if not is_column_domain_pair(self.identifier):
+            raise DeclarationError(f"{self.owner}: identifier is a column and its domain, as in ('user_id', 'user_id').")
+        record_declaration(self)
+
     @property
     def owner(self) -> str:
         """The name that messages use for it."""
         return f"erasure_requests of '{self.reads}'"
+
+    @property
+    def name(self) -> str:
+        """Its key among the requests, which are declared without names."""
+        return f"{self.reads}.{self.identifier[0]}"
 
     @property
     def module(self) -> str:
@@ -89,12 +102,7 @@ class ErasureRequests:
 
 def erasure_requests(*, reads: str, where: str, identifier: Of) -> ErasureRequests:
     """Declares that rows ask for the erasure of the person they name. See `ErasureRequests`."""
-    made = ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=find_calling_module())
-    if not where.strip():
-        raise DeclarationError(f"{made.owner}: where is an SQL condition over a row, as in \"change = 'delete'\".")
-    if not is_column_domain_pair(identifier):
-        raise DeclarationError(f"{made.owner}: identifier is a column and its domain, as in ('user_id', 'user_id').")
-    return made
+    return ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=find_calling_module())
 
 
 def is_column_domain_pair(of: object) -> bool:

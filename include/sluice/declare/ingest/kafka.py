@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 from sluice.declare import kinds
 from sluice.declare.ingest.source import Source
@@ -62,6 +62,10 @@ OnLostOffsets = Literal["fail", "take_earliest"]
 StartingOffsets = str | Mapping[str, Mapping[int, int]]
 
 
+_PLAIN = Source(name="plain", schema=SCHEMA)
+"""A source without any option of files."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class KafkaSource(Source):
     """Topics of a Kafka cluster. With brokers and a topic alone, bronze gets every record as delivered, from the earliest on.
@@ -115,7 +119,7 @@ class KafkaSource(Source):
         return not topic.startswith("__") and re.fullmatch(self.topic_pattern, topic) is not None
 
     def _refuse_options_of_files(self) -> None:
-        plain: Any = Source(name=self.name, schema=SCHEMA)
+        plain = replace(_PLAIN, name=self.name)
         for one in fields(Source):
             said = getattr(self, one.name)
             if one.name not in _OF_BOTH and said not in (one.default, getattr(plain, one.name)):

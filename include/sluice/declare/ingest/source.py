@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sluice.declare import kinds
 from sluice.declare.byte_amounts import parse_byte_amount
 from sluice.declare.declaration import Declaration
+from sluice.declare.declared_places import record_declaration
 from sluice.declare.ingest.checks import CleanSource, Evolution, Redelivery, check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
 from sluice.declare.kinds import SourceKind
@@ -153,6 +154,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         check_source_options(self)
         for mistake in self.layout.find_mistakes(self.private) if self.layout else ():
             raise DeclarationError(f"{owner}: {mistake}")
+        record_declaration(self)
 
     @property
     def private(self) -> frozenset[str]:
@@ -192,10 +194,6 @@ class Source(CsvDialect, _NamedFiles, Declaration):
             return self.schema
         known = FILE_FORMATS.get(self.format)  # check_source_options refuses an unknown format, after the schema is looked at
         return known.own_schema if known else None
-
-    def is_declared_in(self, module: str) -> bool:
-        """True for any module that has it among its values: a source does not know who declares it."""
-        return True
 
     def find_layer_module(self, layers: Sequence[str]) -> str:
         """Returns the lowest layer."""

@@ -22,9 +22,10 @@ from sluice.declare import (
     temporary_view,
     treat,
 )
+from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.assembly.loading import _collect_declarations
+from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
@@ -168,11 +169,11 @@ def test_a_wrong_declaration_says_what_is_wrong(declare: Any, message: str) -> N
     assert message in str(error.value)
 
 
-def test_a_module_declares_the_targets_that_it_makes_and_no_others() -> None:
+def test_a_module_declares_the_targets_that_it_makes_and_not_those_of_another_layer() -> None:
     here, elsewhere = target(), target("other")
-    module = ModuleType(__name__)
+    module, other = ModuleType(__name__), ModuleType("somewhere.else")
     module.__dict__.update(members=here, more=[replace(elsewhere, declared_in="somewhere.else")])
-    assert _collect_declarations(module) == [here]
+    assert collect_declarations([module, other], AutoCdc) == [here]
     assert here.module == __name__
 
 

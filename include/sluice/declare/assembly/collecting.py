@@ -1,0 +1,60 @@
+"""Collects what the modules of a pipeline declare: whatever was declared while they were loaded, held by a variable or not."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from sluice.declare.declaration import Declaration
+from sluice.declare.declared_places import list_recorded_declarations
+from sluice.declare.quality.expectations import ExpectingTransform
+from sluice.errors import DeclarationError
+
+
+def collect_declarations(modules: Sequence[ModuleType], kind: type[Any]) -> list[Any]:
+    """Returns the declarations of a kind that the modules made or hold, each once.
+
+    What one of the modules declares and another imports is the first one's. A copy (`dataclasses.replace`) counts if a variable holds
+    it; it takes the place of the declaration of its name that no variable holds.
+    """
+    recorded = {id(one): one for module in modules for one in list_recorded_declarations(module) if isinstance(one, kind)}
+    names = {module.__name__ for module in modules}
+    held = {
+        id(one): one
+        for module in modules
+        for one in _list_held_values(module)
+        if isinstance(one, kind) and (one.module == module.__name__ or one.module not in names)
+    }
+    copied = {(type(one), one.name) for key, one in held.items() if key not in recorded}
+    return [one for key, one in {**recorded, **held}.items() if key in held or (type(one), one.name) not in copied]
+
+
+def refuse_unfinished_transforms(modules: Sequence[ModuleType], declared: Iterable[Declaration]) -> None:
+    """Raises DeclarationError for a function with expectations of which no table was made."""
+    used = {id(getattr(one, "function", None)) for one in declared}
+    for module in modules:
+        for one in _list_held_values(module):
+            if (
+                isinstance(one, ExpectingTransform)
+                and one.function.__module__ == module.__name__
+                and id(one.function) not in used
+            ):
+                code = inspect.unwrap(one.function).__code__
+                raise DeclarationError(
+                    f"{code.co_filename}, line {code.co_firstlineno}: '{one.function.__name__}' has expectations, and no @table or "
+                    "@materialized_view above them."
+                )
+
+
+def _list_held_values(module: ModuleType) -> Iterator[object]:
+    """The values of a module's variables, and those in its lists, tuples and dicts."""
+    for value in vars(module).values():
+        yield from _contained_values(value)
+
+
+def _contained_values(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else (value,)
