@@ -49,8 +49,7 @@ def run_erase_stage(
     """
     records = PipelineRecords(settings, asked.pipeline)
     graph = load_declaration_graph(settings, asked.pipeline)
-    if clones.read_clone_description(records) is not None:
-        raise UsageError("This lake is a clone. Erase people where it was cloned from, then remove the clone and make it again.")
+    clones.refuse_in_clone(records, "Erase people there, then remove the clone and make it again.")
     due.check_requests_exist(due.read_request_standings(records), requests)
     if approved:
         for request in approve_requests(records, requests):

@@ -9,6 +9,7 @@ import typer
 
 from sluice.cli.erasure.request_states import find_erasure_request
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
+from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.locations import Location
@@ -39,6 +40,7 @@ def request(
         raise UsageError("Name the pipeline once: sluice erase request gym, or --pipeline gym.")
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline or of or "")
+    refuse_request_in_clone(settings, graph)
     text = _read_identifier_file(subject_file, "--subject-file") if subject_file else _read_identifiers_from_stdin()
     made = receiving.receive_erasure_request(
         settings, graph, subject_files.parse_identifier_text(graph, text, identifier), said="asked by command"
@@ -69,6 +71,7 @@ def import_requests(
 
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
+    refuse_request_in_clone(settings, graph)
     good, bad = subject_files.parse_identifier_csv(graph, _read_identifier_file(file, "The file"))
     made = [
         receiving.receive_erasure_request(settings, graph, one.identifiers, received_at=one.received_at, said="imported")
@@ -87,6 +90,13 @@ def import_requests(
             escaping_console().print(f"Line {wrong.line}: {wrong.why}.")
     if bad:
         raise typer.Exit(1)
+
+
+def refuse_request_in_clone(settings: Settings, graph: Graph) -> None:
+    """Raises UsageError in a clone, whose runs would never carry out the request."""
+    from sluice.runs.execution import clones
+
+    clones.refuse_in_clone(graph.records(settings), "No request was made. Ask there, then remove the clone and make it again.")
 
 
 def lift(

@@ -36,8 +36,7 @@ def catalog(
         raise UsageError("No catalog is set, so that tables have no names in one. Set SLUICE_CATALOG=thrift://HOST:9083")
     for name in select_pipelines(settings, pipeline):
         graph = load_declaration_graph(settings, name)
-        if clones.read_clone_description(graph.records(settings)) is not None:
-            raise UsageError(f"The lake {settings.lake} is a clone: the names are those of the lake that it was cloned from.")
+        clones.refuse_in_clone(graph.records(settings), "The names are those of that lake.")
         plan = plan_catalog_names(settings, graph)
         try:
             outcomes = register_pipeline(settings, graph, _start_session_for_views(settings, bool(plan.views)), take_over, plan)

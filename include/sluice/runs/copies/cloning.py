@@ -38,9 +38,11 @@ def clone_tables(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Clones a pipeline's tables, all or those that are named. Returns the run's report, and what the clone says about itself.
 
-    Raises UsageError for a folder that cannot hold a clone, and for a table that is not cloned.
+    Raises UsageError for a folder that cannot hold a clone, for a table that is not cloned, and in a clone: the lake that has the files would
+    not know of a clone's clone, and no list says whom a copy of it must leave out.
     """
     records, pipeline = graph.records(settings), graph.pipeline.name
+    clones.refuse_in_clone(records, f"Clone that lake instead: set SLUICE_LAKE to it, and sluice clone {pipeline} --to {to}")
     target = replace(settings, lake=str(locate_given(to).absolute()), copied_lake=settings.lake)
     check_clone_target(records, target)
     if requests.list_waiting_requests(records):

@@ -16,6 +16,7 @@ from sluice.lake import log, releases
 from sluice.lake.releases import Release
 from sluice.pipeline_stages import DELETIONS, RELEASE
 from sluice.runs import job
+from sluice.runs.execution import clones
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 def release_tables(settings: Settings, graph: Graph, names: Sequence[str], wait: float = 0.0) -> Release:
     """Releases these tables in their current state, under the pipeline's lease. Raises UsageError for one that cannot be released.
 
-    Raises SluiceError if erasure requests wait: those people would be in the copy.
+    Raises SluiceError if erasure requests wait: those people would be in the copy. For the same reason UsageError in a clone, which does not
+    know who was erased, and whose releases would be those of the lake that it was cloned from.
     """
+    clones.refuse_in_clone(graph.records(settings), "Release its tables: they are without those who were erased since.")
     chosen = [_find_releasable_table(settings, graph, name) for name in dict.fromkeys(names)]
     if requests.list_waiting_requests(graph.records(settings)):
         raise SluiceError(

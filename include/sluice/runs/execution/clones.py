@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
@@ -34,6 +34,13 @@ def clone_description_path(records: PipelineRecords) -> Location:
     return locate(records.bookkeeping()) / "clone.json"
 
 
+def refuse_in_clone(records: PipelineRecords, remedy: str) -> None:
+    """Raises UsageError if the settings' lake is a clone. remedy: what to do instead."""
+    clone = read_clone_description(records)
+    if clone is not None:
+        raise UsageError(f"The lake {records.settings.lake} is a clone of {clone['from']}. {remedy}")
+
+
 def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
     """Raises UsageError for a stage that does nothing in a clone: it has no deliveries, and bronze and silver stay as they were cloned."""
     clone = read_clone_description(graph.records(settings))
@@ -45,8 +52,22 @@ def check_stage_in_clone(settings: Settings, graph: Graph, stage: str) -> None:
             f"The lake {settings.lake} is a clone of {clone['from']}: what was delivered is not in it, and its tables stay as they were "
             f"cloned; only views are brought up to date. Run: sluice run {graph.pipeline.name} --stage {able[0]}"
         )
-    hidden = [view.name for view in graph.views.values() if view.restricted and graph.layer(view) == stage]
-    if hidden and str(settings.restricted) == clone["restricted"]:
+    hidden = [
+        one.name
+        for one in graph.datasets.values()
+        if one.restricted and (stage not in graph.pipeline.layer_names or graph.layer(one) == stage)
+    ]
+    refuse_shared_restricted_tables(settings, graph, hidden)
+
+
+def refuse_shared_restricted_tables(settings: Settings, graph: Graph, names: Sequence[str]) -> None:
+    """Raises UsageError in a clone whose restricted tables would be those of the lake that it was cloned from.
+
+    names: declared tables that would be written. The lease of a clone does not keep others from them.
+    """
+    clone = read_clone_description(graph.records(settings))
+    hidden = [name for name in names if graph.datasets[name].restricted]
+    if clone is not None and hidden and str(settings.restricted) == clone["restricted"]:
         raise UsageError(
             f"'{hidden[0]}' is restricted, and would be written where {clone['from']} has it. "
             f"Set SLUICE_RESTRICTED to a folder of the clone's own."

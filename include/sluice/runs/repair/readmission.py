@@ -12,6 +12,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.pipeline_stages import READMISSION
 from sluice.runs import job
+from sluice.runs.execution import clones
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def _run_on_quarantine(
                 raise FlowsFailed(reports, {one.table: error}) from None
         return reports
 
+    clones.refuse_in_clone(graph.records(settings), "Readmit or discard rows there, then remove the clone and make it again.")
     return job.run_under_lease(settings, graph, job.JobRequest(graph.pipeline.name, READMISSION, wait=wait), work)
 
 

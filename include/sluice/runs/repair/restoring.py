@@ -16,6 +16,7 @@ from sluice.lake import log, versions
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
+from sluice.runs.execution import clones
 from sluice.settings import Settings
 from sluice.table_properties import PSEUDONYM_KEYS
 
@@ -55,6 +56,7 @@ def find_restorable_table(graph: Graph, name: str) -> Dataset[Any]:
 def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait: float = 0.0) -> dict[str, Any]:
     """Bring a table back to a version, date or instant. Returns the run's report. Raises as `job.run_recorded_stage` does."""
     dataset = find_restorable_table(graph, name)
+    clones.refuse_shared_restricted_tables(settings, graph, [name])
     path = graph.location(settings, name)
     called = f"{graph.pipeline.name}.{name}"
     if not delta_log.is_delta_table(path):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import Lakehouse
 
+from sluice.cli.erasure import making_requests
 from sluice.cli.tables.read import query_delta_table
 from sluice.cli.tables.vacuum import describe_table_vacuums
 from sluice.declare import F, Pipeline, Source, materialized_view, table
@@ -22,10 +23,13 @@ from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.flows.copies import copying
 from sluice.lake import log
+from sluice.locations import locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import pseudonyms
-from sluice.runs.copies import cloning
+from sluice.runs.copies import cloning, releasing
 from sluice.runs.execution import clones, upkeep
+from sluice.runs.repair import readmission, restoring
+from sluice.runs.repair.readmission import QuarantineSelection
 from sluice.runs.status import removals
 from sluice.table_properties import RETENTION
 
@@ -202,6 +206,29 @@ def test_in_a_clone_nothing_but_views_runs(club: Lakehouse, tmp_path: Path) -> N
             clones.check_stage_in_clone(copy.settings, copy.graph, stage)
     clones.check_stage_in_clone(copy.settings, copy.graph, "gold")
     clones.check_stage_in_clone(club.settings, club.graph, "bronze")
+
+
+def test_in_a_clone_nothing_is_written_that_belongs_to_its_source(club: Lakehouse, tmp_path: Path) -> None:
+    shallow, _ = cloned(club, tmp_path / "dev", clones.SHALLOW, "room")
+    settings, graph = shallow.settings, shallow.graph
+    for work in (
+        lambda: releasing.release_tables(settings, graph, ["room"]),
+        lambda: cloned(shallow, tmp_path / "shallow", clones.SHALLOW),
+        lambda: cloned(shallow, tmp_path / "copy"),
+        lambda: making_requests.refuse_request_in_clone(settings, graph),
+        lambda: readmission.run_quarantine_replay(settings, graph, [QuarantineSelection("rooms", None)]),
+    ):
+        with pytest.raises(UsageError, match=rf"is a clone of {club.settings.lake}\. "):
+            work()
+    assert not locate(settings.released).exists() and not (tmp_path / "shallow").exists() and not (tmp_path / "copy").exists()
+    # Restricted tables lie beside the lake: they are the source's, unless the clone is given a place of its own.
+    own = replace(settings, restricted=tmp_path / "restricted")
+    for stage in ("optimize", "vacuum"):
+        with pytest.raises(UsageError, match=r"'person' is restricted, and would be written where"):
+            clones.check_stage_in_clone(settings, graph, stage)
+        clones.check_stage_in_clone(own, graph, stage)
+    with pytest.raises(UsageError, match=r"'person' is restricted, and would be written where"):
+        restoring.run_table_restore(settings, graph, "person", "0")
 
 
 def test_what_is_no_place_for_a_clone_and_what_is_not_cloned_is_said(club: Lakehouse, tmp_path: Path) -> None:
