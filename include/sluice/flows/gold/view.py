@@ -9,7 +9,8 @@ the difference is merged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from sluice import delta_log
@@ -112,18 +113,33 @@ def _follow_merged_keys(workspace: Workspace, view: AnyView, merged: Mapping[str
 
     If this is killed before its end, the flow's stream takes the same changes, and finds no difference in what was done.
     """
-    streams.stop_if_requested(workspace)
-    flow = workspace.graph.flow_name(view)
-    versions = {name: version for name in view.reads if (version := log.latest_table_version(workspace.path(name))) is not None}
     by_key = InputReach({key: quote_identifier(key) for key in view.followed_by})
     # An input without the keys, such as a log of truncates, is read whole.
     reach = {name: by_key if name in merged else InputReach({}) for name in view.reads}
+    with _take_inputs_without_stream(workspace, view, reach, report) as part:
+        part.follow_keys([one.rows for one in merged.values()])
+
+
+@contextmanager
+def _take_inputs_without_stream(
+    workspace: Workspace, view: AnyView, reach: Mapping[str, InputReach], report: FlowReport
+) -> Iterator[ViewBatch]:
+    """Gives a batch of the inputs as they are now. If it is carried out, the flow's stream begins after them when it is needed again."""
+    streams.stop_if_requested(workspace)
+    flow = workspace.graph.flow_name(view)
+    versions = {name: version for name in view.reads if (version := log.latest_table_version(workspace.path(name))) is not None}
     workspace.note(flow, inputs=versions)
     known, recomputed = choice.read_table_states(workspace, view), RecomputeReport(report)
-    part = ViewBatch(workspace, view, reach, versions, TakenVersions(versions, versions), known, recomputed)
-    part.follow_keys([one.rows for one in merged.values()])
+    yield ViewBatch(workspace, view, reach, versions, TakenVersions(versions, versions), known, recomputed)
     record_followed_versions(workspace.checkpoints(flow), flow, versions)
     report.batches += 1
+
+
+def _recompute_anew(part: ViewBatch, why: str, shape: TableShape | None) -> None:
+    """Recomputes the whole view, with other columns if it has a new shape, and records that today's transform made all of it."""
+    part.replace_table(shape) if shape else part.recompute_whole_view()
+    part.recomputed.note_full(why)
+    targets.record_transform_fingerprint(part.workspace, part.view)
 
 
 def _stream_view_changes(
@@ -157,7 +173,7 @@ def _stream_view_changes(
         report.notes.append(f"{RECOMPUTED_IN_FULL}: {why}")
 
     pins = PinnedVersions(checkpoint.path, paths, identities)
-    recomputed = RecomputeReport(report)
+    recomputed, before = RecomputeReport(report), report.batches
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         known = choice.read_table_states(inside, view)
@@ -165,9 +181,7 @@ def _stream_view_changes(
         part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_taken(number), known, recomputed)
         inside.note(flow, inputs=part.versions)
         if why is not None and number == 0:
-            part.replace_table(shape) if shape else part.recompute_whole_view()
-            recomputed.note_full(why)
-            targets.record_transform_fingerprint(inside, view)
+            _recompute_anew(part, why, shape)
         else:
             part.follow_changes(rows, choice.count_changed_rows(inside, pins.followed(number)))
         report.batches += 1
@@ -178,3 +192,6 @@ def _stream_view_changes(
         for name, path in paths.items()
     }
     streams.run_stream(workspace, touched.select_touched_names(feeds, reach), checkpoint, on_batch)
+    if why is not None and report.batches == before:  # a stream over inputs without a row has no batch
+        with measure_step(COMPUTING), _take_inputs_without_stream(workspace, view, reach, report) as part:
+            _recompute_anew(part, why, shape)

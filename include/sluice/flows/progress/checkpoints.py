@@ -235,8 +235,8 @@ def _reason_if_not_begun(place: Location, memory: dict[str, object] | None) -> s
 
 
 def _reason_if_unfinished(place: Location, memory: dict[str, object]) -> str | None:
-    """Returns why the checkpoint was made, as long as its first, full batch is not done."""
-    done = batches.list_batch_numbers(place / str(memory["identity"]) / "commits")
+    """Returns why the checkpoint was made, as long as its first, full batch is not done, be it without the stream."""
+    done = read_followed_versions(memory) or batches.list_batch_numbers(place / str(memory["identity"]) / "commits")
     return None if done else str(memory.get("reason") or "") or None
 
 
