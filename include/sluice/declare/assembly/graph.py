@@ -8,7 +8,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import inputs, kept_fields, layouts
+from sluice.declare.assembly import inputs, kept_fields, layouts, taken_names
 from sluice.declare.datasets.computed import View, find_role_view_mistakes
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
@@ -186,6 +186,9 @@ def build_declaration_graph(
 ) -> Graph:
     """Checks declarations against each other. Raises DeclarationError with all mistakes, one per line."""
     given = DeclarationsByKind(declared)
+    _refuse_mistakes(
+        pipeline, taken_names.find_duplicate_names(tuple(given))
+    )  # else one of the two would seem to read the other's inputs
     _refuse_circular_reads(pipeline, given)
     everything = expand_declarations(given)
     stored, computed, unstored = DeclarationsByKind(everything), given.computed, given.unstored
@@ -193,14 +196,14 @@ def build_declaration_graph(
     shared = inputs.find_shared_table_mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
     wrong_inputs = inputs.find_input_mistakes(everything, given)
     mistakes = [
-        *_find_duplicate_names([*everything, *unstored, *computed]),
+        *taken_names.find_duplicate_names([*everything, *unstored, *computed]),
+        *taken_names.find_names_of_kept_tables([*everything, *unstored, *computed], pipeline.name),
         *kept_fields.find_reserved_column_mistakes(sources.values()),
         *shared,
         *wrong_inputs,
         *_find_layer_mistakes(pipeline, [*stored.datasets, *computed]),
     ]
-    if mistakes:
-        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in dict.fromkeys(mistakes)))
+    _refuse_mistakes(pipeline, mistakes)
     ordered = _order_stored_declarations(pipeline, everything)
     complete: dict[str, Source | AnyDataset] = {}
     for item in ordered:
@@ -227,8 +230,7 @@ def build_declaration_graph(
     mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]
     mistakes += subject_checks.find_other_subject_mistakes(complete)
     mistakes += identifiers.find_canonical_form_mistakes(pipeline, complete, whose.links)
-    if mistakes:
-        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in mistakes))
+    _refuse_mistakes(pipeline, mistakes)
     return Graph(
         pipeline=pipeline,
         stored={one.name: one for one in sorted(complete.values(), key=lambda one: one.kind.order)},
@@ -268,18 +270,10 @@ def _find_role_mistakes(
             yield f"{item.mention} reads '{name}', which is the view of a role. Read {computed[name].reads[0]}."
 
 
-def _find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
-    seen: dict[str, Declared] = {}
-    for item in declared:
-        same = [one.serves for one in (seen.get(item.name), item) if one and one.serves]
-        if item.name in seen and same:
-            yield f"'{item.name}' is the name of a table that '{same[0]}' keeps for itself; give the other declaration another name."
-        elif item.name in seen:
-            yield f"two declarations are named '{item.name}'."
-        seen[item.name] = item
-    for stream in declared:
-        if stream.late in seen:
-            yield f"'{stream.late}' is the table in which '{stream.name}' keeps late rows; give the other declaration another name."
+def _refuse_mistakes(pipeline: Pipeline, mistakes: Iterable[str]) -> None:
+    """Raises DeclarationError with all mistakes, each once, one per line."""
+    if found := dict.fromkeys(mistakes):
+        raise DeclarationError("\n".join(f"Pipeline '{pipeline.name}': {mistake}" for mistake in found))
 
 
 def _find_layer_mistakes(pipeline: Pipeline, declared: Sequence[AnyDataset | View[Any]]) -> Iterator[str]:

@@ -100,7 +100,7 @@ WRONG = [
     ((kept("long_sty"),), "table 'stored' reads 'long_sty', which is not declared. Did you mean 'long_stay'?"),
     ((over("kept_too"), kept("another", "kept_too")), "read each other in a circle: "),
     ((over("other"), over("another", "other")), "read each other in a circle: "),
-    ((over("stay", "person"),), "two declarations are named 'person'."),
+    ((over("stay", "person"),), "two declarations are named 'person' ("),
     ((replace(over("stay"), declared_in="elsewhere"),), "@view 'another' is declared in 'elsewhere', which is not a layer"),
     (
         (table(name="t", reads="long_stay", keys="ward", sql="SELECT * FROM long_stay"),),
