@@ -28,14 +28,21 @@ def remove_former_versions(folder: StoreLocation, before: datetime, stop: Callab
     The marks of removed objects go with the last of their versions: they have names. stop: is called between requests, and may raise.
     Returns how many were removed; 0 where the store keeps no versions. Raises SluiceError if the store refuses it, and LeaseLost.
     """
+    prefix, until = f"{folder.object_key}/", before + _CLOCKS_DIFFER
+    return _ask_store(
+        folder,
+        lambda client, bucket: (
+            _remove_versions(client, folder, bucket, prefix, until, stop) + _abort_uploads(client, folder, bucket, prefix, until)
+        ),
+    )
+
+
+def _ask_store(folder: StoreLocation, ask: Callable[[Any, str], int]) -> int:
+    """Asks the store of a place for something that it may not know; 0 if so. ask: takes the client and the bucket."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
 
-    bucket, prefix, until = folder.bucket_url.partition("://")[2], f"{folder.object_key}/", before + _CLOCKS_DIFFER
     try:
-        client = open_s3_client()
-        return _remove_versions(client, folder, bucket, prefix, until, stop) + _abort_uploads(
-            client, folder, bucket, prefix, until
-        )
+        return ask(open_s3_client(), folder.bucket_url.partition("://")[2])
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
         if code in _UNKNOWN_TO_STORE:
@@ -45,11 +52,34 @@ def remove_former_versions(folder: StoreLocation, before: datetime, stop: Callab
         raise SluiceError(f"The store of {folder} does not answer ({type(error).__name__}). Run it again.") from None
 
 
+def remove_replaced_versions(place: StoreLocation) -> int:
+    """Removes all versions of one object but its latest, however old. Returns how many; 0 where the store keeps no versions.
+
+    The mark of a removed object goes with them. Raises as `remove_former_versions` does.
+    """
+    return _ask_store(
+        place,
+        lambda client, bucket: _remove_listed(client, place, bucket, _list_versions_of_object(client, bucket, place.object_key)),
+    )
+
+
+def _list_versions_of_object(client: Any, bucket: str, key: str) -> Iterator[dict[str, str]]:
+    for versions, marks in _group_by_object(client, bucket, key):
+        old = [one for one in versions if not one["IsLatest"]]
+        if versions and versions[0]["Key"] == key:
+            yield from map(_name_version, [*old, *(marks if len(old) == len(versions) else ())])
+
+
 def _remove_versions(
     client: Any, folder: StoreLocation, bucket: str, prefix: str, until: datetime, stop: Callable[[], None]
 ) -> int:
+    return _remove_listed(client, folder, bucket, _list_removable_versions(client, bucket, prefix, until), stop)
+
+
+def _remove_listed(
+    client: Any, folder: StoreLocation, bucket: str, removable: Iterator[dict[str, str]], stop: Callable[[], None] = lambda: None
+) -> int:
     count = 0
-    removable = _list_removable_versions(client, bucket, prefix, until)
     while batch := list(islice(removable, _AT_ONCE)):
         stop()
         require_open_fences(str(folder))
@@ -65,8 +95,11 @@ def _list_removable_versions(client: Any, bucket: str, prefix: str, until: datet
     for versions, marks in _group_by_object(client, bucket, prefix):
         old = [one for one in versions if not one["IsLatest"] and one["LastModified"] <= until]
         whole = len(old) == len(versions)
-        for one in [*old, *(marks if whole else ())]:
-            yield {"Key": str(one["Key"]), "VersionId": str(one["VersionId"])}
+        yield from map(_name_version, [*old, *(marks if whole else ())])
+
+
+def _name_version(one: Any) -> dict[str, str]:
+    return {"Key": str(one["Key"]), "VersionId": str(one["VersionId"])}
 
 
 def _group_by_object(client: Any, bucket: str, prefix: str) -> Iterator[tuple[list[Any], list[Any]]]:

@@ -31,7 +31,9 @@ from sluice.ingest.deliveries.landed_file import FileState, hash_regular_file, r
 from sluice.ingest.formats import NO_FIELDS
 from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS
+from sluice.stores.former_versions import remove_replaced_versions
 from sluice.stores.opening import is_store_url
+from sluice.stores.s3_keys import is_on_s3
 from sluice.stores.store_errors import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
@@ -135,6 +137,9 @@ def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> i
     for one in files:
         if one.part is not None:  # the producer has written the file again since
             locate(one.part).unlink(missing_ok=True)
+    for one in files:
+        if is_store_url(one.path) and is_on_s3(place := StoreLocation.from_url(one.path)):
+            remove_replaced_versions(place)  # a bucket with versions keeps the file as it was, for as long as it is let
     journal.unlink()
     return len(waiting)
 

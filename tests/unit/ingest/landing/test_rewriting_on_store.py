@@ -54,3 +54,38 @@ def test_what_a_producer_writes_before_the_replacement_or_beside_it_stays(
     newer_before = False
     recorded.clear()
     assert replaced() == 0 and recorded == [] and place.read_bytes() == b'{"id": 5}\n{"id": 6}\n'
+
+
+@pytest.mark.parametrize("gone", [{0}, None], ids=["records", "the whole file"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_bucket_with_versions_keeps_no_former_one_of_a_file_that_is_replaced(
+    place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: set[int] | None, killed: bool
+) -> None:
+    import boto3  # type: ignore[import-untyped]  # it has no types
+
+    client, bucket = boto3.client("s3", region_name="us-east-1"), str(place).removeprefix("s3://").partition("/")[0]
+    client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+    other = place.with_name("1.json.other")
+    for one in (other, place):
+        one.write_bytes(b"before")
+        one.write_bytes(LINES)
+    journals, deliveries = tmp_path / "journals", str(tmp_path / "deliveries")
+    prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", place, gone, False)
+    if killed:
+
+        def kill(at: Location) -> int:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(rewriting, "remove_replaced_versions", kill)
+            replace_rewritten_files(journals, deliveries, [prepared], "r1")
+        rewriting.finish_rewriting_journals(journals, deliveries, "r2")
+    else:
+        replace_rewritten_files(journals, deliveries, [prepared], "r1")
+    found = client.list_object_versions(Bucket=bucket)
+    kept = [
+        one["Key"] for one in (*found.get("Versions", ()), *found.get("DeleteMarkers", ())) if ".rewritten.part" not in one["Key"]
+    ]
+    assert kept == ([] if gone is None else ["landed/shop/a/1.json"]) + ["landed/shop/a/1.json.other"] * 2
+    assert gone is None or place.read_bytes() == b'{"id": 2}\n'
+    assert not list(journals.glob("*"))
