@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durably
@@ -17,6 +17,9 @@ from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import read_secret_file
 from sluice.settings import Settings
+
+_WRITTEN_WITHIN = timedelta(hours=1)
+"""A file that is still unfinished after this time has no writer any more."""
 
 
 @dataclass(frozen=True, order=True)
@@ -87,6 +90,28 @@ def extend_vault_entry(records: PipelineRecords, request: str, until: datetime) 
 def remove_vault_entry(records: PipelineRecords, request: str) -> None:
     """Removes a request's entry, if any, and what a killed process left while writing it."""
     remove_file_durably(_vault_entry_path(records, request))
+
+
+def remove_ownerless_entries(records: PipelineRecords, requests: Collection[str], now: datetime) -> None:
+    """Removes what a process that was killed, or a full disk, left here: entries of no request whose time is over, and unfinished files.
+
+    requests: the ids of all requests. Raises UsageError for an entry that cannot be read, after all others are done.
+    """
+    folder, unread = records.settings.vault / records.pipeline, list[UsageError]()
+    for path in sorted(folder.glob("*.json")):
+        if path.stem not in requests:
+            try:
+                until = read_vault_expiry(records, path.stem)
+            except UsageError as error:
+                unread.append(error)
+                continue
+            if until and datetime.fromisoformat(until) <= now:
+                remove_vault_entry(records, path.stem)
+    for path in sorted(folder.glob(".*.tmp")):
+        if path.stat().st_mtime < (now - _WRITTEN_WITHIN).timestamp():
+            remove_file_durably(path)
+    if unread:
+        raise unread[0]
 
 
 def _prepare_vault_folder(settings: Settings) -> None:

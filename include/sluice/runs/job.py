@@ -107,13 +107,15 @@ def forget_expired_identifiers(records: PipelineRecords) -> None:
     """Removes expired identifiers from the vault.
 
     It keeps those of requests that are not proved yet, which could not be proved without them, and for a while those that the second scan
-    needs. Raises UsageError for an entry that cannot be read, after all others are done.
+    needs. An entry may have no request: it is written before the request is. Raises UsageError for an entry that cannot be read, after all
+    others are done.
     """
     from sluice.erasure import vault
 
     now = datetime.now(UTC)
     unread: list[UsageError] = []
-    for one in due.read_request_standings(records):
+    standings = due.read_request_standings(records)
+    for one in standings:
         if one.open or (one.looked_again_until or now) > now:
             continue
         try:
@@ -123,6 +125,10 @@ def forget_expired_identifiers(records: PipelineRecords) -> None:
             continue
         if until and datetime.fromisoformat(until) <= now:
             vault.remove_vault_entry(records, one.request)
+    try:
+        vault.remove_ownerless_entries(records, {one.request for one in standings}, now)
+    except UsageError as error:
+        unread.append(error)
     if unread:
         raise unread[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
@@ -183,6 +184,24 @@ def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_
         job.forget_expired_identifiers(records)
         assert vault.has_vault_entry(records, done) is kept, "the second look needs them, and not for ever"
     assert vault.has_vault_entry(records, late), "nothing could prove it any more"
+
+
+def test_what_no_request_owns_leaves_the_vault_when_its_time_is_over(settings: Settings, asked: list[str]) -> None:
+    records = PipelineRecords(settings, "gym")
+    from sluice.erasure import vault
+    from sluice.erasure.vault import Identifier
+
+    for name, days in (("0123456789ab", -1), ("0123456789cd", 1)):
+        vault.store_vault_entry(records, name, [Identifier("device_id", "1")], (NOW + timedelta(days=days)).isoformat())
+    folder = settings.vault / "gym"
+    old, fresh = (folder / f".{name}.json.00ff.tmp" for name in ("0123456789ab", "0123456789cd"))
+    for file in (old, fresh):
+        file.write_text('{"identifiers"')
+    at = (datetime.now(UTC) - timedelta(hours=2)).timestamp()
+    os.utime(old, (at, at))
+    job.forget_expired_identifiers(records)
+    left = {path.name for path in folder.iterdir()}
+    assert left == {*(f"{one}.json" for one in asked), "0123456789cd.json", fresh.name}
 
 
 def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Settings, asked: list[str]) -> None:
