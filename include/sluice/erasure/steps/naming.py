@@ -1,7 +1,7 @@
 """Recognises erased people's names in bytes that nothing attributes to anybody: records and files that nobody could read.
 
-It needs the identifiers themselves, from the vault; they stay in this process. A short number occurs in many records by chance, so it
-counts as a name only beside the name of a column of its kind, or, in a record without names, as a whole field. Identifiers that
+It needs the identifiers themselves, from the vault; they stay in this process. A short number or text occurs in many records by chance,
+so it counts as a name only beside the name of a column of its kind, or as a whole field where fields have no names. Identifiers that
 belonged to others at other times are ignored, since nothing here shows a time.
 
 A record may be encoded: `readings` undoes that. The scan reads such records by code of its own, and shares nothing with either module.
@@ -9,7 +9,6 @@ A record may be encoded: `readings` undoes that. The scan reads such records by 
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +33,8 @@ _SHORTEST = 5
 LEAST_DIGITS = 9
 """From this many digits on, a number is not repeated by chance. The scan defines its own limit, and shares nothing with this."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
+_WORD_GOES_ON = re.compile(rb"[0-9a-z_]")
+_COLUMN_NAME = re.compile(rb"[a-z_][a-z0-9_ .-]*")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class ErasedNames:
 
     by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
     short: frozenset[tuple[bytes, bytes]] = field(default=frozenset(), repr=False)
-    """Short numbers, each with a column that it may stand beside, in lower case."""
+    """Short numbers and texts, folded, each after a column that it may stand beside."""
     encodings: tuple[str, ...] = ()
     """Text encodings to try with a whole file, besides the usual ones."""
 
@@ -54,7 +55,7 @@ class ErasedNames:
         return bool(self.by_first or self.short)
 
     def are_in_bytes(self, content: bytes) -> bool:
-        """Whether one of them occurs as a whole word, in any letter case, or a short number beside its column's name.
+        """Whether one of them occurs as a whole word, in any letter case, or a short one beside its column's name.
 
         Escapes and base64 are decoded.
         """
@@ -71,27 +72,64 @@ class ErasedNames:
         )
 
     def are_in_record(self, record: bytes, dialect: CsvDialect | None = None) -> bool:
-        """The same for a single record. In one without names, a short number counts in a field of its own as well.
+        """The same for a single record. In one without names, a short number or text counts in a field of its own as well.
 
         dialect: how its fields are separated, if its source says so; in other records another character may do that.
         """
         if self.are_in_bytes(record):
             return True
-        values = {value for _, value in self.short}
-        plain = bool(values) and not record.lstrip().startswith((b"{", b"[", b"<"))
-        return plain and any(
-            found in values for found in _number_field_pattern(_choose_delimiters(record, dialect)).findall(record)
+        return _may_be_rows(record) and any(
+            field in self._short_values for field in _split_fields(record, _choose_delimiters(record, dialect))
         )
 
+    @cached_property
+    def _short_values(self) -> frozenset[bytes]:
+        return frozenset(value for _, value in self.short)
+
     def _beside(self, lowered: bytes) -> bool:
-        return any(pair in self.short for pair in self._named.findall(lowered)) if self._named else False
+        return any(self._begins_short(lowered, found) for found in self._named.finditer(lowered)) if self._named else False
+
+    def _begins_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
+        """Whether a short value of a column follows its name as a whole word. It may begin with a sign or with a letter outside ASCII."""
+        starts = (named.end(), *range(named.end(1) + 1, named.end())) if self._odd_beginnings else (named.end(),)
+        return any(
+            (named[1], lowered[start : start + length]) in self.short and not _WORD_GOES_ON.match(lowered, start + length)
+            for start in starts
+            for length in self._short_lengths
+        )
+
+    @cached_property
+    def _short_lengths(self) -> tuple[int, ...]:
+        return tuple(sorted({len(value) for value in self._short_values}))
+
+    @cached_property
+    def _odd_beginnings(self) -> bool:
+        return any(not _WORD.match(value) for value in self._short_values)
 
     @cached_property
     def _named(self) -> re.Pattern[bytes] | None:
         columns = b"|".join(
             re.escape(name) for name in sorted({name for name, _ in self.short}, key=lambda name: (-len(name), name))
         )
-        return re.compile(rb"(?<![a-z0-9_])(" + columns + rb")[^a-z0-9\n]{1,16}([0-9]+)(?![0-9a-z])") if columns else None
+        return re.compile(rb"(?<![a-z0-9_])(" + columns + rb")[^a-z0-9\n]{1,16}") if columns else None
+
+    def _are_in_rows(self, content: bytes) -> bool:
+        """Whether a short value is a field of delimited text: in its column, or in any where the fields have no names."""
+        if not self.short or not _may_be_rows(content):
+            return False
+        lines = readings.fold_letters(content).splitlines()
+        delimiters = max(USUAL_DELIMITERS, key=lambda mark: lines[0].count(mark.encode())) if lines else ""
+        header = _split_fields(lines[0], delimiters) if lines else []
+        named = [frozenset(value for column, value in self.short if column == name) for name in header]
+        has_names = all(map(_COLUMN_NAME.fullmatch, header))
+        for line in lines:
+            fields = _split_fields(line, delimiters)
+            if has_names and len(fields) == len(header):
+                if any(field in values for field, values in zip(fields, named, strict=True)):
+                    return True
+            elif any(field in self._short_values for field in fields):
+                return True
+        return False
 
     def _near(self, lowered: bytes) -> Iterator[tuple[re.Match[bytes], bytes, int]]:
         """Finds where words begin as a name does, so that each word is looked up once, however many names there are."""
@@ -110,7 +148,9 @@ class ErasedNames:
 
     def are_in_content(self, content: bytes) -> bool:
         """The same for a whole file's bytes, in whichever encoding."""
-        return any(map(self.are_in_bytes, readings.decode_whole_file(content, self.encodings)))
+        return any(
+            self.are_in_bytes(text) or self._are_in_rows(text) for text in readings.decode_whole_file(content, self.encodings)
+        )
 
 
 def load_erased_names(erasing: Erasing) -> ErasedNames:
@@ -136,16 +176,17 @@ def load_erased_names(erasing: Erasing) -> ErasedNames:
 def index_erased_names(
     values: Iterable[str], beside: Iterable[tuple[str, str]] = (), encodings: Iterable[str] = ()
 ) -> ErasedNames:
-    """Indexes these identifiers. beside: the columns that each may stand beside, which short numbers need. encodings: see `ErasedNames`."""
+    """Indexes these identifiers. beside: the columns that each may stand beside, which short ones need. encodings: see `ErasedNames`."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
-    long = {value.strip() for value in values if len(value.strip()) >= _SHORTEST and not _is_short_number(value)}
+    long = {value.strip() for value in values if not _is_short(value)}
     for name in sorted({readings.fold_letters(value.encode()) for value in long}):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
     short = {
-        (column.rpartition(".")[2].lower().encode(), value.strip().encode())
+        (readings.fold_letters(column.rpartition(".")[2].encode()), readings.fold_letters(text.encode()))
         for column, value in beside
-        if _is_short_number(value)
+        if _is_short(value)
+        for text in _list_short_texts(value.strip())
     }
     return ErasedNames(by_first, frozenset(short), tuple(sorted(encodings)))
 
@@ -158,17 +199,28 @@ def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
     return max(marks, key=lambda mark: record.count(mark.encode()))
 
 
-@functools.cache
-def _number_field_pattern(delimiters: str) -> re.Pattern[bytes]:
-    """A pattern for a number that fills the space between two delimiters."""
+def _may_be_rows(content: bytes) -> bool:
+    """Whether it may be text in rows of fields; in JSON and XML a field has its name beside it."""
+    return b"\0" not in content and not content.lstrip().startswith((b"{", b"[", b"<"))
+
+
+def _split_fields(row: bytes, delimiters: str) -> list[bytes]:
+    """What stands between the delimiters of a row, folded, without quotes and blanks around it."""
     parted = b"|".join(re.escape(one.encode()) for one in (*delimiters, "\r", "\n"))
-    return re.compile(rb"(?:\A|" + parted + rb")[ \"']*([0-9]+)(?=[ \"']*(?:" + parted + rb"|\Z))")
+    return [field.strip(b" \"'") for field in re.split(parted, readings.fold_letters(row))]
 
 
-def _is_short_number(value: str) -> bool:
-    """Whether a value is a number short enough to occur in many places by chance."""
+def _is_short(value: str) -> bool:
+    """Whether a value is a number or text short enough to occur in many places by chance."""
     text = value.strip()
-    return text.isascii() and text.isdigit() and len(text) < LEAST_DIGITS
+    return len(text) < (LEAST_DIGITS if text.isascii() and text.isdigit() else _SHORTEST)
+
+
+def _list_short_texts(text: str) -> list[str]:
+    """How a short value is written: a number of eight digits also as Java writes a DOUBLE. Nothing for blanks."""
+    if len(text) == LEAST_DIGITS - 1:
+        return [text, f"{text[0]}.{text[1:].rstrip('0') or '0'}E{len(text) - 1}"]
+    return [text] if text else []
 
 
 def _is_whole_word(content: bytes, start: int, name: bytes) -> bool:

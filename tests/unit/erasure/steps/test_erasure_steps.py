@@ -367,6 +367,44 @@ def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_n
     assert not names.are_in_bytes(b"3,12140,x\n"), "a file is more than a record"
 
 
+def test_a_short_text_names_somebody_beside_its_column_or_as_a_field() -> None:
+    names = naming.index_erased_names(["bob", "12345678"], [("reviewer", "bob"), ("member", "12345678"), ("who", "+é")])
+    for text in (
+        b'{"reviewer": "Bob"}',
+        rb'{"reviewer": "\u0062ob"}',
+        b"reviewer=bob;",
+        b'{"member":1.2345678E7}',
+        '"who": "+É"'.encode(),
+    ):
+        assert names.are_in_bytes(text) and names.are_in_record(text), text
+    for text in (
+        b'{"author": "bob"}',
+        b'{"reviewer": "bobby"}',
+        b'{"reviewer": "jim-bob"}',
+        b"bob's record",
+        b'{"member":1.23456789E8}',
+    ):
+        assert not names.are_in_bytes(text) and not names.are_in_record(text), text
+    assert names.are_in_record(b'1,"bob",x') and not names.are_in_record(b"1,bob and jim,x")
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        (b"id,reviewer\n1,jim\n2,bob\n", True),
+        (b'id;"Reviewer"\r\n1;"BOB"\r\n', True),
+        (b"id,pet\n1,bob\n", False),  # another column's
+        (b"id,pet\n1,bob,more\n", True),  # a row whose fields nobody knows
+        (b"1,bob\n", True),  # no header
+        (b"id,note\n1,bob and jim\n", False),
+        (b"PAR1,bob,\0", False),  # no text
+    ],
+)
+def test_a_whole_file_of_rows_names_somebody_by_a_short_text_in_its_column(content: bytes, wanted: bool) -> None:
+    names = naming.index_erased_names(["bob"], [("reviewer", "bob")])
+    assert names.are_in_content(content) is names.are_in_content(gzip.compress(content)) is wanted
+
+
 def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Workspace) -> None:
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna-schmidt")])
     handed_on = Identifier("who", "badge-00a7f3", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
