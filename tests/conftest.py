@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from sluice.lake.workspace import Workspace
 
-# A machine that does other things besides is no counterexample.
+# A machine that does other things besides is no counterexample. Where CI is set, Hypothesis draws the same examples each time.
 hypothesis.settings.register_profile("sluice", deadline=None)
 hypothesis.settings.load_profile("sluice")
 
