@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 import time
@@ -50,7 +51,7 @@ def told(records: Path) -> list[dict[str, Any]]:
 def context(run_type: Any = "manual", *, run_id: str = "manual__1", **params: Any) -> dict[str, Any]:
     return {
         "params": {**FORM, **params},
-        "dag_run": SimpleNamespace(dag_id="gym", run_id=run_id, run_type=run_type),
+        "dag_run": SimpleNamespace(dag_id="gym", run_id=run_id, run_type=run_type, start_date=datetime.now(UTC)),
         "ti": SimpleNamespace(try_number=2),
     }
 
@@ -383,6 +384,38 @@ def test_an_earlier_stop_request_does_not_stop_a_retry(
     request.touch()
     monkeypatch.setenv("STAND_IN_SECONDS", "0.3")
     assert operator.execute(context())["stage"] == "silver"
+
+
+@pytest.mark.parametrize(
+    ("written", "stops"),
+    [(timedelta(seconds=5), True), (timedelta(seconds=-5), False)],
+    ids=["of this run", "before it was cleared"],
+)
+def test_a_request_in_the_last_batch_of_the_task_before_ends_the_run(
+    checkout: Checkout, operator: Any, records: Path, written: timedelta, stops: bool
+) -> None:
+    """The job before was past its last look and succeeded: no job obeyed the request of `sluice stop`."""
+    from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+    from orchestration.dag_run import run_identity
+
+    began = datetime.now(UTC) - timedelta(minutes=1)
+    first = context() | {"ti": SimpleNamespace(try_number=1)}
+    first["dag_run"].start_date = began
+    request = PipelineRecords(checkout.settings, "gym").stop_request(run_identity(first))
+    request.parent.mkdir(parents=True, exist_ok=True)
+    request.touch()
+    os.utime(str(request), ((began + written).timestamp(),) * 2)
+    if stops:
+        with pytest.raises(AirflowException, match="sluice stop asked this run to stop") as failure:
+            operator.execute(first)
+        assert not isinstance(failure.value, AirflowFailException), (
+            "Airflow tries the task again a minute later, as after any stop"
+        )
+    else:
+        assert operator.execute(first)["stage"] == "silver"
+    assert bool(told(records)) != stops
+    assert not request.exists()
 
 
 def test_what_a_failed_job_did_is_alerted_of(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:

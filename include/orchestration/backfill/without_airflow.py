@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,13 +32,14 @@ TERMINATE_SECONDS = 10
 
 
 def replay_by_spark_submit(
-    records: PipelineRecords, run: str, stages: Iterable[str], interval: Interval, tables: tuple[str, ...]
+    records: PipelineRecords, run: str, stages: Sequence[str], interval: Interval, tables: tuple[str, ...], *, runs_follow: bool
 ) -> Iterator[tuple[str, float, dict[str, Any]]]:
-    """Run the stages, and yield each one's name, seconds and report.
+    """Run the stages, and yield each one's name, seconds and report. runs_follow: whether the caller runs another interval after this one.
 
     If interrupted, or told to end by SIGTERM or SIGHUP, it asks the job to stop and waits for it; a second time, it ends the job at once.
 
-    Raises UsageError, LeaseHeld or SluiceError, according to the job's exit code, with the job's reason.
+    Raises UsageError, LeaseHeld or SluiceError, according to the job's exit code, with the job's reason. Raises StopRequested if somebody
+    asked the run to stop, also if that came too late for the job itself, and a stage or an interval follows.
     """
     given = ["--pipeline", records.pipeline, "--mode", "replay"]
     given += ["--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
@@ -52,14 +53,17 @@ def replay_by_spark_submit(
             report = Path(folder) / "report.json"
             command = _spark_submit_command(settings, binary, f"sluice-{records.pipeline}-{stage}")
             script = settings.root / "spark_jobs" / f"{stage}.py"
-            _submit_job_and_wait(
+            asked_to_stop = _submit_job_and_wait(
                 records, settings, run, [*command, str(script), *given, "--report", str(report)], Path(folder) / "log"
             )
             found: dict[str, Any] = json.loads(report.read_text())
         yield stage, time.monotonic() - began, found
+        if asked_to_stop and (runs_follow or stage != stages[-1]):
+            raise StopRequested(f"{records.pipeline}: stopped by sluice stop, after stage '{stage}'")
 
 
-def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str, command: list[str], log: Path) -> None:
+def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str, command: list[str], log: Path) -> bool:
+    """Run a job to its end. Returns whether somebody asked the run to stop although this job did all its work. Raises what its exit code means."""
     told = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     told |= {**build_spark_environment(settings), "PYTHONPATH": str(settings.root / "include")}
     told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told.get("PATH", os.defpath)])
@@ -93,6 +97,7 @@ def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str,
     if code:
         kind = {UsageError.exit_code: UsageError, LeaseHeld.exit_code: LeaseHeld}.get(code, SluiceError)
         raise kind(f"{Path(command[command.index('--pipeline') - 1]).stem}: {_last_job_message(log)}")
+    return asked_to_stop
 
 
 @contextmanager

@@ -130,6 +130,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             # Airflow's secrets are in no file that could be compared.
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
                 return self._alert_and_return(_read_report(report), run)
+            self._take_earlier_stop_request(records, context)
             self._hook = hook = self._make_hook(records, run, given=given, conf=name_parent_runs(settings, context))
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
@@ -159,6 +160,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             arguments = self._arguments(asked, context, ("--report", str(report)))
             if asked.takes_what_is_new and self._is_done_without_spark(records, arguments):
                 return self._alert_and_return(_read_report(report), run)
+        self._take_earlier_stop_request(records, context)
         remove_old_followed_jobs(records)
         if living := find_living_job(records, f"{attempts}-"):
             self.log.info("The driver of an earlier attempt is at work. This one follows it.")
@@ -239,10 +241,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if self._killed:
             raise AirflowException(f"{self.name}: killed before it was submitted")
         code = job_code_to_ship(records.settings)
-        stop_request = records.stop_request(run)
-        stop_request.unlink(missing_ok=True)  # left by an attempt that was killed
         return SluiceSparkSubmitHook(
-            stop_request=stop_request,
+            stop_request=records.stop_request(run),
             conn_id=self._conn_id,
             # What the DAG says wins.
             conf={**choose_session_conf(records, run), **options.pop("conf", {}), **(self.conf or {})},
@@ -254,6 +254,23 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             on_cluster=on_cluster,
             **options,
         )
+
+    def _take_earlier_stop_request(self, records: PipelineRecords, context: Context) -> None:
+        """Remove a stop request that was there before this attempt. Raises AirflowException if it is for this DAG run and no job has obeyed it.
+
+        An earlier attempt of this task, or of a DAG run that was cleared since, leaves a request too; that one is obeyed.
+        """
+        request = records.stop_request(run_identity(context))
+        try:
+            asked_at = request.stat().st_mtime
+        except FileNotFoundError:
+            return
+        request.unlink(missing_ok=True)
+        began = context["dag_run"].start_date
+        if context["ti"].try_number == 1 and began is not None and asked_at >= began.timestamp():
+            raise AirflowException(
+                f"{self.name}: sluice stop asked this run to stop, in the last batch of the task before. The next attempt goes on from there."
+            )
 
     def on_kill(self) -> None:
         """Stop the job: ask it first. Airflow 3 goes on with `execute` afterwards, which must not submit it then."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -15,7 +16,8 @@ import psutil
 import pytest
 from tests.waiting import until
 
-from orchestration.backfill.without_airflow import _submit_job_and_wait
+from orchestration.backfill.without_airflow import _submit_job_and_wait, replay_by_spark_submit
+from sluice.declare.interval import Interval
 from sluice.errors import StopRequested
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -51,6 +53,35 @@ def is_waiting_for_job(pid: int) -> bool:
     caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt:"))
     at_sigterm = int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
     return bool(at_sigterm) and psutil.Process(pid).status() == psutil.STATUS_SLEEPING
+
+
+@pytest.mark.parametrize(("runs_follow", "done"), [(False, ["bronze", "silver"]), (True, ["bronze", "silver", "gold"])])
+def test_a_request_in_the_last_batch_of_a_job_ends_the_backfill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_follow: bool, done: list[str]
+) -> None:
+    """The job itself is past its last look and succeeds: then the stage or the interval that comes after is not begun."""
+    settings = replace(Settings.current(), lake=str(tmp_path / "lake"))
+    records = PipelineRecords(settings, "gym")
+    request = records.stop_request("r1")
+    request.parent.mkdir(parents=True)
+    submit = tmp_path / "spark-submit"
+    submit.write_text(f"""#!{sys.executable}
+import sys
+from pathlib import Path
+if sys.argv[sys.argv.index("--name") + 1] == "sluice-gym-{done[-1]}":
+    Path({str(request)!r}).touch()
+Path(sys.argv[sys.argv.index("--report") + 1]).write_text("{{}}")
+""")
+    submit.chmod(0o755)
+    connection = {"conn_type": "spark", "host": "local[1]", "extra": {"spark-binary": str(submit)}}
+    monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
+    found: list[str] = []
+    day = Interval.of("2026-11-02", "2026-11-02")
+    with pytest.raises(StopRequested, match=f"after stage '{done[-1]}'"):
+        for stage, _, _ in replay_by_spark_submit(records, "r1", ["bronze", "silver", "gold"], day, (), runs_follow=runs_follow):
+            found.append(stage)
+    assert found == done
+    assert not request.exists()
 
 
 @pytest.mark.crash

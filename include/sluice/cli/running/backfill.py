@@ -189,20 +189,22 @@ def _run_by_spark_submit(settings: Settings, asked: BackfillRequest) -> list[Bac
         last = one == asked.runs[-1]
         # As in Airflow: file layout once, at the end.
         wanted = [stage.name for stage in tasks if last or not stage.once_in_backfill]
-        run = _submit_interval(settings, asked, wanted, backfills.whole_days_replayed(one))
+        run = _submit_interval(settings, asked, wanted, backfills.whole_days_replayed(one), last=last)
         escaping_console().print(_describe_run(run), soft_wrap=True)
         found.append(run)
     return found
 
 
-def _submit_interval(settings: Settings, asked: BackfillRequest, stages: list[str], interval: Interval) -> BackfillRun:
+def _submit_interval(
+    settings: Settings, asked: BackfillRequest, stages: list[str], interval: Interval, *, last: bool
+) -> BackfillRun:
     run, rows, seconds = f"{_LOCAL_RUN}{uuid.uuid4().hex[:12]}", 0, 0.0
     printed = escaping_console()
     done: list[str] = []
     try:
         with printed.status(f"{stages[0]} of {interval} ...") as status:
             for stage, took, report in backfills.replay_by_spark_submit(
-                PipelineRecords(settings, asked.pipeline), run, stages, interval, asked.tables
+                PipelineRecords(settings, asked.pipeline), run, stages, interval, asked.tables, runs_follow=not last
             ):
                 changed = sum(flow.get("rows_out") or 0 for flow in report.get("flows", ()))
                 printed.print(f"  {stage:<20}{took:>6.1f} s   {changed:,} rows")

@@ -44,6 +44,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WITHIN = 60.0
 _LOOK_AGAIN = 0.2
 _BETWEEN_STAGES = 0.5
+"""Seconds after which a run of one process has begun its next stage."""
+_NEXT_JOB_STARTS = 30.0
+"""The same for a run whose next stage is another job, of Airflow or `sluice backfill --local`: its JVM starts first."""
 _PATIENCE = 10.0
 """Seconds between SIGTERM and SIGKILL, as for a job of Airflow's."""
 
@@ -239,10 +242,7 @@ def stop(
 ) -> None:
     """Ask a pipeline's run to stop before its next batch, and wait until it has. The next run continues from there."""
     records = PipelineRecords.of_known(Settings.current(), pipeline)
-    found = holder.find_lease_holder(records)
-    if found is None:  # between two stages, the lease is free for a moment
-        time.sleep(_BETWEEN_STAGES)
-        found = holder.find_lease_holder(records)
+    found = _find_holder_between_stages(records, max(within, _BETWEEN_STAGES))
     if found is None:
         escaping_console().print(f"Nothing runs on '{pipeline}'.")
         return
@@ -263,6 +263,16 @@ def stop(
             f"It has not ended within {within:g} s, because its batch has not ended. The request stays valid. Wait longer with --within, or end it "
             f"now: sluice stop {pipeline} --within 0 --force"
         )
+
+
+def _find_holder_between_stages(records: PipelineRecords, seconds: float) -> LeaseHolder | None:
+    """Who holds the lease. While a run starts its next stage nobody does, so if one released it just now, this waits; at most these seconds."""
+    released = holder.find_lease_release(records)
+    left = 0.0 if released is None else _NEXT_JOB_STARTS - abs((datetime.now(UTC) - released).total_seconds())
+    until = time.monotonic() + min(seconds, max(left, _BETWEEN_STAGES))
+    while (found := holder.find_lease_holder(records)) is None and time.monotonic() < until:
+        time.sleep(_LOOK_AGAIN)
+    return found
 
 
 def _find_run_process(found: LeaseHolder) -> psutil.Process | None:

@@ -75,6 +75,15 @@ def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
     return find_living_holder(locate(records.bookkeeping()))
 
 
+def find_lease_release(records: PipelineRecords) -> datetime | None:
+    """Returns when the last holder released the lease (UTC). None if it has not, or if nobody held it yet."""
+    try:
+        told = json.loads((locate(records.bookkeeping()) / LEASE_DESCRIPTION).read_text())
+        return datetime.fromisoformat(told["ended"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def find_living_holder(folder: Location) -> LeaseHolder | None:
     """Returns the described holder of this folder's lease. None if the process that last described itself has ended."""
     found = read_lease_description(folder)

@@ -136,6 +136,21 @@ def test_stop_waits_until_the_run_has_ended(call: Call, settings: Settings) -> N
     assert asked.wait(120) == 0
 
 
+def test_stop_finds_the_next_stage_while_its_job_starts(call: Call, settings: Settings) -> None:
+    """Nobody holds the lease while the next stage of a run without Airflow starts its JVM."""
+    request = PipelineRecords(settings, "gym").stop_request("r1")
+    asked = waiting_process(
+        settings,
+        f"holder.write_lease_end(folder, mine); print('ready', flush=True); time.sleep(2); request = Path({str(request)!r})\n"
+        "mine = holder.write_lease_description(folder, 'r1')\n"
+        "while not request.exists(): time.sleep(0.05)\n"
+        "holder.write_lease_end(folder, mine)",
+    )
+    code, out, _ = call("stop", "gym", "--within", "200")
+    assert code == 0 and "Asked run r1 (process" in out and "It has ended, after " in out
+    assert asked.wait(120) == 0
+
+
 def test_what_does_not_end_in_time_is_ended_only_when_that_is_wanted(call: Call, settings: Settings) -> None:
     deaf = waiting_process(settings, "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)")
     code, _, err = call("stop", "gym", "--within", "0.3")
