@@ -323,6 +323,15 @@ def test_local_fails_with_the_reason_and_goes_no_further(
     assert sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local").returncode == 2
 
 
+def test_local_ends_with_the_exit_code_of_a_held_lease(
+    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STAND_IN_EXIT", "3")
+    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--per-interval", "--local")
+    assert done.returncode == 3, done
+    assert len(jobs(records)) == 1, "the next interval would wait for the same holder"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -14,7 +14,7 @@ from orchestration.backfill.through_airflow import BackfillRequest, BackfillRun
 from sluice.cli.printing import AsJson, OnlyTables, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import tasks_of_pipeline
 from sluice.runs.lease import holder
@@ -217,7 +217,7 @@ def _submit_interval(
     except StopRequested:
         printed.print("\nSomebody asked the job to stop. What is committed stays; the same command does all of it again.")
         raise typer.Exit(INTERRUPTED) from None
-    except UsageError:
+    except (UsageError, LeaseHeld):
         raise
     except SluiceError as error:
         return BackfillRun(run, interval, "failed", seconds, rows, stages[len(done)], str(error))
