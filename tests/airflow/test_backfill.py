@@ -105,6 +105,8 @@ def test_one_date_is_one_day_and_an_instant_stays(checkout: Checkout, line_3: No
     for one in ("-s 2026-01-05", "-e 2026-01-05"):
         given = of_3(f"gym {one}")
         assert (given["--from-date"], given["--to-date"]) == ("2026-01-05", "2026-01-05T23:59:59")
+    for day in ("20260105", "2026-W02-1"):
+        assert of_3(f"gym -s 2026-01-05 -e {day}")["--to-date"] == "2026-01-05T23:59:59"
     assert of_3("gym -s 2026-01-05 -e 2026-01-06T02:00")["--to-date"] == "2026-01-06T02:00"
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
@@ -16,11 +15,9 @@ from orchestration.backfill.checks import refuse_backfill_that_cannot_start
 from orchestration.dag_run import data_intervals_starting_within
 from orchestration.line import airflow_line
 from sluice.declare.assembly.loading import load_pipeline_declaration
-from sluice.declare.interval import Interval, parse_instant
+from sluice.declare.interval import Interval, parse_date, parse_instant
 from sluice.errors import UsageError
 from sluice.settings import Settings, list_pipeline_names
-
-_DAY = re.compile(r"\d{4}-?\d{2}-?\d{2}\Z")
 
 _REFUSED = {
     "task_regex": 'Name tables instead: --conf \'{"tables": ["..."]}\'.',
@@ -156,7 +153,8 @@ def _parse_run_conf(text: str | None) -> dict[str, Any]:
 
 def _make_end_inclusive(end: str) -> str:
     """To Airflow a date is its first instant; here a date as the end includes that day."""
-    return f"{end}T23:59:59" if _DAY.match(end) else end
+    day = parse_date(end)
+    return end if day is None else f"{day}T23:59:59"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
 from sluice.errors import UsageError
 
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 _DAY = timedelta(days=1)
 
 
@@ -28,7 +26,7 @@ class Interval:
         Raises UsageError if a text is neither date nor instant, or if the start does not lie before the end.
         """
         first, last = parse_instant(start, "--from"), parse_instant(end, "--to")
-        if _DATE.match(end.strip()):
+        if parse_date(end) is not None:
             last += _DAY
         if first >= last:
             raise UsageError(f"--from {start} does not lie before the end, --to {end}. Swap them, or name a later end.")
@@ -83,6 +81,14 @@ def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
         else:
             found.append(one)
     return found
+
+
+def parse_date(text: str) -> date | None:
+    """The date that a text without a time names, such as 2026-11-21, 20261121 or 2026-W47-6; None for any other text."""
+    try:
+        return date.fromisoformat(text.strip())
+    except ValueError:
+        return None
 
 
 def parse_instant(text: str, option: str) -> datetime:
