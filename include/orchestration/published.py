@@ -23,6 +23,7 @@ from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
+    from deltalake import DeltaTable
 
 LOOKED_AT = 50
 """How many of the newest events are read; and of the newest commits, before all are read if none of these has data."""
@@ -48,7 +49,7 @@ class DataVersion:
 
 
 def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersion | None:
-    """The latest version with data by the table's log, read without a JVM; None if the table does not exist."""
+    """The latest version with data by the table's log, read without a JVM; None if the table does not exist or never had any."""
     from deltalake import DeltaTable  # not at the top: Airflow parses this module
 
     from sluice.runs import ledger
@@ -57,15 +58,21 @@ def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersio
     if not found:
         return None
     delta = DeltaTable(found[0]["path"])
+    newest = _find_newest_data_commit(delta)
+    if newest is None:
+        return None
+    return DataVersion(newest["version"], datetime.fromtimestamp(newest["timestamp"] / 1000, UTC), found[0]["rows"])
+
+
+def _find_newest_data_commit(delta: DeltaTable) -> dict[str, Any] | None:
+    """The newest commit with data, or the newest of all if the log has lost its beginning and holds only upkeep. None if there was never any."""
     commits: list[dict[str, Any]] = []
     for limit in (LOOKED_AT, None):
         commits = delta.history(limit)
-        with_data = [commit for commit in commits if commit.get("operation") not in WITHOUT_ROWS]
-        if with_data:
-            commits = with_data
-            break
-    newest = commits[0]  # for a log that has lost its beginning and holds only upkeep: the newest of these commits
-    return DataVersion(newest["version"], datetime.fromtimestamp(newest["timestamp"] / 1000, UTC), found[0]["rows"])
+        for commit in commits:
+            if commit.get("operation") not in WITHOUT_ROWS:
+                return commit
+    return commits[0] if commits[-1]["version"] else None
 
 
 class PublishOperator(BaseOperator):
@@ -86,7 +93,7 @@ class PublishOperator(BaseOperator):
         """Read the table's log and set the event. Raises AirflowSkipException if there is nothing to announce."""
         found = find_latest_data_version(PipelineRecords(Settings.current(), self.pipeline), self.table)
         if found is None:
-            raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")
+            raise AirflowSkipException(f"There is no data in {self.pipeline}.{self.table} yet.")
         age = datetime.now(UTC) - found.at
         if self.freshness and age > parse_duration(self.freshness):
             alerts.alert_stale_table(self.pipeline, self.table, age, self.freshness)
@@ -122,7 +129,7 @@ class NewVersionOperator(BaseOperator):
         for event in _latest_asset_events(context["inlet_events"][self.asset], LOOKED_AT):
             others = [one for one in _dag_runs_started_by(event) if one.dag_id == run.dag_id and one.run_id != run.run_id]
             if any(str(getattr(one.state, "value", one.state)) == "success" for one in others):
-                here.discard(_version_of_event(event) or -1)
+                here -= {_version_of_event(event)}
         if not here:
             raise AirflowSkipException(f"{self.asset.uri} has no version that this DAG has not used.")
         return max(here)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,8 +31,6 @@ def table(checkout: Checkout) -> Iterator[str]:
     path = Path(PipelineRecords(checkout.settings, "gym").table_path("gold", "device_day"))
     write_deltalake(path, pa.table({"device_id": [1, 2]}))
     yield str(path)
-    import shutil
-
     shutil.rmtree(checkout.settings.lake)
 
 
@@ -60,6 +59,24 @@ def test_no_table_no_version(checkout: Checkout) -> None:
     assert version(checkout.settings) is None
 
 
+def test_a_table_without_data_has_no_version(checkout: Checkout, table: str) -> None:
+    shutil.rmtree(table)
+    made = DeltaTable.create(table, pa.schema([("device_id", pa.int64())]))
+    assert version(checkout.settings) is None
+    made.alter.set_table_properties({"made": "now"}, False)
+    assert version(checkout.settings) is None, "nothing to announce after a commit of metadata either"
+    write_deltalake(table, pa.table({"device_id": [1]}), mode="append")
+    assert version(checkout.settings) == (2, 1)
+
+
+def test_a_log_that_has_lost_its_beginning_gives_the_newest_version(checkout: Checkout, table: str) -> None:
+    delta = DeltaTable(table)
+    delta.alter.set_table_properties({"made": "now"}, False)
+    delta.create_checkpoint()
+    Path(table, "_delta_log", f"{0:020}.json").unlink()
+    assert version(checkout.settings) == (1, 2)
+
+
 def event(number: int | None, *started: tuple[str, str, str]) -> SimpleNamespace:
     runs = [SimpleNamespace(dag_id=dag, run_id=run, state=state) for dag, run, state in started]
     return SimpleNamespace(extra={} if number is None else {"version": number}, created_dagruns=runs)
@@ -73,6 +90,7 @@ def event(number: int | None, *started: tuple[str, str, str]) -> SimpleNamespace
         ([4], [event(4, ("report", "before", "failed"))], True),
         ([4], [event(4, ("another", "before", "success"))], True),
         ([4], [event(3, ("report", "before", "success"))], True),
+        ([0], [event(0, ("report", "before", "success"))], False),
         ([4, 5], [event(4, ("report", "before", "success"))], True),
         ([], [event(4, ("report", "before", "success"))], True),
     ],
