@@ -21,11 +21,12 @@ from orchestration.server.home import local_airflow_environment
 from orchestration.spark_submit.chosen_spark import choose_spark
 from orchestration.spark_submit.job_arguments import LEASE_WAIT_SECONDS
 from orchestration.spark_submit.job_code import job_code_to_ship
+from orchestration.spark_submit.job_environment import build_job_environment
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
-from sluice.spark_process import build_spark_environment, find_spark_properties_file
+from sluice.spark_process import find_spark_properties_file
 
 ASK_SECONDS = 60
 TERMINATE_SECONDS = 10
@@ -64,8 +65,7 @@ def replay_by_spark_submit(
 
 def _submit_job_and_wait(records: PipelineRecords, settings: Settings, run: str, command: list[str], log: Path) -> bool:
     """Run a job to its end. Returns whether somebody asked the run to stop although this job did all its work. Raises what its exit code means."""
-    told = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    told |= {**build_spark_environment(settings), "PYTHONPATH": str(settings.root / "include")}
+    told = build_job_environment(settings) | {"PYTHONPATH": str(settings.root / "include")}
     told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told.get("PATH", os.defpath)])
     request = records.stop_request(run)
     with log.open("wb") as file:

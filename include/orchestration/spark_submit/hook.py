@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -16,12 +15,9 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from orchestration import stopping
 from orchestration.spark_submit.chosen_spark import choose_driver_manager, choose_spark
 from orchestration.spark_submit.cluster_managers import ClusterManager
+from orchestration.spark_submit.job_environment import build_job_environment
 from sluice.errors import UsageError
 from sluice.settings import Settings
-from sluice.spark_process import build_spark_environment
-
-_OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
-"""The prefixes of variables that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
 
 _FRAME = re.compile(r"\s*at [\w.$/]+\(")
 _NOISE = re.compile(r"WARNING: Using incubator modules|Picked up \w*JAVA\w*OPTIONS|\{\"run\":|\s*$")
@@ -71,7 +67,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
         """
         if self._killed:
             raise AirflowException("killed before it was submitted")
-        told = job_environment(self._settings) | self._given
+        told = build_job_environment(self._settings) | self._given
         # The task's standard input is its connection to its supervisor, which waits until nobody holds it.
         try:
             return super().submit(application, **{"process_group": 0, "env": told, "stdin": subprocess.DEVNULL, **options})
@@ -149,10 +145,3 @@ def _require_connection(conn_id: str) -> Any:
             f"There is no Airflow connection '{conn_id}'. It names the Spark master; "
             f"set AIRFLOW_CONN_{conn_id.upper()} or create it under Admin, Connections."
         ) from None
-
-
-def job_environment(settings: Settings) -> dict[str, str]:
-    """The variables of a job's process: those of this process without Airflow's own, and Sluice's settings."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)} | build_spark_environment(
-        settings
-    )

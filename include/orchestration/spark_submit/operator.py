@@ -42,10 +42,10 @@ from orchestration.spark_submit.hook import (
     SluiceSparkSubmitHook,
     choose_driver_manager_by_connection,
     choose_spark_by_connection,
-    job_environment,
 )
 from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
+from orchestration.spark_submit.job_environment import build_job_environment
 from orchestration.spark_submit.lineage_parent import name_parent_runs
 from orchestration.ui import stage_task_links
 from sluice.durable_files import remove_file_durably
@@ -289,7 +289,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             return False
         done = subprocess.run(
             [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],
-            env=job_environment(records.settings),
+            env=build_job_environment(records.settings),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

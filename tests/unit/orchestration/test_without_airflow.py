@@ -84,6 +84,25 @@ Path(sys.argv[sys.argv.index("--report") + 1]).write_text("{{}}")
     assert not request.exists()
 
 
+def test_a_job_gets_nothing_of_airflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = (
+        "AIRFLOW__CORE__FERNET_KEY",
+        "_AIRFLOW_WWW_USER_PASSWORD",
+        "__AIRFLOW_CONTEXT",
+        "SLUICE_ALERTS",
+        "SLUICE_AIRFLOW_LOGIN",
+    )
+    for name in own:
+        monkeypatch.setenv(name, "")
+    settings = replace(Settings.current(), lake=str(tmp_path / "lake"))
+    names = tmp_path / "names"
+    job = [sys.executable, "-c", f"import os; open({str(names)!r}, 'w').write(' '.join(os.environ))"]
+    _submit_job_and_wait(PipelineRecords(settings, "gym"), settings, "r1", job, tmp_path / "log")
+    found = names.read_text().split()
+    assert "SLUICE_LAKE" in found
+    assert not set(own) & set(found)
+
+
 @pytest.mark.crash
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_asks_and_the_second_ends_the_job(tmp_path: Path, first: signal.Signals) -> None:
