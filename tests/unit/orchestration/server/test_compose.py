@@ -183,6 +183,24 @@ def test_the_init_makes_every_place_that_is_mounted(services: dict[str, Any], se
     assert {made[name] for name in ("restricted", "secrets", "vault")} == {0o700}
 
 
+def test_what_mounts_a_part_of_a_volume_starts_after_the_init_that_makes_it(services: dict[str, Any]) -> None:
+    """A container engine refuses to start a container whose subpath does not exist."""
+    parts = {
+        name
+        for name, service in services.items()
+        for mount in service.get("volumes", [])
+        if not isinstance(mount, str) and "subpath" in mount["volume"]
+    }
+    assert {"scheduler", "spark-worker"} <= parts
+    for name in parts:
+        assert services[name]["depends_on"].get("airflow-init") == {"condition": "service_completed_successfully"}, name
+
+
+def test_the_database_is_asked_by_the_way_that_others_take(services: dict[str, Any]) -> None:
+    """While the image initialises the database, it runs a server that answers by the socket alone."""
+    assert "--host=127.0.0.1" in services["postgres"]["healthcheck"]["test"]
+
+
 def test_every_service_has_a_limit_of_memory_and_time_to_end(services: dict[str, Any]) -> None:
     for name, service in services.items():
         assert service["mem_limit"] and service["stop_grace_period"], name
