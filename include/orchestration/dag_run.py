@@ -6,6 +6,8 @@ Also computes the data intervals of a cron expression, in UTC: which runs a sche
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time, timedelta
 from itertools import pairwise
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 WITHOUT_FORM = ("scheduled", "asset_triggered", "dataset_triggered")
 """Run types without a trigger form; the last is Airflow 2's word for the one before it."""
-_DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -137,14 +138,31 @@ def data_intervals_starting_within(schedule: str, days: Interval) -> list[Interv
 
     Raises UsageError if the schedule is not a cron expression.
     """
-    try:
+    with _refuse_other_schedules(schedule):
         ticks = croniter(schedule, days.start - timedelta(seconds=1), ret_type=datetime)
         borders = [ticks.get_next()]
         while borders[-1] < days.end:
             borders.append(ticks.get_next())
+        return [Interval(a, b) for a, b in pairwise(borders)]
+
+
+def data_intervals_replaying(schedule: str, days: Interval) -> list[Interval]:
+    """The data intervals whose runs replay any part of these days, oldest first. What the first and the last replay may reach beyond the days.
+
+    Raises UsageError if the schedule is not a cron expression.
+    """
+    with _refuse_other_schedules(schedule):
+        start = croniter(schedule, days.start + timedelta(seconds=1), ret_type=datetime).get_prev()
+    found = data_intervals_starting_within(schedule, Interval(start, days.end))
+    return [one for one in found if whole_days_replayed(one).end > days.start]
+
+
+@contextmanager
+def _refuse_other_schedules(schedule: str) -> Iterator[None]:
+    try:
+        yield
     except CroniterError:
         raise UsageError(f"The schedule '{schedule}' is no cron expression, so it has no intervals.") from None
-    return [Interval(a, b) for a, b in pairwise(borders)]
 
 
 def whole_days_replayed(interval: Interval) -> Interval:
@@ -152,7 +170,10 @@ def whole_days_replayed(interval: Interval) -> Interval:
 
     The run of a schedule "0 2 * * *" for [the 3rd 02:00, the 4th 02:00) is that of the 3rd. So a backfill of some days
     replays exactly these days, at whatever hour the schedule runs, just as one replay of all of them does.
+
+    All runs of a schedule are a day or more apart if it has one time of day; then each interval ends at the time at which it starts. With more
+    of them no interval does, not even one over a weekend, and each is replayed as it is: then no time lies between two intervals.
     """
-    if interval.end - interval.start < _DAY:
+    if interval.start.time() != interval.end.time():
         return interval
     return Interval(*(datetime.combine(border.date(), time(), UTC) for border in (interval.start, interval.end)))

@@ -28,7 +28,7 @@ from orchestration.backfill.runs import (
     read_dag_runs_by_start,
 )
 from orchestration.backfill.without_airflow import replay_by_spark_submit
-from orchestration.dag_run import data_intervals_starting_within, whole_days_replayed
+from orchestration.dag_run import data_intervals_replaying, whole_days_replayed
 from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client, dag_run_path
 from sluice.declare.interval import Interval
@@ -41,7 +41,7 @@ __all__ = [
     "StartedBackfill",
     "backfill_cancel_command",
     "cancel_backfills",
-    "data_intervals_starting_within",
+    "data_intervals_replaying",
     "find_airflow_with_dag",
     "follow_backfill_runs",
     "replay_by_spark_submit",

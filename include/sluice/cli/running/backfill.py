@@ -89,11 +89,7 @@ def _plan_backfill(
         raise UsageError(f"{days} lies in the future. Today is {now.date()} (UTC).")
     if not how.per_interval:
         return BackfillRequest(records.pipeline, days, tables, (days,))
-    every = backfills.data_intervals_starting_within(graph.pipeline.schedule, days)
-    if not every:
-        raise UsageError(
-            f"No run of the schedule '{graph.pipeline.schedule}' is for {days}. One run over the range: leave --per-interval out."
-        )
+    every = backfills.data_intervals_replaying(graph.pipeline.schedule, days)
     runs = tuple(one for one in every if one.end < now)
     if len(runs) < len(every):
         first = every[len(runs)]
@@ -128,12 +124,22 @@ def _announce_backfill(settings: Settings, asked: BackfillRequest, how: _Backfil
     )
     if asked.days.end > datetime.now(UTC) and not how.per_interval:
         printed.print("The last day is not over; its deliveries so far are replayed.")
+    if how.per_interval and (more := _describe_time_beyond_days(asked)):
+        printed.print(more)
     if listing:
         for one in asked.runs[:SHOWN]:
             printed.print(f"  {backfills.whole_days_replayed(one)}")
         if len(asked.runs) > SHOWN:
             printed.print(f"  ... and {len(asked.runs) - SHOWN} more")
         printed.print("Nothing was started.")
+
+
+def _describe_time_beyond_days(asked: BackfillRequest) -> str:
+    """What the runs replay besides the days; "" if nothing."""
+    first, last = (backfills.whole_days_replayed(one) for one in (asked.runs[0], asked.runs[-1]))
+    if asked.days.start <= first.start and last.end <= asked.days.end:
+        return ""
+    return f"The schedule's intervals reach beyond these days: together the runs replay {Interval(first.start, last.end)}."
 
 
 def _run_backfill(settings: Settings, asked: BackfillRequest, how: _BackfillOptions) -> list[BackfillRun]:
