@@ -278,7 +278,7 @@ def _find_holder_between_stages(records: PipelineRecords, seconds: float) -> Lea
 def _find_run_process(found: LeaseHolder) -> psutil.Process | None:
     """The run's process, looked up before the wait, since another process may get its id afterwards. None if it is on another host."""
     for number in (found.pid, found.jvm) if found.here else ():
-        if number is not None and holder.is_process_older(number, found.since):
+        if number is not None and holder.is_process_of_holder(found, number):
             return psutil.Process(number)
     return None
 

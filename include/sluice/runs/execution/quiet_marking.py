@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from sluice.lake.workspace import Workspace
 
 NEVER = datetime.max.replace(tzinfo=UTC)
+_PROCESS_BEGAN = float(psutil.Process().create_time())
+"""By the clock as it was when this module was loaded: once the clock is set, the system reports another time."""
 
 
 def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
@@ -49,7 +51,7 @@ def begin_stage(workspace: Workspace, stage: str) -> QuietMark | None:
     try:
         if records.settings.secrets_given or clones.read_clone_description(records) is not None:
             return None
-        if quiet.find_latest_code_change(records.settings) >= psutil.Process().create_time():
+        if quiet.find_latest_code_change(records.settings) >= _PROCESS_BEGAN:
             return None  # this process may have loaded earlier code
         if stage == stages[0]:
             after = _find_listed_names(workspace)

@@ -17,7 +17,7 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 from sluice.durable_files import write_json_durably
 from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_records import JVM_LOCK, LEASE_DESCRIPTION, PipelineRecords
-from sluice.runs.lease.machine import name_this_machine
+from sluice.runs.lease.machine import is_process_gone, name_this_machine, read_process_starts
 
 _CLOCKS_DIFFER = 2.0
 _LONGEST_SILENCE = 300
@@ -32,7 +32,8 @@ class LeaseHolder:
     """The process that holds a lease. kept_running: whether it keeps running and takes whatever comes, for `stage` alone if one is named.
 
     jvm: the process id of its JVM, which has the lock and may live longer; None if the process itself has it. machine: where these ids are
-    valid, as `name_this_machine`, if its lease is on a store; two machines may have the same host name.
+    valid, as `name_this_machine`, if its lease is on a store; two machines may have the same host name. starts: when these processes began, as
+    `read_process_start`, by id; empty if an earlier Sluice described it.
     """
 
     run: str
@@ -43,6 +44,7 @@ class LeaseHolder:
     stage: str | None = None
     jvm: int | None = None
     machine: str = field(default="", compare=False)
+    starts: Mapping[int, str] = field(default_factory=dict, compare=False)
 
     def __str__(self) -> str:
         return f"run {self.run} ({self._processes()} on {self.host}, since {self.since})"
@@ -50,7 +52,7 @@ class LeaseHolder:
     def _processes(self) -> str:
         if self.jvm is None:
             return f"process {self.pid}"
-        if self.here and not is_process_older(self.pid, self.since):
+        if self.here and not is_process_of_holder(self, self.pid):
             return f"JVM {self.jvm}, whose process {self.pid} has ended"
         return f"process {self.pid}, JVM {self.jvm}"
 
@@ -124,12 +126,14 @@ def parse_lease_holder(told: Mapping[str, Any]) -> LeaseHolder:
         stage=told.get("stage"),
         jvm=told.get("jvm"),
         machine=told.get("machine") or "",
+        starts={int(pid): str(start) for pid, start in (told.get("starts") or {}).items()},
     )
 
 
 def describe_this_holder(run: str, kept_running: bool = False, stage: str | None = None, jvm: int | None = None) -> LeaseHolder:
     """Returns this process as the holder of a lease. jvm: see `LeaseHolder`."""
-    return LeaseHolder(run, os.getpid(), socket.gethostname(), current_instant_text(), kept_running, stage, jvm)
+    mine = LeaseHolder(run, os.getpid(), socket.gethostname(), current_instant_text(), kept_running, stage, jvm)
+    return replace(mine, starts=read_process_starts(mine.pid, mine.jvm))
 
 
 def write_lease_description(
@@ -158,7 +162,7 @@ def is_holder_alive(found: LeaseHolder) -> bool:
     """Whether a process of the holder still exists: its JVM has the lock and may live longer. Holders on other hosts are believed."""
     if not found.here:
         return True
-    return any(is_process_older(pid, found.since) for pid in (found.pid, found.jvm) if pid is not None)
+    return any(is_process_of_holder(found, pid) for pid in (found.pid, found.jvm) if pid is not None)
 
 
 def _is_renewed(folder: Location) -> bool:
@@ -169,7 +173,17 @@ def _is_renewed(folder: Location) -> bool:
         return False
 
 
-def is_process_older(pid: int, since: str) -> bool:
+def is_process_of_holder(found: LeaseHolder, pid: int) -> bool:
+    """Whether this process of a holder on this host still exists. A process that began at another time only has the same id.
+
+    Its start in ticks since the boot decides: a clock that was set meanwhile moves what psutil says, but not what the holder wrote.
+    """
+    if start := found.starts.get(pid):
+        return not is_process_gone(pid, start)
+    return _is_process_older(pid, found.since)
+
+
+def _is_process_older(pid: int, since: str) -> bool:
     """Whether the process that took a lease then still exists. A process that began later only has the same id."""
     try:
         process = psutil.Process(pid)

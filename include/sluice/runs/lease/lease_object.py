@@ -87,7 +87,7 @@ def format_lease(
         "nonce": nonce,
         "seconds": seconds,
         "machine": machine.name_this_machine(),
-        "starts": {str(pid): machine.read_process_start(pid) for pid in (mine.pid, mine.jvm) if pid is not None},
+        "starts": machine.read_process_starts(mine.pid, mine.jvm),
         "taken": taken,
         "renewals": renewals,
     }

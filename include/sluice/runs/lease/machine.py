@@ -33,15 +33,21 @@ def read_process_start(pid: int) -> str:
     return found[_START] if found else ""
 
 
+def read_process_starts(*pids: int | None) -> dict[int, str]:
+    """Returns what `read_process_start` says of each of these processes, by id."""
+    return {pid: read_process_start(pid) for pid in pids if pid is not None}
+
+
 def have_surely_ended(machine: str, starts: Mapping[int, str]) -> bool:
     """Whether all these processes were on this machine and are gone. machine: as `name_this_machine`. starts: as `read_process_start`, by id.
 
     False if anything is unknown.
     """
-    return bool(machine and starts) and machine == name_this_machine() and all(_is_gone(*one) for one in starts.items())
+    return bool(machine and starts) and machine == name_this_machine() and all(is_process_gone(*one) for one in starts.items())
 
 
-def _is_gone(pid: int, start: str) -> bool:
+def is_process_gone(pid: int, start: str) -> bool:
+    """Whether the process of this machine that began then has ended. start: as `read_process_start`; "" if unknown."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from sluice.cli.running.run import _find_run_process
 from sluice.errors import LeaseHeld
 from sluice.pipeline_records import DRIVER_LOCK, JVM_LOCK, PipelineRecords
 from sluice.runs.lease import holder, lock
@@ -41,6 +43,26 @@ def ended_process() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         ended.wait()
         return ended.pid
+
+
+@pytest.mark.parametrize("moved", [timedelta(hours=1), timedelta(hours=-1)], ids=["forward", "back"])
+def test_a_holder_lives_on_after_the_clock_was_set(settings: Settings, folder: Path, moved: timedelta) -> None:
+    """What the holder wrote is by the clock of before; the system reports the start of its process by the clock of now."""
+    mine = holder.write_lease_description(folder, "r1")
+    written = json.loads((folder / "lease.json").read_text())
+    since = (datetime.fromisoformat(mine.since) - moved).isoformat()
+    (folder / "lease.json").write_text(json.dumps({**written, "since": since}))
+    found = holder.find_lease_holder(PipelineRecords(settings, "gym"))
+    assert found is not None and found.pid == os.getpid()
+    process = _find_run_process(found)
+    assert process is not None and process.pid == os.getpid(), "sluice stop --force finds it too"
+
+
+def test_a_process_that_began_at_another_time_is_not_the_holder(settings: Settings, folder: Path) -> None:
+    holder.write_lease_description(folder, "r1")
+    written = json.loads((folder / "lease.json").read_text())
+    (folder / "lease.json").write_text(json.dumps({**written, "starts": {str(os.getpid()): "1"}}))
+    assert holder.find_lease_holder(PipelineRecords(settings, "gym")) is None
 
 
 def test_a_jvm_that_outlives_its_process_holds_the_lease_and_is_named(settings: Settings, folder: Path, jvm: int) -> None:
