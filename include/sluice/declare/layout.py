@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from sluice.declare.byte_amounts import parse_byte_amount
+from sluice.declare.field_types import check_field_types
 from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval, parse_duration
 from sluice.errors import DeclarationError
@@ -38,13 +39,11 @@ class Layout:
     deletion_vectors: bool = False
 
     def __post_init__(self) -> None:
+        check_field_types(self, "Layout", {"retain": "'14 days'", "keep_log": "'30 days'"})
         for name in ("retain", "keep_log"):
             value = getattr(self, name)
             if value is not None and not is_interval(value):
                 raise DeclarationError(f"Layout: {name} is an interval such as '14 days', not '{value}'.")
-        for name in ("change_feed", "deletion_vectors"):
-            if not isinstance(getattr(self, name), bool):
-                raise DeclarationError(f"Layout: {name} is True or False, not '{getattr(self, name)}'.")
         if self.statistics is not None:
             object.__setattr__(self, "statistics", check_names(self.statistics, "statistics", "Layout"))
         if self.target_file_size is not None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from sluice.declare.field_types import describe_value
 from sluice.errors import DeclarationError
 from sluice.settings import is_valid_name
 
 
 def check_names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> tuple[str, ...]:
     """Returns the names as a tuple; a single string stands for one name. Raises DeclarationError for anything else, or a duplicate."""
+    if not isinstance(value, Collection) or isinstance(value, bytes):
+        raise DeclarationError(f"{owner}: {field} takes a name or a tuple of names, not {describe_value(value)}.")
     found = (value,) if isinstance(value, str) else tuple(value)
     for name in found:
         if not isinstance(name, str) or not name:

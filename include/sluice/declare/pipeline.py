@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, get_args
 
+from sluice.declare.field_types import check_field_types
 from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
 from sluice.pipeline_stages import names_no_layer_may_have
@@ -77,6 +78,8 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         check_declared_name(self.name, "Pipeline")
+        check_field_types(self, f"Pipeline '{self.name}'", {name: repr(example) for name, example in _INTERVALS.items()})
+        object.__setattr__(self, "publishes", check_names(self.publishes, "publishes", f"Pipeline '{self.name}'"))
         for role in self.roles:
             check_declared_name(role, "Role")
         if isinstance(self.layers, str) or not self.layers:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Names, Personal, split_personal_treatments
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import find_calling_module, record_declaration
+from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_declared_name, check_names
@@ -23,7 +24,11 @@ from sluice.declare.quality.expectations import (
     select_table_expectations,
 )
 from sluice.declare.quality.whole_table import TableExpectation
+from sluice.declare.struct_types import write_schema_text
 from sluice.errors import DeclarationError, nearest_name_hint
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 ScdType = Literal[1, 2]
 _OF_COLUMNS = (
@@ -88,6 +93,8 @@ class AutoCdc(Declaration):
 
     def __post_init__(self) -> None:
         check_declared_name(self.name, "Table")
+        object.__setattr__(self, "schema", write_schema_text(self.schema))
+        check_field_types(self, self.owner)
         for of in ("reads", *_OF_COLUMNS):
             object.__setattr__(self, of, check_names(getattr(self, of), of, self.owner))
         for mistake in (*self._required(), *self._columns(), *self._history()):
@@ -181,7 +188,7 @@ def auto_cdc(
     asked_by: Names = (),
     partition_by: Names = (),
     layout: Layout | None = None,
-    schema: str | None = None,
+    schema: str | StructType | None = None,
     restricted: bool = False,
     expectations: tuple[ExpectationDecorator, ...] = (),
     comment: str = "",
@@ -209,7 +216,7 @@ def auto_cdc_from_snapshot(
     asked_by: Names = (),
     partition_by: Names = (),
     layout: Layout | None = None,
-    schema: str | None = None,
+    schema: str | StructType | None = None,
     restricted: bool = False,
     expectations: tuple[ExpectationDecorator, ...] = (),
     comment: str = "",

@@ -12,6 +12,7 @@ from sluice.declare.datasets.dataset import Dataset, Names
 from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import find_calling_module, record_declaration
+from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.lazy import F
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
@@ -50,6 +51,7 @@ class View(Declaration, Generic[P]):
     def __post_init__(self) -> None:
         owner = f"View '{self.name}'"
         check_declared_name(self.name, "View")
+        check_field_types(self, owner)
         object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
         object.__setattr__(self, "personal", check_names(self.personal, "personal", owner))
         self.fill_from_function(self.function)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 from sluice.declare.datasets import made_rows
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import record_declaration
+from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout, find_order_mistakes
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
@@ -17,6 +18,7 @@ from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import Expectation, P
 from sluice.declare.quality.whole_table import TableExpectation
+from sluice.declare.struct_types import write_schema_text
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -32,11 +34,11 @@ Personal = Names | Mapping[str, Treatment | None]
 class Dataset(Declaration, Generic[P]):
     """A declared table. Like the function it was made from, it can be called with DataFrames in the order of `reads`.
 
-    schema: DDL of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by personal column, the
-    treatment of its values before they are stored. restricted: the table lies below SLUICE_RESTRICTED, not in the lake. sql: the text that
-    declares it, if there is one. subject_at: the time that a row is about, as SQL over the stored columns; required if the subject's
-    identifiers change hands (`Link`). layout: how its files are kept, if not by the defaults. cluster_by: liquid clustering instead of
-    `zorder_by` and `partition_by`; only Spark writes such a table.
+    schema: DDL text or a StructType of exactly the columns that the transform gives, with NOT NULL, CHECK and COMMENT. treatments: by
+    personal column, the treatment of its values before they are stored. restricted: the table lies below SLUICE_RESTRICTED, not in the
+    lake. sql: the text that declares it, if there is one. subject_at: the time that a row is about, as SQL over the stored columns;
+    required if the subject's identifiers change hands (`Link`). layout: how its files are kept, if not by the defaults. cluster_by: liquid
+    clustering instead of `zorder_by` and `partition_by`; only Spark writes such a table.
 
     asked_by: the columns by which queries select its rows, for measuring what OPTIMIZE gained. They do not change the table.
 
@@ -78,6 +80,8 @@ class Dataset(Declaration, Generic[P]):
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"
         check_declared_name(self.name, "Table")
+        object.__setattr__(self, "schema", write_schema_text(self.schema))
+        check_field_types(self, owner)
         for of in ("reads", "keys", "zorder_by", "cluster_by", "asked_by", "partition_by", "personal"):
             object.__setattr__(self, of, check_names(getattr(self, of), of, owner))
         object.__setattr__(self, "own_personal", self.personal if self.own_personal is None else self.own_personal)

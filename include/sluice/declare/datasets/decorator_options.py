@@ -26,6 +26,7 @@ from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 
 class DatasetOptions(TypedDict, total=False):
@@ -39,7 +40,7 @@ class DatasetOptions(TypedDict, total=False):
     subject: str | None
     subject_at: str | None
     personal: Personal
-    schema: str | None
+    schema: str | StructType | None
     restricted: bool
     comment: str
     expectations: tuple[ExpectationDecorator, ...]

@@ -10,6 +10,7 @@ from sluice.declare import kinds
 from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import record_declaration
+from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
@@ -40,6 +41,7 @@ class TemporaryView(Declaration):
     def __post_init__(self) -> None:
         owner = f"Temporary view '{self.name}'"
         check_declared_name(self.name, "Temporary view")
+        check_field_types(self, owner)
         object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
         self.fill_from_function(self.function)
         if len(self.reads) != 1:

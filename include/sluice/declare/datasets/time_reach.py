@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sluice.declare.field_types import check_field_types
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quoting import quote_identifier
 from sluice.errors import DeclarationError
@@ -30,6 +31,7 @@ class TimeReach:
     input: str = ""
 
     def __post_init__(self) -> None:
+        check_field_types(self, f"TimeReach('{self.column}')", {"before": "'6 days'", "after": "'6 days'"})
         object.__setattr__(self, "input", self.input or quote_identifier(self.column))
         for field in ("before", "after"):
             if not is_interval(getattr(self, field)):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
+from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_names
@@ -37,6 +38,7 @@ class Watermark:
     delay: str
 
     def __post_init__(self) -> None:
+        check_field_types(self, f"Watermark('{self.time}')", {"delay": "'10 minutes'"})
         if not is_interval(self.delay):
             raise DeclarationError(f"Watermark('{self.time}'): delay is an interval such as '10 minutes', not '{self.delay}'.")
 

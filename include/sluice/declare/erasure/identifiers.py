@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.declared_places import find_calling_module, record_declaration
+from sluice.declare.field_types import check_field_types
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import check_declared_name
 from sluice.declare.pipeline import Pipeline
@@ -39,6 +40,7 @@ class Link:
     declared_in: str = ""
 
     def __post_init__(self) -> None:
+        check_field_types(self, self.owner)
         check_declared_name(self.table, "The table of a Link")
         object.__setattr__(self, "declared_in", self.declared_in or find_calling_module())
         for of in ("person", "identifier"):
@@ -78,6 +80,7 @@ class ErasureRequests:
     declared_in: str = ""
 
     def __post_init__(self) -> None:
+        check_field_types(self, self.owner)
         if not self.where.strip():
             raise DeclarationError(f"{self.owner}: where is an SQL condition over a row, as in \"change = 'delete'\".")
         if not is_column_domain_pair(self.identifier):

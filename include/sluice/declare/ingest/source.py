@@ -11,11 +11,13 @@ from sluice.declare import kinds
 from sluice.declare.byte_amounts import parse_byte_amount
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import record_declaration
+from sluice.declare.field_types import check_field_types
 from sluice.declare.ingest.checks import CleanSource, Evolution, Redelivery, check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
 from sluice.declare.kinds import SourceKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
+from sluice.declare.struct_types import write_schema_text
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -135,8 +137,8 @@ class Source(CsvDialect, _NamedFiles, Declaration):
     def __post_init__(self) -> None:
         check_declared_name(self.name, "Source")
         owner = f"Source '{self.name}'"
-        if self.schema is not None and not isinstance(self.schema, str):
-            object.__setattr__(self, "schema", self.schema.toDDL())
+        object.__setattr__(self, "schema", write_schema_text(self.schema))
+        check_field_types(self, owner)
         object.__setattr__(self, "path", self.path or self.name)
         if not self.subject_in:  # check_source_options reports what is missing
             object.__setattr__(self, "domain", self.domain or self.subject or "")

@@ -7,10 +7,11 @@ field in `sluice.flow_counts`. Code that handles rows asks an action's propertie
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeAlias, overload
 
+from sluice.declare.field_types import check_field_types, describe_value
 from sluice.declare.quality.whole_table import TableExpectation, refuse_reserved_name
 from sluice.errors import DeclarationError
 
@@ -100,6 +101,7 @@ class Expectation:
     tags: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
+        check_field_types(self, f"Expectation '{self.name}'", {"condition": '"heartrate > 0"', "at_most": "0.02"})
         if not self.name or not self.condition.strip():
             raise DeclarationError("An expectation needs a name and a condition, as in @expect('positive', 'heartrate > 0').")
         refuse_reserved_name(self.name)
@@ -206,4 +208,9 @@ def select_table_expectations(declared: Iterable[Declared]) -> tuple[TableExpect
 
 def flatten_expectations(given: Iterable[ExpectationDecorator]) -> tuple[Declared, ...]:
     """The expectations in the value of `expectations=`."""
+    if not isinstance(given, Collection) or not all(isinstance(adds, ExpectationDecorator) for adds in given):
+        raise DeclarationError(
+            "expectations is a tuple of expectations, as in expectations=(expect('positive', 'heartrate > 0'),), not "
+            f"{describe_value(given)}."
+        )
     return tuple(one for adds in given for one in adds.expectations)

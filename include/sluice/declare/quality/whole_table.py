@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from sluice.declare.field_types import check_field_types
 from sluice.declare.names import check_names
 from sluice.declare.pipeline import is_interval
 from sluice.errors import DeclarationError
@@ -46,6 +47,7 @@ class TableExpectation:
                 "An expectation on a whole table needs a name first, as in @expect_unique('one_session', 'session_id')."
             )
         refuse_reserved_name(self.name)
+        check_field_types(self, f"Expectation '{self.name}'")
 
 
 @dataclass(frozen=True, kw_only=True)
