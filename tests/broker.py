@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from tests.fetched_jars import JAVA, fetch_jars, jars_folder
+from tests.waiting import until
 
 from orchestration.server.free_ports import find_free_ports
 
@@ -87,9 +88,21 @@ class Broker:
         """Make a topic. config: with underscores for dots."""
         said = {name.replace("_", "."): value for name, value in config.items()}
         self._done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=said)]))
+        self._wait_for_partitions(topic, partitions)
 
     def grow(self, topic: str, partitions: int) -> None:
+        """Give a topic more partitions. partitions: how many it has then."""
         self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
+        self._wait_for_partitions(topic, partitions)
+
+    def _wait_for_partitions(self, topic: str, partitions: int) -> None:
+        """Returns when the broker knows what its controller has made, a moment earlier."""
+
+        def are_there() -> bool:
+            found = self.admin.list_topics(timeout=60).topics.get(topic)
+            return found is not None and sum(one.leader >= 0 for one in found.partitions.values()) == partitions
+
+        until(are_there, what=f"topic {topic}")
 
     def configure(self, topic: str, name: str, value: str) -> None:
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -110,9 +123,15 @@ class Broker:
     def put(self, topic: str, records: Sequence[Mapping[str, Any]], partition: int = 0) -> None:
         """Append records: value, key, headers, timestamp (milliseconds), each of them optional."""
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 0}, logger=_SILENT)
+        failed: list[str] = []
+
+        def note_failure(error: object, _: object) -> None:
+            if error is not None:
+                failed.append(str(error))
+
         for record in records:
-            producer.produce(topic, partition=partition, **record)
-        assert producer.flush(120) == 0
+            producer.produce(topic, partition=partition, on_delivery=note_failure, **record)
+        assert producer.flush(120) == 0 and failed == []
 
     def stop(self) -> None:
         self._process.kill()

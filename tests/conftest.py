@@ -40,8 +40,9 @@ if TYPE_CHECKING:
 
     from sluice.lake.workspace import Workspace
 
-# A machine that does other things besides is no counterexample. Where CI is set, Hypothesis draws the same examples each time.
-hypothesis.settings.register_profile("sluice", deadline=None)
+# A machine that does other things besides is no counterexample, neither where a test is slow nor where its examples are.
+# Where CI is set, Hypothesis draws the same examples each time.
+hypothesis.settings.register_profile("sluice", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("sluice")
 
 TESTS = Path(__file__).resolve().parent
@@ -332,8 +333,10 @@ def versions_kept() -> Iterator[None]:
             boto3.client("s3").put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": status})
 
     say("Enabled")
-    yield
-    say("Suspended")
+    try:
+        yield
+    finally:
+        say("Suspended")
 
 
 @pytest.fixture(scope="session")

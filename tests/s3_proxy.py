@@ -6,7 +6,6 @@ import http.client
 import random
 import re
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ class Faults:
     """Which faults a proxy has. Shares are of the conditional PUTs of the keys that `keys` finds; each is a number from 0 to 1.
 
     conflicts: answered 409 and not done. refused: answered 503 and not done. lost: done, and the connection is cut before the answer.
-    failed_late: done, and answered 503. late: seconds in which a listing does not show a key that is new.
+    failed_late: done, and answered 503. late: how many listings do not show a key that is new.
     partitioned: every request's connection is cut. ignores_conditions: PUTs are done whatever their conditions say.
     hold: waited for before a PUT is passed on, for a test that stops a writer there. observe: is told of each request before: method,
     path with query, body, and whether a header names an object to copy.
@@ -37,7 +36,7 @@ class Faults:
     refused: float = 0
     lost: float = 0
     failed_late: float = 0
-    late: float = 0
+    late: int = 0
     partitioned: bool = False
     ignores_conditions: bool = False
     keys: re.Pattern[str] = COMMIT
@@ -72,7 +71,7 @@ class FaultyProxy:
     def __init__(self, address: str, faults: Faults) -> None:
         self.faults = faults
         self.counts: Counter[str] = Counter()
-        self.stored: dict[str, float] = {}
+        self.stored: dict[str, int] = {}
         self.behind = urlsplit(address).netloc
         self.lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_ProxyHandler,), {"proxy": self}))
@@ -94,24 +93,24 @@ class FaultyProxy:
 
     def note_stored(self, path: str) -> None:
         with self.lock:
-            self.stored[path] = time.monotonic()
+            self.stored[path] = self.faults.late
 
     def hide_late(self, path: str, query: str, body: bytes) -> bytes:
-        """The listing without what was stored so lately that it does not show it yet."""
+        """The listing without what was stored so lately that it does not show it yet. By listings, as seconds are more or fewer of them."""
         if not self.faults.late or "prefix" not in parse_qs(query):
             return body
-        now = time.monotonic()
-        with self.lock:
-            new = {key for key, at in self.stored.items() if now - at < self.faults.late}
         bucket = path.strip("/")
 
         def hide(found: re.Match[bytes]) -> bytes:
             key = _KEY.search(found[0])
             assert key
-            hidden = f"/{bucket}/{unquote(key[1].decode())}" in new
+            name = f"/{bucket}/{unquote(key[1].decode())}"
             with self.lock:
-                self.counts["late"] += hidden
-            return b"" if hidden else found[0]
+                if not self.stored.get(name):
+                    return found[0]
+                self.stored[name] -= 1
+                self.counts["late"] += 1
+            return b""
 
         return _CONTENTS.sub(hide, body)
 

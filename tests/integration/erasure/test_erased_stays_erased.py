@@ -31,6 +31,8 @@ pytestmark = pytest.mark.spark
 PIPELINE = Pipeline(name="stall", description="A stall.", owner="tests", layers=("stall.bronze", __name__))
 SALES = Source(name="sales", schema="id BIGINT, buyer STRING, day DATE", pattern="*.jsonl", subject="buyer", dated_by="day")
 DAY = "2026-01-05"
+ERASED = "robert-meier-0815"
+"""Longer than what the bytes of a Parquet file spell by chance."""
 
 
 def declared() -> Graph:
@@ -48,14 +50,14 @@ def buyers(lake: Lakehouse, name: str = "sale") -> set[str]:
 
 def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSession, tmp_path: Path) -> None:
     stall = Lakehouse(settings, spark, declared())
-    delivered = "".join(json.dumps({"id": n, "buyer": who, "day": DAY}) + "\n" for n, who in enumerate(("ann", "bob", "cleo")))
+    delivered = "".join(json.dumps({"id": n, "buyer": who, "day": DAY}) + "\n" for n, who in enumerate(("ann", ERASED, "cleo")))
     stall.land("sales/1.jsonl", delivered)
     stall.run()
     path = stall.workspace().path("sale")
     before = log.latest_table_version(path)
-    assert buyers(stall) == {"ann", "bob", "cleo"}
+    assert buyers(stall) == {"ann", ERASED, "cleo"}
 
-    receiving.receive_erasure_request(settings, stall.graph, ["bob"], "buyer")
+    receiving.receive_erasure_request(settings, stall.graph, [ERASED], "buyer")
     for wanted in (
         lambda: restoring.run_table_restore(settings, stall.graph, "sale", str(before)),
         lambda: cloning.clone_tables(settings, stall.graph, str(tmp_path / "early"), clones.COPY, ()),
@@ -77,4 +79,4 @@ def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSes
     copy = Lakehouse(replace(settings, lake=str(tmp_path / "dev")), spark, stall.graph)
     assert len(copy.rows("sale")) == len(stall.rows("sale")) > 0
     shutil.rmtree(tmp_path / "dev" / "stall" / "_sluice")
-    assert not [file for file in (tmp_path / "dev").rglob("*") if file.is_file() and b"bob" in file.read_bytes()]
+    assert not [file for file in (tmp_path / "dev").rglob("*") if file.is_file() and ERASED.encode() in file.read_bytes()]

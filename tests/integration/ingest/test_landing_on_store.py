@@ -23,7 +23,7 @@ from sluice.erasure.proof import certificate
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError
 from sluice.ingest.landing import rewriting
-from sluice.locations import Location, locate, remove_folder
+from sluice.locations import Location, find_last_write, locate, remove_folder
 from sluice.runs.execution import stages
 
 if TYPE_CHECKING:
@@ -64,6 +64,15 @@ def lines(*rows: dict[str, object]) -> bytes:
 
 def put(lake: Lakehouse, file: str, content: bytes) -> None:
     (lake.settings.landing / "shop" / file).write_bytes(content)
+
+
+def put_in_one_second(lake: Lakehouse, files: dict[str, bytes]) -> None:
+    """Put objects, again and again until the store, which knows whole seconds, has one time for all of them."""
+    while True:
+        for file, content in files.items():
+            put(lake, file, content)
+        if len({find_last_write(lake.settings.landing / "shop" / file) for file in files}) == 1:
+            return
 
 
 def states(lake: Lakehouse) -> list[tuple[str, str]]:
@@ -122,8 +131,7 @@ def test_an_object_whose_name_is_no_path_is_missed_and_said_and_holds_nobody_up(
 
 def test_another_content_of_the_same_size_and_second_is_a_delivery_and_one_second_goes_by_names(shop: Shop) -> None:
     lake = shop(Source(name="a", schema="id BIGINT, who STRING", subject="who", allow_overwrites=True), thing)
-    for name in ("c", "a", "b"):
-        put(lake, f"a/{name}.json", lines({"id": 0, "who": name}))
+    put_in_one_second(lake, {f"a/{name}.json": lines({"id": 0, "who": name}) for name in ("c", "a", "b")})
     lake.run()
     for who in ("d", "e", "f"):
         put(lake, "a/c.json", lines({"id": 1, "who": who}))

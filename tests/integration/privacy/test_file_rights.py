@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -26,9 +27,13 @@ def open_to_others(root: Path) -> Iterator[Path]:
 def test_spilt_rows_and_bookkeeping_are_nobody_else_s_and_tables_keep_the_rights_of_their_root(
     spark: SparkSession, tmp_path: Path, gym_of_two_days: Path
 ) -> None:
-    local = settings_at(ROOT).spark_local
-    spark.range(100).repartition(3).count()
-    assert list(local.rglob("shuffle_*.data")), "a shuffle has left its files"
+    local, jvm = settings_at(ROOT).spark_local, cast("Any", spark._jvm)
+    # As long as somebody holds the shuffled rows, Spark keeps their files. Those of other processes come and go.
+    shuffled = cast("Any", spark.range(100).repartition(3))._jdf.queryExecution().toRdd()
+    assert shuffled.count() == 100
+    ours = [Path(one) for one in jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirsString()]
+    assert ours and all(one.is_relative_to(local) for one in ours)
+    assert [file for folder in ours for file in folder.rglob("shuffle_*.data")], "a shuffle has left its files"
     assert list(open_to_others(local)) == []
     gym = gym_at(tmp_path / "gym", gym_of_two_days)
     lake = Path(gym.lake) / "gym"

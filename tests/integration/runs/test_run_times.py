@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import Lakehouse
+from tests.waiting import until
 
 from sluice import work_progress
 from sluice.declare import F, Pipeline, Source, materialized_view, table
@@ -20,7 +22,7 @@ from sluice.runs import job, ledger
 from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.status.run_times import select_run_rows
-from sluice.work_progress import Pace
+from sluice.work_progress import Pace, TaskCount
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,21 +126,38 @@ def test_jobs_of_flows_side_by_side_are_counted_apart(spark: SparkSession) -> No
     assert spark_counters.count_jobs_by_flow(spark, tags, spark_counters.count_started_jobs(spark)) == {}
 
 
-def test_tasks_of_a_job_that_goes_on_are_told_while_it_does(spark: SparkSession) -> None:
+def test_tasks_of_a_job_that_goes_on_are_told_while_it_does(spark: SparkSession, tmp_path: Path) -> None:
     ours = spark.newSession()
     tags = {"ours": [spark_counters.session_job_tag(ours)], "theirs": ["nobody"]}
-    slow = ours.range(6, numPartitions=6).selectExpr("java_method('java.lang.Thread', 'sleep', 400L + id)")
+    was_seen = str(tmp_path / "seen")
+
+    def wait_until_seen(number: int) -> int:
+        """The first task is soon done, and the others go on until the test has seen that."""
+        time.sleep(0.3)
+        while number and not Path(was_seen).exists():
+            time.sleep(0.05)
+        return number
+
+    # By the annotations of a function, Spark would guess at its kind, and warn that it cannot.
+    wait_until_seen.__annotations__.clear()
+    slow = ours.range(6, numPartitions=6).select(F.udf(wait_until_seen, "int")(F.col("id").cast("int")))
+    seen: list[tuple[str, TaskCount]] = []
+
+    def is_one_done() -> bool:
+        seen.extend(spark_counters.count_running_tasks(spark, tags).items())
+        return any(count.done for _, count in seen)
+
     thread = threading.Thread(target=slow.collect)
     thread.start()
-    seen = []
-    while thread.is_alive():
-        seen += spark_counters.count_running_tasks(spark, tags).items()
-        time.sleep(0.05)
-    thread.join()
-    assert seen and {subject for subject, _ in seen} == {"ours"}
+    try:
+        until(is_one_done, what="the first task")
+    finally:
+        Path(was_seen).touch()
+        thread.join()
+    assert {subject for subject, _ in seen} == {"ours"}
     done = [count.done for _, count in seen]
-    assert done == sorted(done) and max(done) > 0 and {count.all for _, count in seen} == {6}
-    assert spark_counters.count_running_tasks(spark, tags) == {}
+    assert done == sorted(done) and {count.all for _, count in seen} == {6}
+    until(lambda: spark_counters.count_running_tasks(spark, tags) == {}, what="the job")  # Spark notes its end a moment later
 
 
 def test_a_recorded_run_says_how_far_each_flow_is(

@@ -64,7 +64,7 @@ def check_race(server: S3Server, bucket_url: str, kinds: list[str], commits: int
     boto3.client("s3").put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     url = f"{bucket_url}/t"
     write_deltalake(url, pa.table({"a": [1]}))
-    said, counts = race(server, url, kinds, commits, Faults(conflicts=0.1, refused=0.05, lost=0.1, failed_late=0.05, late=0.1))
+    said, counts = race(server, url, kinds, commits, Faults(conflicts=0.1, refused=0.05, lost=0.1, failed_late=0.05, late=1))
     names, transactions = read_log(url)
     assert names == [f"{number:020d}.json" for number in range(len(names))], "none is missing, and none was written twice"
     acknowledged = [one for driver in said for one in driver["acknowledged"]]
