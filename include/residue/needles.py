@@ -15,6 +15,7 @@ import re
 import string
 import struct
 import unicodedata
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -29,13 +30,14 @@ LEAST_DIGITS = 9
 TIMED = "in its time"
 """The kind of needles that are searched for in rows with a time."""
 JAVA_DOUBLE = "java double"
-"""The kind of a long number as Spark and Java write it with a fraction: an additional form, which may be short."""
+"""The kind of a number as Spark and Java write it with a fraction: an additional form, which may be short."""
 ENCODED = frozenset({"base64", "hex", "md5", "sha1", "sha256"})
 """The kinds of needles that consist of base64 letters, which may be broken into lines."""
 STATISTICS = 32
 """How many characters of a text Delta's statistics keep."""
 
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}|[0-9A-Fa-f]{32}")
 _PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
 _ALIGNMENTS = 3
 _BITS = 6
@@ -43,6 +45,8 @@ _ALPHABET = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _EIGHT_BIT = ("latin-1", "cp1252")
 _INT64 = range(-(2**63), 2**63)
+_JAVA_EXPONENT = 8
+"""From this many digits on, Java writes a DOUBLE with an exponent."""
 
 
 def build_needles(
@@ -90,6 +94,8 @@ def _build_identifier_needles(domain: str, value: str, columns: frozenset[str], 
                     yield Needle(domain, "base64", part.data, before=part.before, after=part.after)
         yield from _build_hash_needles(domain, text)
     yield from _build_number_needles(domain, value.strip(), columns)
+    if _UUID.fullmatch(value.strip()):
+        yield from _build_uuid_needles(domain, uuid.UUID(value.strip()))
 
 
 def _list_text_forms(value: str) -> Iterator[tuple[str, str]]:
@@ -102,6 +108,9 @@ def _list_text_forms(value: str) -> Iterator[tuple[str, str]]:
         pairs = [bare[at : at + 2] for at in range(0, 12, 2)]
         wide += [("hex digits", bare), ("hex digits", bare.lower()), ("hex digits", bare.upper())]
         wide += [("other separators", mark.join(pairs)) for mark in ":-"]
+    elif _UUID.fullmatch(trimmed):
+        whole = uuid.UUID(trimmed)
+        wide += [("hex digits", whole.hex), ("other separators", str(whole))]
     elif _PHONE.fullmatch(trimmed):
         wide.append(("digits", re.sub("[^0-9]", "", trimmed)))
     seen: set[str] = set()
@@ -204,11 +213,25 @@ def _build_number_needles(domain: str, text: str, columns: frozenset[str]) -> It
     number, everywhere = int(text), _is_distinctive_text(text.lstrip("+-0"))
     yield Needle(domain, "number", number, None if everywhere else columns)
     if not everywhere:
+        yield Needle(domain, JAVA_DOUBLE, _write_java_double(number).encode(), columns)
         return
     for order in "<>":
         yield Needle(domain, "int64", struct.pack(f"{order}q", number))
         yield Needle(domain, "float64", struct.pack(f"{order}d", number))
-    digits = str(abs(number))
-    java = f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"  # as Spark and Java write a DOUBLE
+    java = _write_java_double(number)
     # A round number is short in this form (7.0E9), so many others match it by chance.
     yield Needle(domain, JAVA_DOUBLE, java.encode(), None if len(java) >= LEAST else columns, whole=True)
+
+
+def _build_uuid_needles(domain: str, whole: uuid.UUID) -> Iterator[Needle]:
+    """A UUID as the 16 bytes of a binary column, in both orders of bytes, and their base64."""
+    for data in (whole.bytes, whole.bytes_le):
+        yield Needle(domain, "uuid", data)
+        for part in _list_base64_parts(data):
+            yield Needle(domain, "base64", part.data, before=part.before, after=part.after)
+
+
+def _write_java_double(number: int) -> str:
+    """A whole number as Spark and Java write it where it is a DOUBLE: 12140.0, and from ten million on 1.2345678E7. Without its sign."""
+    digits = str(abs(number))
+    return f"{digits}.0" if len(digits) < _JAVA_EXPONENT else f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"

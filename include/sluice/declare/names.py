@@ -28,6 +28,12 @@ def add_parent_columns(columns: Iterable[str]) -> frozenset[str]:
     return frozenset(part for name in columns for part in (name, name.partition(".")[0]))
 
 
+def find_column_spelling(name: str | None, columns: Iterable[str]) -> str | None:
+    """The column of that name, as the table spells it. None if there is none. Spark and Delta ignore the letter case of names."""
+    every = [column for column in columns if name is not None and column.lower() == name.lower()]
+    return name if name in every else next(iter(every), None)
+
+
 def check_declared_name(name: str, owner: str) -> str:
     """Returns the name. Raises DeclarationError if it is not lower-case snake case."""
     if not is_valid_name(name):

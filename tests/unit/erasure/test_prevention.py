@@ -171,6 +171,16 @@ def test_a_personal_column_that_is_none_protects_nothing() -> None:
     shop(sales(schema="id BIGINT, who STRING"))  # what it inherits by name it need not have
 
 
+@pytest.mark.parametrize(("kind", "why"), [("FLOAT", "it keeps seven digits"), ("binary", "no text"), ("TIMESTAMP", "time zone")])
+def test_a_column_whose_type_identifies_nobody_is_no_subject(kind: str, why: str) -> None:
+    ddl = f"id BIGINT, Who {kind} NOT NULL, email STRING"
+    with pytest.raises(DeclarationError, match=rf"subject names 'who', which is {kind.upper()}.*{why}"):
+        build_declaration_graph(PIPELINE, [replace(SOURCE, schema=ddl)])
+    others = replace(SOURCE, schema=f"{ddl}, by STRING", subject="by", also_subjects=(("who", "who"),))
+    with pytest.raises(DeclarationError, match=f"also_subjects names 'who', which is.*{kind.upper()}"):
+        build_declaration_graph(PIPELINE, [others])
+
+
 def test_layout_is_refused_whatever_the_letter_case() -> None:
     with pytest.raises(DeclarationError, match="zorder_by names the personal column 'EMAIL'"):
         shop(sales(zorder_by="EMAIL"))

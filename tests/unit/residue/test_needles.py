@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import struct
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -91,6 +92,40 @@ def test_quotes_are_found_as_csv_sql_html_and_urls_write_them(identifier: str, c
     assert hits(tmp_path, ("mail", identifier))
 
 
+@pytest.mark.parametrize(
+    ("content", "wanted"), [(b'{"user_id":1.2345678E7}', True), (b'{"pulse":1.2345678E7, "user_id":1}', False)]
+)
+def test_a_short_number_is_found_as_java_writes_it_in_its_column(content: bytes, wanted: bool, tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_bytes(content)
+    assert bool(hits(tmp_path, ("member", "12345678"), columns={"member": {"user_id"}})) is wanted
+
+
+UUID = uuid.UUID("550e8400-e29b-41d4-a716-446655440000")
+
+
+@pytest.mark.parametrize("asked", [str(UUID), UUID.hex.upper()])
+@pytest.mark.parametrize(
+    "written",
+    [
+        UUID.hex.encode(),
+        str(UUID).upper().encode(),
+        b"\x00" + UUID.bytes + b"\xff",
+        UUID.bytes_le,
+        base64.b64encode(b"x" + UUID.bytes),
+        base64.b64encode(UUID.bytes_le),
+    ],
+)
+def test_a_uuid_is_found_with_and_without_dashes_and_as_bytes(asked: str, written: bytes, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"{" + written + b"}")
+    assert hits(tmp_path, ("device", asked))
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(16)])
+def test_a_uuid_is_found_in_a_binary_column_of_parquet(kind: pa.DataType, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"device": pa.array([UUID.bytes, b"x" * 16], kind)}), tmp_path / "f.parquet", compression="zstd")
+    assert hits(tmp_path, ("device", str(UUID)))
+
+
 def test_a_number_is_not_found_in_a_longer_one(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"17000000001 70000000012")
     assert hits(tmp_path, ("number", "7000000001")) == []
@@ -108,6 +143,8 @@ IN_ITS_COLUMN = [
     ("a.log", b"Filter (isnotnull(user_id#12L) AND (user_id#12L = 12140))"),
     ("a.log", b"DELETE FROM t WHERE user_id IN (1, 2, 12140)"),
     ("user_id=12140/part", b"x"),
+    ("a.json", b'{"user_id": 12140.0}'),
+    ("a.csv", b"n,user_id\n1,12140.0\n"),
 ]
 ELSEWHERE = [
     ("a.json", b'{"heartrate": 12140, "user_id": 5}'),

@@ -229,6 +229,7 @@ def build_declaration_graph(
     ]
     mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]
     mistakes += subject_checks.find_other_subject_mistakes(complete)
+    mistakes += subject_checks.find_subject_type_mistakes(complete)
     mistakes += identifiers.find_canonical_form_mistakes(pipeline, complete, whose.links)
     _refuse_mistakes(pipeline, mistakes)
     return Graph(

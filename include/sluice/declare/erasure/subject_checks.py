@@ -19,6 +19,7 @@ from sluice.declare.expansion.stored import DeclarationsByKind, resolve_temporar
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
+from sluice.declare.names import find_column_spelling
 from sluice.declare.pipeline import is_interval
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint
@@ -109,10 +110,36 @@ def find_other_subject_mistakes(declared: Declared) -> Iterator[str]:
                 )
 
 
+_NO_IDENTIFIERS = {
+    "float": "it keeps seven digits of a number, so that several people's become one: BIGINT, DECIMAL or STRING",
+    "binary": "its bytes have no text to compare: STRING",
+    "timestamp": "its text depends on the time zone: STRING or DATE",
+    "timestamp_ltz": "its text depends on the time zone: STRING or DATE",
+}
+"""By type in lower case, why nobody is found by a column of it, and which types to use."""
+
+
+def explain_unfit_subject_type(kind: str) -> str | None:
+    """Why nobody is found by a column of this type, and what to use instead. None for a type that identifies people."""
+    return _NO_IDENTIFIERS.get(kind.lower())
+
+
+def find_subject_type_mistakes(declared: Declared) -> Iterator[str]:
+    """Yields declared columns with identifiers of people whose type cannot hold these, as sentences."""
+    for source in DeclarationsByKind(declared.values()).sources:
+        kinds = schema.parse_column_types(source.ddl) if source.ddl else {}
+        own = [("subject", source.subject)] if source.subject and not source.subject_in else []
+        for field, name in (*own, *(("also_subjects", column) for column, _ in source.also_subjects)):
+            column = find_column_spelling(name, kinds)
+            why = explain_unfit_subject_type(kinds[column].partition(" ")[0]) if column else None
+            if column and why:
+                yield f"source '{source.name}': {field} names '{name}', which is {kinds[column].upper()}; {why}."
+
+
 def _find_source_obstacles(source: Source, column: str) -> Iterator[str]:
     if source.subject is None:
         yield "and no column says whose the record is (subject=)"
-    elif column == source.subject:
+    elif column.lower() == source.subject.lower():
         yield "which is its subject: erasing that person removes the whole record"
     if not FILE_FORMATS[source.format].has_fields:
         known_formats = [one.name for one in FILE_FORMATS.values() if one.has_fields]
@@ -122,18 +149,20 @@ def _find_source_obstacles(source: Source, column: str) -> Iterator[str]:
     known = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'") if source.ddl else None
     if known is not None and column.lower() not in {name.lower() for name in known.columns}:
         yield "no column of its schema"
-    if known is not None and column in known.not_null:
+    if known is not None and find_column_spelling(column, known.not_null):
         yield "which is NOT NULL: the cell of an erased person is NULL"
 
 
 def _find_table_obstacles(table: Table[Any], column: str) -> Iterator[str]:
-    if column in table.keys:
+    if find_column_spelling(column, table.keys):
         yield "a key"
-    if column == table.sequence_by:
+    if find_column_spelling(table.sequence_by, (column,)):
         yield "the sequence_by"
-    if column == table.subject:
+    if find_column_spelling(table.subject, (column,)):
         yield "the subject"
-    if table.schema and column in schema.split_schema_declaration(table.schema, f"Table '{table.name}'").not_null:
+    if table.schema and find_column_spelling(
+        column, schema.split_schema_declaration(table.schema, f"Table '{table.name}'").not_null
+    ):
         yield "a NOT NULL column"
 
 
@@ -208,7 +237,7 @@ def _find_link_column_mistakes(link: Link, table: Dataset[Any]) -> Iterator[str]
         return
     names = schema.split_schema_declaration(table.schema, f"Table '{table.name}'").columns
     for column in (link.person[0], link.identifier[0], *((link.since,) if link.since else ())):
-        if column not in names:
+        if find_column_spelling(column, names) is None:
             yield f"{link.owner}: it has no column '{column}'.{nearest_name_hint(column, names)}"
 
 

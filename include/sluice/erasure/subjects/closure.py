@@ -8,6 +8,8 @@ one with the higher value has it.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -79,6 +81,7 @@ def close_over_identifiers(
         if one.domain == PSEUDONYM:
             found.add(PSEUDONYM, one.value, _ALWAYS)
     _add_written_spellings(workspace, rows, found)
+    _add_uuid_spellings(found)
     _add_stored_pseudonyms(workspace, found)
     return found.identifiers()
 
@@ -170,6 +173,21 @@ def _add_written_spellings(workspace: Workspace, rows: LinkRows, found: _KnownId
         for form, written in rows.spellings(domain, set(known)):
             for when in list(known[form]):
                 found.add(domain, written, when)
+
+
+_UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}|[0-9A-Fa-f]{32}")
+_DASHES = (8, 12, 16, 20)
+
+
+def _add_uuid_spellings(found: _KnownIdentifiers) -> None:
+    """Adds a UUID without its dashes, as many programs write it, and with them."""
+    for (domain, value), times in list(found.times.items()):
+        if _UUID.fullmatch(value):
+            bare = value.replace("-", "")
+            dashed = "-".join(bare[start:end] for start, end in itertools.pairwise((0, *_DASHES, len(bare))))
+            for when in list(times):
+                found.add(domain, bare, when)
+                found.add(domain, dashed, when)
 
 
 def _add_stored_pseudonyms(workspace: Workspace, found: _KnownIdentifiers) -> None:

@@ -22,6 +22,7 @@ from sluice.declare import (
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
+from sluice.erasure.subjects import closure
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -252,3 +253,13 @@ def test_the_form_of_a_kind_of_identifier_is_said_once() -> None:
     ):
         with pytest.raises(DeclarationError, match=re.escape(why)):
             formed(said, *more)
+
+
+def test_a_uuid_has_two_spellings_with_and_without_dashes() -> None:
+    dashed, bare = "550e8400-E29b-41d4-a716-446655440000", "f" * 32
+    found = closure._KnownIdentifiers()
+    for value in (dashed, bare, "550e8400"):
+        found.add("device", value, (None, None, None))
+    closure._add_uuid_spellings(found)
+    values = {one.value for one in found.identifiers()}
+    assert values == {dashed, dashed.replace("-", ""), bare, "ffffffff-ffff-ffff-ffff-ffffffffffff", "550e8400"}
