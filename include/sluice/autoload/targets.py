@@ -16,6 +16,7 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
 from sluice.flows.bronze.shape import TECHNICAL
 from sluice.lake import table_frames, tables
+from sluice.lake.nested_types import has_other_type
 from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def refuse_conflicting_types(session: SparkSession, target: AutoloadTarget, sour
     for option, ddl in (("schema", source.ddl), ("schema_hints", source.schema_hints)):
         for field in tables.parse_ddl_schema(ddl or ""):
             found = there.get(field.name.lower(), field.dataType)
-            if found != field.dataType and not isinstance(found, StructType) and not source.widen_types:
+            if has_other_type(found, field.dataType) and not source.widen_types:
                 raise UsageError(
                     f"autoload_to_table: the table '{target.said}' has the column {field.name} as {found.simpleString()}, {option} says "
                     f"{field.dataType.simpleString()}. Say the table's type, or choose another table."

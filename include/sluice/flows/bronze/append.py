@@ -36,6 +36,7 @@ from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
 from sluice.lake import evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
+from sluice.lake.nested_types import union_columns
 from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
@@ -218,11 +219,17 @@ def _replace_bronze_rows(
     path = workspace.path(source.name)
     again = tables.make_inline_frame(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
     others = table_frames.read_table(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
-    final = rows if others.isEmpty() else rows.unionByName(cast_or_rescue_columns(others, rows.schema), allowMissingColumns=True)
+    final = rows if others.isEmpty() else _join_in_one_schema(rows, others)
     technical = [name for name in shape.schema.names if is_reserved_column(name)]
     names = [*(name for name in final.columns if name not in technical), *technical]
     schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
     tables.replace_table(final, path, replace(shape, schema=schema))
+
+
+def _join_in_one_schema(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """Returns the rows and the others, which take the types of the rows. A field that one of them lacks is NULL, also within an array."""
+    schema = union_columns(others.schema, rows.schema)
+    return cast_or_rescue_columns(rows, schema).unionByName(cast_or_rescue_columns(others, schema), allowMissingColumns=True)
 
 
 def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Interval, report: FlowReport) -> None:

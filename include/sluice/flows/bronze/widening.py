@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
+from sluice.errors import SluiceError
 from sluice.flows.bronze.shape import bronze_table_shape
 from sluice.lake import table_frames, tables
+from sluice.lake.nested_types import cast_by_field_names, has_other_type, union_columns
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -21,37 +24,79 @@ if TYPE_CHECKING:
 def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructType) -> None:
     """Gives the bronze table's columns the wider types of the next rows. One commit rewrites all of its rows.
 
-    Delta's own type widening is a feature that few other readers know, and it does not turn a BIGINT into a DOUBLE.
+    Fields that are new in structs, or in arrays of them, need no rewrite: Delta adds them. Delta's own type widening is a feature that few other
+    readers know, and it does not turn a BIGINT into a DOUBLE. Raises SluiceError if no value can become the wanted type.
     """
     path = workspace.path(source.name)
     there = table_frames.read_table(workspace.session, path)
-    widened = [name for name in there.columns if name in wanted.names and _has_other_type(there.schema, wanted, name)]
+    widened = _find_columns_of_other_type(there.schema, wanted)
     if widened:
-        schema = StructType([wanted[field.name] if field.name in widened else field for field in there.schema])
+        _refuse_impossible_types(workspace, source, there, wanted, widened)
+        schema = union_columns(there.schema, StructType([wanted[name] for name in widened]))
         shape = replace(bronze_table_shape(workspace, source), schema=schema)
         tables.replace_table(cast_or_rescue_columns(there, schema), path, shape)
 
 
 def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Returns the rows with their columns in these types. A value that does not fit goes to _rescued_data."""
-    names = [name for name in rows.columns if name in schema.names and _has_other_type(rows.schema, schema, name)]
+    """Returns the rows with their columns in these types. A value that does not fit, or a part of it, sends it to _rescued_data as a whole.
+
+    schema: its types have all nested fields of the rows. Those that the rows lack are NULL.
+    """
+    names = _find_columns_of_other_type(rows.schema, schema)
+    grown = [field for field in rows.schema if field.name in schema.names and field.name not in names]
+    filled = {
+        field.name: cast_by_field_names(quote_column(field.name), field.dataType, schema[field.name].dataType)
+        for field in grown
+        if field.dataType != schema[field.name].dataType
+    }
     if not names:
-        return rows
+        return rows.withColumns(filled) if filled else rows
     fitting = {name: _cast_without_loss(rows, schema, name) for name in names}
     unfit = (F.when(value.isNull(), quote_column(name)).alias(name) for name, value in fitting.items())
     text = F.to_json(F.struct(*unfit), {"ignoreNullFields": "true"})
     joined = F.concat(F.expr("left(_rescued_data, length(_rescued_data) - 1)"), F.lit(","), F.substring(text, 2, 2**31 - 1))
     rescued = F.when(text == "{}", F.col("_rescued_data")).when(F.col("_rescued_data").isNull(), text).otherwise(joined)
-    return rows.withColumns({"_rescued_data": rescued, **fitting})
+    return rows.withColumns({"_rescued_data": rescued, **fitting, **filled})
 
 
 def _cast_without_loss(rows: DataFrame, schema: StructType, name: str) -> Column:
-    """Returns the column in its new type: NULL if casting it back gives another value."""
+    """Returns the column in its new type: NULL if casting it back gives another value, or if Spark has no such cast."""
+    value, new = _cast_there_and_back(rows, schema, name), schema[name].dataType
+    return value if _knows_cast(rows, value) else F.lit(None).cast(new)
+
+
+def _cast_there_and_back(rows: DataFrame, schema: StructType, name: str) -> Column:
     old, new = rows.schema[name].dataType, schema[name].dataType
-    value = quote_column(name).try_cast(new)
-    return F.when(value.try_cast(old) == quote_column(name), value)
+    value = cast_by_field_names(quote_column(name), old, new)
+    return F.when(cast_by_field_names(value, new, old) == quote_column(name), value)
 
 
-def _has_other_type(there: StructType, wanted: StructType, name: str) -> bool:
-    """Whether two types differ. A struct that only has more fields does not."""
-    return there[name].dataType != wanted[name].dataType and not isinstance(there[name].dataType, StructType)
+def _knows_cast(rows: DataFrame, value: Column) -> bool:
+    """Whether Spark has the casts in a column. Only Spark knows which types become which others."""
+    try:
+        rows.select(value)
+    except AnalysisException:
+        return False
+    return True
+
+
+def _refuse_impossible_types(
+    workspace: Workspace, source: Source, there: DataFrame, wanted: StructType, names: list[str]
+) -> None:
+    for name in names:
+        if not _knows_cast(there, _cast_there_and_back(there, wanted, name)):
+            was, now = there.schema[name].dataType.simpleString(), wanted[name].dataType.simpleString()
+            raise SluiceError(
+                f"Source '{source.name}': its column '{name}' is {was} in bronze and is now declared as {now}, which no value of it can become. "
+                "No row was written. Declare the type that bronze has; or read all files again, which needs may_refresh=True: "
+                f"sluice run {workspace.pipeline} --mode refresh --table {source.name}"
+            )
+
+
+def _find_columns_of_other_type(there: StructType, wanted: StructType) -> list[str]:
+    """Returns the columns of both whose types differ in more than nested fields."""
+    return [
+        field.name
+        for field in there
+        if field.name in wanted.names and has_other_type(field.dataType, wanted[field.name].dataType)
+    ]
