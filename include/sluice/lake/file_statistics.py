@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from sluice.lake.log import may_have_deletion_vectors
+from sluice.lake.python_values import list_known_values, list_values_or_texts
 from sluice.open_tables import open_checked_table
 
 
@@ -19,7 +20,7 @@ def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) ->
     actions = open_checked_table(path).get_add_actions(flatten=True)
     if not len(actions) or f"min.{column}" not in actions.schema.names:
         return set(values) if len(actions) else set()
-    low, high = (pa.chunked_array(actions[f"{end}.{column}"]).to_pylist() for end in ("min", "max"))
+    low, high = (list_known_values(pa.chunked_array(actions[f"{end}.{column}"])) for end in ("min", "max"))
     ranges = list(zip(low, high, strict=True))
     return {value for value in values if any(a is None or b is None or a <= value <= b for a, b in ranges)}
 
@@ -40,7 +41,7 @@ def count_rows_in_matching_files(path: str, limits: Mapping[str, Sequence[tuple[
     for column, ranges in limits.items():
         ends = [f"{end}.{column}" for end in ("min", "max")]
         if all(end in names for end in ends):
-            low, high = (pa.chunked_array(actions[end]).to_pylist() for end in ends)
+            low, high = (list_known_values(pa.chunked_array(actions[end])) for end in ends)
             inside = [so and _overlaps_any_range(a, b, ranges) for so, a, b in zip(inside, low, high, strict=True)]
     met = [count for count, so in zip(counts, inside, strict=True) if so]
     return None if None in met else sum(met)
@@ -65,7 +66,7 @@ def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
     of_files = next((name for name in (f"partition.{column}", f"max.{column}") if name in names), None)
     if of_files is None or "num_records" not in names:
         return False, None
-    highest, rows = (pa.chunked_array(actions[name]).to_pylist() for name in (of_files, "num_records"))
+    highest, rows = (list_known_values(pa.chunked_array(actions[name])) for name in (of_files, "num_records"))
     nulls = pa.chunked_array(actions[f"null_count.{column}"]).to_pylist() if of_files.startswith("max.") else rows
     told = all(
         value is not None or (rows_ is not None and rows_ == null)
@@ -87,7 +88,9 @@ def list_partition_file_sizes(path: str) -> list[PartitionFiles]:
     actions = open_checked_table(path).get_add_actions(flatten=True)
     columns = [name for name in actions.schema.names if name.startswith("partition.")]
     sizes: dict[tuple[Any, ...], list[int]] = {}
-    for size, *values in zip(*(pa.chunked_array(actions[name]).to_pylist() for name in ("size_bytes", *columns)), strict=True):
+    for size, *values in zip(
+        *(list_values_or_texts(pa.chunked_array(actions[name])) for name in ("size_bytes", *columns)), strict=True
+    ):
         sizes.setdefault(tuple(values), []).append(int(size))
     names = [name.removeprefix("partition.") for name in columns]
     return [PartitionFiles(dict(zip(names, values, strict=True)), sizes[values]) for values in sorted(sizes, key=repr)]
@@ -113,12 +116,13 @@ def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
     table = open_checked_table(path)
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names if len(actions) else []
-    listed = {name: pa.chunked_array(actions[name]).to_pylist() for name in names if _is_wanted(name, columns)}
+    listed = {name: _list_file_facts(actions, name) for name in names if _is_wanted(name, columns)}
     by = [str(name) for name in table.metadata().partition_columns]
+    known = {name: list_known_values(pa.chunked_array(actions[f"partition.{name}"])) for name in by if name in columns and names}
     found = []
     for place, file in enumerate(listed.get("path", [])):
         partition = {name: listed[f"partition.{name}"][place] for name in by}
-        ends = {name: (value, value) for name, value in partition.items() if name in columns and value is not None}
+        ends = {name: (values[place], values[place]) for name, values in known.items() if values[place] is not None}
         for column in columns:
             low, high = (listed[f"{end}.{column}"][place] if f"{end}.{column}" in listed else None for end in ("min", "max"))
             if low is not None and high is not None:
@@ -132,6 +136,12 @@ def _end_of_millisecond(at: datetime) -> datetime:
     """The latest instant that the log may mean: it has instants in milliseconds, truncated."""
     last = datetime.max.replace(tzinfo=at.tzinfo)
     return at + timedelta(milliseconds=1) if last - at > timedelta(milliseconds=1) else last
+
+
+def _list_file_facts(actions: Any, name: str) -> list[Any]:
+    """Returns one column of the actions. A partition's value is its name, so it has a text where Python has no value; an end is unknown then."""
+    column = pa.chunked_array(actions[name])
+    return list_values_or_texts(column) if name.startswith("partition.") else list_known_values(column)
 
 
 def _is_wanted(name: str, columns: Sequence[str]) -> bool:

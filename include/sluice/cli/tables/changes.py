@@ -17,6 +17,7 @@ from sluice.cli.tables.read import select_printable_columns
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.lake import commit_history, log
+from sluice.lake.python_values import list_rows_with_texts
 from sluice.open_tables import open_checked_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
@@ -103,7 +104,7 @@ def _read_version_changes(delta: DeltaTable, version: int, keys: Sequence[str], 
         both = part if first is None else pa.concat_tables([first, part])
         order = [(key, "ascending") for key in (*keys, _ORDER) if _is_sortable(both.schema, key)]
         first = both.take(pc.sort_indices(both, sort_keys=order)[:most])
-    return [] if first is None else first.drop_columns([_ORDER]).to_pylist()
+    return [] if first is None else list_rows_with_texts(first.drop_columns([_ORDER]))
 
 
 def _make_sortable(part: pa.Table) -> pa.Table:

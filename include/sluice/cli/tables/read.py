@@ -11,6 +11,7 @@ from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, 
 from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.lake.python_values import list_rows_with_texts
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE, PipelineRecords, list_pipeline_records, name_quarantined_table
 from sluice.runs import ledger
@@ -107,8 +108,7 @@ def select_printable_columns(columns: Sequence[str], wanted: str) -> list[str]:
 
 def query_delta_table(path: str, text: str) -> list[dict[str, Any]]:
     """Rows of a query over one table, whose name in the query is t, without a JVM."""
-    found: list[dict[str, Any]] = open_table_snapshot(path).query_rows(text).to_pylist()
-    return found
+    return list_rows_with_texts(open_table_snapshot(path).query_rows(text))
 
 
 def _find_table_paths(records: PipelineRecords) -> dict[str, str]:
