@@ -14,6 +14,7 @@ from sluice.declare.quoting import quote_column
 from sluice.errors import SluiceError
 from sluice.flows.bronze.shape import bronze_table_shape
 from sluice.lake import table_frames, tables
+from sluice.lake.json_texts import WHOLE_INSTANTS
 from sluice.lake.nested_types import cast_by_field_names, has_other_type, union_columns
 from sluice.lake.workspace import Workspace
 
@@ -53,7 +54,7 @@ def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
         return rows.withColumns(filled) if filled else rows
     fitting = {name: _cast_without_loss(rows, schema, name) for name in names}
     unfit = (F.when(value.isNull(), quote_column(name)).alias(name) for name, value in fitting.items())
-    text = F.to_json(F.struct(*unfit), {"ignoreNullFields": "true"})
+    text = F.to_json(F.struct(*unfit), {"ignoreNullFields": "true", **WHOLE_INSTANTS})
     joined = F.concat(F.expr("left(_rescued_data, length(_rescued_data) - 1)"), F.lit(","), F.substring(text, 2, 2**31 - 1))
     rescued = F.when(text == "{}", F.col("_rescued_data")).when(F.col("_rescued_data").isNull(), text).otherwise(joined)
     return rows.withColumns({"_rescued_data": rescued, **fitting, **filled})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import log, table_frames
+from sluice.lake.json_texts import WHOLE_INSTANTS
 from sluice.lake.row_sizes import RowsSize, measure_rows
 from sluice.lake.small_writes import MOST_APPENDED_ROWS
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -91,13 +93,32 @@ def _flag_rows_judged_again(present: DataFrame, rows: DataFrame, origin: DataFra
     """Adds `quarantine.JUDGED_AGAIN`. Of a record that is not in `origin`, only rows with one of the keys were judged again."""
     whole = origin.select(*PROVENANCE).distinct().withColumn("_whole", F.lit(True))
     some = rows.select(*PROVENANCE).distinct().withColumn("_some", F.lit(True))
-    known = (
-        keys.select(F.to_json(F.struct(*quote_columns(keys.columns))).alias("_key")).distinct().withColumn("_known", F.lit(True))
+    known = _list_key_texts(keys).withColumn("_known", F.lit(True))
+    cut = _has_cut_instants(keys.schema)
+    kept = quarantined_key_column(keys.schema)
+    keyed = present.withColumns({"_key": F.when(cut, F.to_json(kept)).otherwise(F.to_json(kept, WHOLE_INSTANTS)), "_cut": cut})
+    joined = (
+        keyed.join(whole, list(PROVENANCE), "left").join(some, list(PROVENANCE), "left").join(known, ["_key", "_cut"], "left")
     )
-    keyed = present.withColumn("_key", F.to_json(quarantined_key_column(keys.schema)))
-    joined = keyed.join(whole, list(PROVENANCE), "left").join(some, list(PROVENANCE), "left").join(known, "_key", "left")
     again = F.col("_whole").isNotNull() | (F.col("_some").isNotNull() & F.col("_known").isNotNull())
     return joined.select(*present.columns, again.alias(quarantine.JUDGED_AGAIN))
+
+
+def _list_key_texts(keys: DataFrame) -> DataFrame:
+    """Returns the keys as texts, with whole instants and once more with instants that are cut off at the millisecond."""
+    key = F.struct(*quote_columns(keys.columns))
+    whole = keys.select(F.to_json(key, WHOLE_INSTANTS).alias("_key"), F.lit(False).alias("_cut"))
+    return whole.unionByName(keys.select(F.to_json(key).alias("_key"), F.lit(True).alias("_cut"))).distinct()
+
+
+def _has_cut_instants(key: StructType) -> Column:
+    """Whether the key of a row in quarantine has instants to the millisecond only, as earlier versions of Sluice wrote it."""
+    names = [column.name for column in key if column.dataType.typeName() in ("timestamp", "timestamp_ntz")]
+    if not names:
+        return F.lit(False)
+    texts = F.from_json("made", ", ".join(f"{quote_identifier(name)} STRING" for name in names))
+    found = [F.coalesce(texts.getField(name).rlike(r"\.\d{3}(Z|[+-]\d\d:\d\d)?$"), F.lit(False)) for name in names]
+    return functools.reduce(lambda one, other: one | other, found)
 
 
 def quarantined_key_column(key: StructType) -> Column:
@@ -110,14 +131,16 @@ def build_table_quarantine_rows(
     workspace: Workspace, table: AnyTable, source: Source, bad: DataFrame, deliveries: Sequence[int]
 ) -> DataFrame:
     """Returns rows with a verdict as rows of the table's quarantine. deliveries: those that the rows belong to."""
-    made = F.to_json(F.struct(*(quote_column(name) for name in bad.columns if name not in verdicts.VERDICT)))
+    made = F.to_json(F.struct(*(quote_column(name) for name in bad.columns if name not in verdicts.VERDICT)), WHOLE_INSTANTS)
     subject = quote_column(table.subject).cast("string") if table.subject else F.lit(None).cast("string")
     judged = bad.select(*PROVENANCE, F.col(verdicts.FAILED_RULES).alias("reasons"), made.alias("made"), subject.alias("own"))
     came = _read_rows_as_delivered(workspace, source, deliveries)
     joined = judged.join(came, list(PROVENANCE), "left")
     more = {"made": F.col("made"), "rules_version": F.lit(verdicts.expectations_version(table.expectations))}
     # Bronze says whom the record is about. If that person is erased, this row goes too, whatever the transform did to the subject.
-    return quarantine.make_quarantine_rows(joined, F.col("reasons"), F.to_json("came"), F.coalesce("of", "own"), **more)
+    return quarantine.make_quarantine_rows(
+        joined, F.col("reasons"), F.to_json("came", WHOLE_INSTANTS), F.coalesce("of", "own"), **more
+    )
 
 
 def _select_quarantined_rows(table: AnyTable, rows: DataFrame) -> DataFrame:
