@@ -259,4 +259,17 @@ def describe_error_without_values(error: BaseException) -> str:
     condition = error_conditions.last_error_condition(str(error))
     if isinstance(error, PySparkException) or condition:
         return f"Spark failed with {condition or type(error).__name__}. SLUICE_DEBUG=1 shows where (and may show data)."
-    return f"{type(error).__name__} in Sluice itself. SLUICE_DEBUG=1 shows where (and may show data)."
+    where = _find_line_of_transform(error)
+    return f"{type(error).__name__} in {where or 'Sluice itself'}. SLUICE_DEBUG=1 shows {'more' if where else 'where'} (and may show data)."
+
+
+def _find_line_of_transform(error: BaseException) -> str | None:
+    """Returns the file and line of a pipeline that the error comes from. None if the engine's code was called after it."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("pipelines."):
+            found = f"{frame.f_code.co_filename}, line {line} (your transform)"
+        elif module.startswith("sluice.") and not module.startswith("sluice.declare."):
+            found = None
+    return found

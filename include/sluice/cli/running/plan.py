@@ -7,7 +7,6 @@ whether the logs of tables hold no personal data.
 from __future__ import annotations
 
 import sys
-import traceback
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -198,8 +197,6 @@ def check(
             check_delivery_maker(graphs[name].pipeline)
         except SluiceError as error:
             mistakes += str(error).splitlines()
-        except Exception as error:
-            mistakes.append(f"Pipeline '{name}': {_describe_load_error(error, name)}")
     found = _examine_plans(settings, graphs) if plans and graphs else []
     mistakes += [mistake for plan in found for mistake in plan["mistakes"]]
     wrong = {plan["pipeline"] for plan in found if plan["mistakes"]}
@@ -276,10 +273,3 @@ def _describe_time_reach(column: str, before: str, after: str, input: str) -> st
     at = input.strip("`")
     ends = [at if end.startswith("0 ") else f"{at} {sign} {end}" for sign, end in (("-", before), ("+", after))]
     return f"{column} = {at}" if ends == [at, at] else f"{column} from {ends[0]} to {ends[1]}"
-
-
-def _describe_load_error(error: Exception, name: str) -> str:
-    """The error that a pipeline's own code raised while it was loaded, and where."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"pipelines/{name}/" in frame.filename]
-    where = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"

@@ -85,9 +85,7 @@ def _import_pipeline_module(name: str, pipeline_name: str) -> ModuleType:
     except SyntaxError as error:
         raise DeclarationError(f"Pipeline '{pipeline_name}': {error.filename}, line {error.lineno}: {error.msg}.") from None
     except Exception as error:
-        if said := describe_loading_error(error, pipeline_name):
-            raise DeclarationError(said) from None
-        raise
+        raise DeclarationError(describe_loading_error(error, pipeline_name)) from error
 
 
 def _describe_missing_module(name: str, missing: str) -> str:

@@ -1,7 +1,7 @@
 """Turns an error of loading a pipeline's file into a sentence about the file: the line that declares something wrong, and what to write.
 
-It is about what the file says: a mistake that a declaration found, a name or an argument that does not exist, or a Spark expression where
-there is no Spark. Any other error stays as Python raised it.
+A mistake that a declaration found, a name or an argument that does not exist, and a Spark expression where there is no Spark are
+explained. Of any other error, the kind is said; its text only where Python writes it about code, since it may hold a value elsewhere.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import importlib
 import inspect
 import linecache
 import re
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ _DECLARE = "sluice.declare"
 _NO_SUCH_NAME = re.compile(rf"cannot import name '(\w+)' from '{_DECLARE}'|module '{_DECLARE}' has no attribute '(\w+)'")
 _WRONG_ARGUMENTS = re.compile(r"([\w.]+)\(\) ((?:missing|takes|got) .+)")
 _NO_SESSION = re.compile(r"\[\w*SESSION\w*\]")
-_OUTSIDE_THE_FILE = frozenset({"sluice", "pyspark"})
-"""The packages that a file calls to declare something."""
+_OUTSIDE_THE_FILE = frozenset({"sluice", "pyspark", *sys.stdlib_module_names})
+"""The packages that a file calls, to declare something or else."""
+_ABOUT_CODE = (NameError, AttributeError, ImportError, TypeError)
+"""The kinds of errors whose text names code."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +49,17 @@ class _Raised:
         return self.module.partition(".")[0]
 
 
-def describe_loading_error(error: Exception, pipeline: str) -> str | None:
-    """Returns pipeline, file, line and a sentence that says what is wrong; None if the error is not about what the file declares.
+def describe_loading_error(error: Exception, pipeline: str) -> str:
+    """Returns pipeline, file, line and a sentence that says what is wrong.
 
     error: raised by the import of a file of this pipeline.
     """
+    owner = f"Pipeline '{pipeline}': "
     raised = _find_declaring_line(error)
     if raised is None:
-        return None
-    said = next((said for describe in _DESCRIPTIONS if (said := describe(raised))), None)
-    owner = f"Pipeline '{pipeline}': "
-    return f"{owner}{raised.file}, line {raised.line}: {said.removeprefix(owner)}" if said else None
+        return f"{owner}{type(error).__name__} while it was loaded. SLUICE_DEBUG=1 shows where."
+    said = next((said for describe in _DESCRIPTIONS if (said := describe(raised))), None) or _describe_mistake_in_code(raised)
+    return f"{owner}{raised.file}, line {raised.line}: {said.removeprefix(owner)}"
 
 
 def _find_declaring_line(error: Exception) -> _Raised | None:
@@ -66,8 +69,10 @@ def _find_declaring_line(error: Exception) -> _Raised | None:
     # Of a call of several lines, Python names the first.
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
-        if not file.startswith("<"):  # a frozen module of Python, or the __init__ of a dataclass
-            module = str(frame.f_globals.get("__name__", ""))
+        name = str(frame.f_globals.get("__name__", ""))
+        # Not a frozen module of Python, the __init__ of a dataclass, or what loads a module.
+        if not file.startswith("<") and name.partition(".")[0] != "importlib":
+            module = name
             outside = module.partition(".")[0] in _OUTSIDE_THE_FILE
             called = called or (outside and place is not None)
             by_the_line = not outside and not called
@@ -125,6 +130,21 @@ def _describe_spark_outside_function(raised: _Raised) -> str | None:
         "a Spark expression (F.col, F.expr, Window…) is made where the file is loaded, which has no Spark. Use text: "
         'sequence_by="at", apply_as_deletes="bpm = 0", @expect("positive", "bpm > 0"); or move it into the function.'
     )
+
+
+def _describe_mistake_in_code(raised: _Raised) -> str:
+    kind = type(raised.error).__name__
+    if raised.package == "sluice":
+        return f"{kind} in Sluice itself, which this line calls. SLUICE_DEBUG=1 shows where."
+    said = f"{kind}: {raised.error}" if isinstance(raised.error, _ABOUT_CODE) else f"{kind}"
+    return f"{said.rstrip('.')}.{_hint_at_name(raised.error)}"
+
+
+def _hint_at_name(error: Exception) -> str:
+    name = error.name if isinstance(error, NameError) else None
+    if name == "spark":
+        return " Files are loaded without Spark: move this into the function, which is given its inputs as DataFrames."
+    return f" Import it: from {_DECLARE} import {name}" if name in importlib.import_module(_DECLARE).__all__ else ""
 
 
 _DESCRIPTIONS: tuple[Callable[[_Raised], str | None], ...] = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names
 from sluice.declare.datasets.decorator_options import build_unstored_fields
+from sluice.declare.datasets.made_rows import require_frame
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import find_calling_module, record_declaration
 from sluice.declare.field_types import check_field_types
@@ -46,7 +47,8 @@ class View(Declaration, Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """Returns what the transform makes of these inputs."""
-        return self.function(*args, **kwargs)
+        made: DataFrame = require_frame(self.function(*args, **kwargs), (*args, *kwargs.values()), self.label)
+        return made
 
     def __post_init__(self) -> None:
         owner = f"View '{self.name}'"

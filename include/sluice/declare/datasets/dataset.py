@@ -75,7 +75,8 @@ class Dataset(Declaration, Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """Returns what the transform makes of these inputs."""
-        return made_rows.null_empty_partition_texts(self.function(*args, **kwargs), self.partition_by)
+        made = made_rows.require_frame(self.function(*args, **kwargs), (*args, *kwargs.values()), self.label)
+        return made_rows.null_empty_partition_texts(made, self.partition_by)
 
     def __post_init__(self) -> None:
         owner = f"Table '{self.name}'"

@@ -9,8 +9,8 @@ instance after an erasure, leaves the view as a deleted key does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sluice.declare.lazy import F
 from sluice.declare.quoting import quote_column
@@ -19,6 +19,18 @@ from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+def require_frame(made: Any, given: Iterable[object], owner: str) -> Any:
+    """Returns what a transform made of what it was given. Raises DeclarationError if it is no DataFrame, as after a forgotten `return`."""
+    if made is None or (any(_is_frame(one) for one in given) and not _is_frame(made)):
+        hint = ": is a `return` missing?" if made is None else "."
+        raise DeclarationError(f"{owner}: its function returned {type(made).__name__}, not a DataFrame{hint}")
+    return made
+
+
+def _is_frame(value: object) -> bool:
+    return any(one.__name__ == "DataFrame" for one in type(value).__mro__)
 
 
 def null_empty_partition_texts(rows: DataFrame, partition_by: Sequence[str]) -> DataFrame:
