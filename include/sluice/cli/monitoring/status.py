@@ -15,7 +15,7 @@ import typer
 from sluice.cli.erasure import request_states
 from sluice.cli.places import find_replacing_sources, select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_duration, format_instant, print_json, print_rows
-from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.declare.assembly.loading import load_declaration_graph, load_pipeline_declaration
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import format_size
@@ -46,7 +46,7 @@ def status(
     else:
         escaping_console().print(f"Lake {settings.lake}", soft_wrap=True)
         for state in found:
-            _print_status(state)
+            _print_status(settings, state)
     if check and not all(state["adds_up"] and state["missed"] == [] for state in found):
         raise typer.Exit(1)
 
@@ -85,12 +85,22 @@ def _find_last_runs(records: PipelineRecords) -> list[dict[str, Any]]:
     return list(last.values())
 
 
-def _print_status(state: dict[str, Any]) -> None:
+def describe_first_steps(settings: Settings, pipeline: str) -> str:
+    """Returns what to do for a pipeline of which nothing is there yet: where deliveries come from, and the command that takes them."""
+    try:
+        makes = load_pipeline_declaration(settings, pipeline).maker is not None
+    except SluiceError:
+        makes = False
+    come = f"sluice land {pipeline}" if makes else f"put files into {settings.landing / pipeline}"
+    return f"Nothing here yet. Deliveries: {come}; then: sluice run {pipeline}"
+
+
+def _print_status(settings: Settings, state: dict[str, Any]) -> None:
     printed = escaping_console()
     name = state["pipeline"]
     if not (state["tables"] or state["runs"] or state["deliveries"]):
         printed.print(f"\n{name}", style="bold")
-        printed.print(f"Nothing here yet. Deliveries: sluice land {name}; then: sluice run {name}", soft_wrap=True)
+        printed.print(describe_first_steps(settings, name), soft_wrap=True)
     else:
         print_rows(state["tables"], ("layer", "table", "rows", "version", "files", "bytes"), title=name)
     if state["runs"]:

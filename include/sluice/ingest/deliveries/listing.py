@@ -55,10 +55,16 @@ class NoLandingFolder(UsageError):
 
 def require_landing_folder(source: Source, landing: Location, there: Location) -> None:
     """Raises NoLandingFolder if the source's folder is missing, or, on a store, if nothing has landed for the pipeline."""
+    if is_on_disk(there) and there.is_file():
+        raise NoLandingFolder(
+            f"Source '{source.name}': {landing / source.path} is a file, not a folder. path= is the folder that the file lies in; pattern= "
+            "selects files by their names."
+        )
     if not there.is_dir():
         raise NoLandingFolder(
             f"Source '{source.name}' has no landing folder {landing / source.path}. "
-            f"Create it and put files there, or run: sluice land {landing.name}"
+            "Create it and put files there; if the pipeline names a maker of deliveries, "
+            f"run: sluice land {landing.name}"
         )
 
 
