@@ -17,6 +17,7 @@ from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
+from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_identifier
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, places
@@ -62,7 +63,7 @@ def _empty_cells_in_bronze(
         present = log.read_column_names(path)
         if cells:
             _empty_flagged_cells(workspace, source, list(cells), _find_rows_with_erased_cells(workspace, source, cells), report)
-        here = [name for name in texts if name in present]
+        here = [found for name in texts if (found := find_column_spelling(name, present))]
         if here and names:
             _empty_flagged_cells(workspace, source, here, _find_rows_naming_erased(workspace, path, here, names), report)
         report.notes.append(f"{report.updated} rows kept without another person in them")

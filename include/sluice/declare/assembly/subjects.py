@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sluice.declare.assembly.graph import PSEUDONYM, AnyDataset, Graph
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
+from sluice.declare.names import find_column_spelling
 from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quoting import quote_identifier
 
@@ -29,19 +30,20 @@ def find_table_subjects(graph: Graph, dataset: AnyDataset, columns: list[str]) -
     hashed = _find_pseudonym_columns(graph, dataset, columns)
     if dataset.folded_source:
         domain = graph.domain(dataset)
-        return TableSubjects((*(((dataset.subject, domain),) if domain and dataset.subject else ()), *hashed))
+        own_column = find_column_spelling(dataset.subject, columns) or dataset.subject
+        return TableSubjects((*(((own_column, domain),) if domain and own_column else ()), *hashed))
     above = list(_walk_all_inputs(graph, dataset))
-    treated = {name for one in (dataset, *above) for name in one.treatments}
+    treated = {name.lower() for one in (dataset, *above) for name in one.treatments}
     told = [(one, domain) for one in above if one.subject and (domain := graph.domain(one))]
     domains = {domain for _, domain in told}
     # A column with the subject somewhere inside it is not an identifier as a whole.
-    known = {(one.subject, domain) for one, domain in told if one.subject and not one.subject_in}
+    known = {(find_column_spelling(one.subject, columns), domain) for one, domain in told if not one.subject_in}
     # A treated value is no longer an identifier: the suppression list holds the pseudonym of a pseudonymised one, and nothing of
     # others.
-    found = {(column, domain) for column, domain in known if column in columns and column not in treated}
+    found = {(column, domain) for column, domain in known if column and column.lower() not in treated}
     missing = domains - {domain for _, domain in found}
-    own = dataset.subject
-    if own and len(missing) == 1 and own not in treated and own not in {column for column, _ in found}:
+    own = find_column_spelling(dataset.subject, columns) or dataset.subject
+    if own and len(missing) == 1 and own.lower() not in treated and own not in {column for column, _ in found}:
         found |= {(own, missing.pop())}
     return TableSubjects((*sorted(found), *hashed), frozenset(domains - {domain for _, domain in found}))
 
@@ -54,8 +56,8 @@ def find_subject_domains(graph: Graph, declared: Source | AnyDataset) -> frozens
 def find_other_subject_columns(graph: Graph, declared: Source | AnyDataset) -> dict[str, str]:
     """The columns that may hold another person, by domain: for bronze as declared, else every column of the same name."""
     made_of = [*graph.sharing(declared), *_walk_all_inputs(graph, declared)]
-    treated = {name for one in made_of for name in one.treatments}
-    return {column: domain for one in made_of for column, domain in one.also_subjects if column not in treated}
+    treated = {name.lower() for one in made_of for name in one.treatments}
+    return {column: domain for one in made_of for column, domain in one.also_subjects if column.lower() not in treated}
 
 
 def find_free_text_columns(graph: Graph, declared: Source | AnyDataset) -> tuple[str, ...]:
@@ -71,9 +73,10 @@ def build_subject_expression(graph: Graph, declared: Source | AnyDataset, column
     """
     if declared.subject is None:
         return None
+    column = find_column_spelling(declared.subject, columns)
     if declared.subject_in:
-        return f"CAST({declared.subject_in} AS STRING)" if declared.subject in columns else None
-    told = [f"CAST({quote_identifier(declared.subject)} AS STRING)"] if declared.subject in columns else []
+        return f"CAST({declared.subject_in} AS STRING)" if column else None
+    told = [f"CAST({quote_identifier(column)} AS STRING)"] if column else []
     if declared.name in graph.sources and "_rescued_data" in columns:
         told.append(rescued_text_expression(declared.subject))
     return f"coalesce({', '.join(told)})" if len(told) > 1 else "".join(told) or None
@@ -87,8 +90,8 @@ def subject_time_expression(declared: Source | AnyDataset) -> str | None:
 def _find_pseudonym_columns(graph: Graph, dataset: AnyDataset, columns: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The columns with pseudonyms, made by the table itself or by a table it is made from."""
     made = (dataset, *_walk_all_inputs(graph, dataset))
-    names = {name for one in made for name, how in one.treatments.items() if isinstance(how, Hmac)}
-    return tuple((name, PSEUDONYM) for name in sorted(names & set(columns)))
+    names = {name.lower() for one in made for name, how in one.treatments.items() if isinstance(how, Hmac)}
+    return tuple((name, PSEUDONYM) for name in sorted(columns) if name.lower() in names)
 
 
 def _walk_all_inputs(graph: Graph, declared: Source | AnyDataset) -> Iterator[Source | AnyDataset]:

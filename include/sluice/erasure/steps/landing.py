@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from sluice import entries
 from sluice.declare.ingest.source import Source
+from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_column
 from sluice.delivery_states import MISSED, QUARANTINED
 from sluice.erasure.steps import landed_files, naming
@@ -276,7 +277,7 @@ def _add_named_text_fields(source: Source, names: naming.ErasedNames, read: Deli
     """Adds the free text fields that name somebody. Searches in this process, so that no value gets into a plan."""
     if read.frame is None or not names:
         return
-    here = [name for name in source.free_text if name in read.frame.columns]
+    here = [found for name in source.free_text if (found := find_column_spelling(name, read.frame.columns))]
     if here:
         good = read.frame.where(F.col("_problem").isNull()).select(
             "_delivery", "_row", *(quote_column(name).cast("string") for name in here)

@@ -11,6 +11,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
+from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_identifier
 from sluice.errors import SluiceError
 from sluice.lake import log
@@ -91,7 +92,7 @@ def _list_table_subjects(workspace: Workspace, declared: Source | Dataset[Any]) 
         yield SubjectTable(declared.name, path, subject, domain, subjects.subject_time_expression(declared))
     if not isinstance(declared, Source):
         for column, other in subjects.find_table_subjects(workspace.graph, declared, log.read_column_names(path)).columns:
-            if column != declared.subject:
+            if column.lower() != (declared.subject or "").lower():
                 yield SubjectTable(
                     declared.name, path, quote_identifier(column), other, subjects.subject_time_expression(declared)
                 )
@@ -127,7 +128,7 @@ def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
                 SubjectTable(stream.late, path, quote_identifier(column), domain, at, f"`_input` = '{name}'")
                 for name in stream.watermarks
                 for column, domain, at in _list_late_subjects(workspace, workspace.graph[name], columns)
-                if column not in stream.treatments
+                if find_column_spelling(column, stream.treatments) is None
             ]
     return found
 
@@ -135,10 +136,11 @@ def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
 def _list_late_subjects(
     workspace: Workspace, declared: Source | Dataset[Any], columns: list[str]
 ) -> Iterator[tuple[str, str, str | None]]:
-    if declared.subject in columns and declared.domain and not declared.subject_in:
-        yield str(declared.subject), declared.domain, declared.subject_at
-    for column, domain in subjects.find_other_subject_columns(workspace.graph, declared).items():
-        if column in columns:
+    own = find_column_spelling(declared.subject, columns)
+    if own and declared.domain and not declared.subject_in:
+        yield own, declared.domain, declared.subject_at
+    for name, domain in subjects.find_other_subject_columns(workspace.graph, declared).items():
+        if column := find_column_spelling(name, columns):
             yield column, domain, declared.subject_at  # a row of what was set aside, removed as a whole
     if isinstance(declared, Source):
         return

@@ -18,6 +18,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure.identifiers import Link
 from sluice.declare.ingest.field_names import delivered_columns
+from sluice.declare.names import find_column_spelling
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.declare.quoting import quote_column
 from sluice.erasure.vault import Identifier
@@ -148,7 +149,8 @@ def _read_domain_identifiers(workspace: Workspace, rows: LinkRows, domain: str) 
             found += [bronze.select(_identifier_text_column(F.expr(told)).alias("value"))] if told else []
         for column, of_cell in source.also_subjects:
             bronze_path = workspace.path(source.table)
-            if of_cell == domain and delta_log.is_delta_table(bronze_path) and column in log.read_column_names(bronze_path):
+            there = log.read_column_names(bronze_path) if of_cell == domain and delta_log.is_delta_table(bronze_path) else []
+            if find_column_spelling(column, there):
                 found.append(
                     table_frames.read_table(workspace.session, bronze_path).select(
                         _identifier_text_column(quote_column(column)).alias("value")
@@ -191,7 +193,7 @@ def _read_link_bronze(workspace: Workspace, table: Table[Any]) -> DataFrame | No
 def _select_link_columns(workspace: Workspace, link: Link, declared: Dataset[Any], frame: DataFrame) -> DataFrame:
     wanted = (link.person[0], link.identifier[0], *((link.since,) if link.since else ()))
     for name in wanted:
-        if name not in frame.columns:
+        if find_column_spelling(name, frame.columns) is None:
             raise DeclarationError(f"{link.owner}: it has no column '{name}'.{nearest_name_hint(name, frame.columns)}")
     since = quote_column(link.since).try_cast("timestamp") if link.since else F.lit(None).cast("timestamp")
     both = {"person": link.person, "identifier": link.identifier}

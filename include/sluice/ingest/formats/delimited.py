@@ -20,6 +20,7 @@ from pyarrow import csv
 
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
+from sluice.declare.names import find_column_spelling
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.files.path_values import parse_path_values
@@ -110,12 +111,16 @@ def _build_csv_block(
         present = pa.array([place not in rows.problems for place in range(rows.count)])
         fields = add_path_fields(path_values, fields, schema, present)
     found = place_delivered_fields(source, schema, fields, rows.count, rows.problems)
-    return _rescue_subject_keys(source, names, rows, found) if rows.problems and source.subject in names else found
+    subject = find_column_spelling(source.subject, names) if rows.problems else None
+    return _rescue_subject_keys(source, names.index(subject), rows, found) if subject else found
 
 
-def _rescue_subject_keys(source: Source, names: list[str], rows: CsvRows, found: ParsedBlock) -> ParsedBlock:
-    """Puts the subject of a row that cannot stand in bronze into _rescued_data, so that the quarantine knows whose row it keeps."""
-    position, dialect = names.index(str(source.subject)), source.dialect
+def _rescue_subject_keys(source: Source, position: int, rows: CsvRows, found: ParsedBlock) -> ParsedBlock:
+    """Puts the subject of a row that cannot stand in bronze into _rescued_data, so that the quarantine knows whose row it keeps.
+
+    position: of the subject among the row's fields.
+    """
+    dialect = source.dialect
     rescued = found.rows.column(RESCUED).to_pylist()
     for place, (_, text) in rows.problems.items():
         row = csv_rows.find_first_csv_row(dialect, text, True)[0] or []

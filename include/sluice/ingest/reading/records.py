@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from sluice.declare.ingest.rescued_fields import rescued_text_expression
 from sluice.declare.ingest.source import Source
+from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.delivery_states import INGESTED, MISSED, QUARANTINED
 from sluice.errors import SluiceError
@@ -146,9 +147,8 @@ def subject_key_column(source: Source, columns: Sequence[str]) -> Column:
     """Returns a record's subject as text: from its column, from what did not fit, or from a text that could not be read; otherwise NULL."""
     if source.subject is None:
         return F.lit(None).cast("string")
-    in_column = (
-        [F.expr(source.subject_in or quote_identifier(source.subject)).cast("string")] if source.subject in columns else []
-    )
+    column = find_column_spelling(source.subject, columns)
+    in_column = [F.expr(source.subject_in or quote_identifier(column)).cast("string")] if column else []
     if source.subject_in:
         return F.coalesce(*in_column, F.lit(None).cast("string"))
     return F.coalesce(

@@ -6,6 +6,7 @@ from typing import Any
 
 from sluice.declare import Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly import subjects
+from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.assembly.subjects import TableSubjects
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("shop.bronze", __name__))
@@ -26,8 +27,6 @@ def scan(scans: Any) -> Any:
 
 def told(columns: str, *reads: str, **options: Any) -> TableSubjects:
     """Of a view of these columns."""
-    from sluice.declare.assembly.graph import build_declaration_graph
-
     view = materialized_view(name="v", reads=reads, keys=columns.split()[0], sql=f"SELECT * FROM {', '.join(reads)}", **options)
     whole = materialized_view(name="w", reads="sale", keys="day", sql="SELECT * FROM sale")
     made = build_declaration_graph(PIPELINE, [SALES, CARDS, SCANS, sale, scan, view, whole])
@@ -57,3 +56,13 @@ def test_a_treated_value_is_no_identifier_but_a_pseudonym() -> None:
         (("who", "pseudonym"),), frozenset({"buyer"})
     )
     assert told("customer", "sale", personal={"customer": treat.truncate(3)}) == TableSubjects((), frozenset({"buyer"}))
+
+
+def test_a_column_is_found_in_whatever_letter_case_a_table_has_it() -> None:
+    assert told("Customer amount", "sale") == TableSubjects((("Customer", "buyer"),))
+    assert told("WHO", "sale", subject="who") == TableSubjects((("WHO", "buyer"),))
+    assert told("customer", "sale", personal={"Customer": treat.truncate(3)}) == TableSubjects((), frozenset({"buyer"}))
+    made = build_declaration_graph(PIPELINE, [SALES, sale])
+    assert subjects.build_subject_expression(made, SALES, ["Buyer", "amount"]) == "CAST(`Buyer` AS STRING)"
+    rescued = subjects.build_subject_expression(made, SALES, ["BUYER", "_rescued_data"])
+    assert rescued and rescued.startswith("coalesce(CAST(`BUYER` AS STRING), ")
