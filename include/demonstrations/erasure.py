@@ -25,7 +25,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size
 from sluice.runs import due, job, ledger
 from sluice.settings import Settings, require_known_pipeline
 from sluice.spark_process import build_spark_environment
@@ -120,7 +120,7 @@ def _land_and_run(settings: Settings, console: Console, name: str, days: int, sc
     for title, wanted, stages in (("First days", days, [*layers, OPTIMIZE.name]), ("One more day", 1, layers)):
         _print_title(console, title)
         landed = maker.land(settings.landing / name, settings.truth / name, days=wanted, scale=scale)
-        console.print(f"Landed {landed.files:,} files, up to {landed.until}.")
+        console.print(f"Landed {count_noun(landed.files, 'file')}, up to {landed.until}.")
         for stage in stages:
             _run_demo_stage(settings, console, name, stage)
 
@@ -297,7 +297,7 @@ def print_certificate_summary(console: Console, record: Mapping[str, Any]) -> No
         ("kind of store", "planted, found", "found now of another"),
         "The control: a made-up person in every kind of store",
     )
-    console.print(f"After the erasure it was found {record['control']['after']} times.")
+    console.print(f"After the erasure it was found {count_noun(record['control']['after'], 'time')}.")
     console.print("\nThe certificate", style="bold")
     rows = {
         "verdict": record["verdict"],
@@ -305,7 +305,7 @@ def print_certificate_summary(console: Console, record: Mapping[str, Any]) -> No
         "no byte holds the person": record["stamps"]["physical"]["verdict"],
         "the control": f"{record['control']['verdict']}, {record['control']['why']}",
         "forms looked for": sum(record["needles"].values()),
-        "read": f"{record['files']:,} files, {format_size(record['bytes'])}, by {len(record['decoders'])} decoders",
+        "read": f"{count_noun(record['files'], 'file')}, {format_size(record['bytes'])}, by {count_noun(len(record['decoders']), 'decoder')}",
         "not decoded": len(record["stamps"]["physical"]["unread"]),
         "exceptions": len(record["exceptions"]),
     }

@@ -39,6 +39,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.locations import Location, is_on_disk, list_written_files, locate, remove_folder
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
+from sluice.printable import count_noun
 from sluice.runs import ledger
 from sluice.runs.status.run_times import select_run_rows
 from sluice.settings import Settings
@@ -69,8 +70,8 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     legs: tuple[Leg, ...] = getattr(maker, "TOUR", LEGS if by_day else LEGS_WITHOUT_DAYS)
     tasks = len(tasks_of_pipeline(pipeline))
     minutes = max(1, round((START_SECONDS + len(legs) * tasks * TASK_SECONDS) / 60))
-    console.print(f"{len(legs)} runs of the DAG '{name}' through Airflow, {tasks} Spark jobs each.")
-    console.print(f"On two cores this takes about {minutes} minutes.")
+    console.print(f"{count_noun(len(legs), 'run')} of the DAG '{name}' through Airflow, {tasks} Spark jobs each.")
+    console.print(f"On two cores this takes about {count_noun(minutes, 'minute')}.")
     own = clear_tour_folders(settings, console, name)
     try:
         runs = _run_legs(settings, console, pipeline, maker, legs, from_path)
@@ -141,7 +142,7 @@ def _land_leg(
     landed = maker.land(settings.landing / pipeline.name, settings.truth / pipeline.name, **given)
     if not isinstance(landed, Landed):
         raise SluiceError(f"The maker of '{pipeline.name}' gave back no Landed(files, deleted, until).")
-    console.print(f"\nLanded {landed.files:,} files, {landed.deleted:,} removed, up to {landed.until}.")
+    console.print(f"\nLanded {count_noun(landed.files, 'file')}, {landed.deleted:,} removed, up to {landed.until}.")
 
 
 def _unpause_dag(settings: Settings, client: Client, dag: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 from orchestration.dag_run import dag_run_name
 from sluice.flow_counts import ALERT_COUNTS
+from sluice.printable import count_noun
 from sluice.settings import Settings
 
 TIMEOUT_SECONDS = 10
@@ -69,7 +70,8 @@ def alert_stale_table(pipeline: str, table: str, age: timedelta, freshness: str)
     """Send an alert about a published table whose data is older than its declared freshness."""
     seconds = round(age.total_seconds())
     text = (
-        f"{pipeline}.{table} has had no new data for {age.days} days and {age.seconds // 3600} hours; its target is {freshness}."
+        f"{pipeline}.{table} has had no new data for {count_noun(age.days, 'day')} "
+        f"and {count_noun(age.seconds // 3600, 'hour')}; its target is {freshness}."
     )
     send_alert("stale table", text, pipeline=pipeline, table=table, age_seconds=seconds, freshness=freshness)
 
@@ -77,7 +79,7 @@ def alert_stale_table(pipeline: str, table: str, age: timedelta, freshness: str)
 def alert_open_erasure(pipeline: str, request: str, state: str, due_at: datetime, now: datetime) -> None:
     """Send an alert about an unfinished request for erasure, shortly before its deadline or after it."""
     days = int((due_at - now) / timedelta(days=1))
-    late = "is overdue" if due_at < now else f"must be certified in {days} days at the latest"
+    late = "is overdue" if due_at < now else f"must be certified in {count_noun(days, 'day')} at the latest"
     text = f"The erasure {request} of {pipeline} {late}; it is '{state}'."
     kind = "erasure late" if due_at < now else "erasure due"
     send_alert(kind, text, pipeline=pipeline, request=request, state=state, due_at=due_at.isoformat(), days_left=days)
@@ -94,7 +96,7 @@ def alert_exceeded_rules(pipeline: str, run: str, report: Mapping[str, Any], ale
             table, _, rule = name.partition(".")
             rows = counts.get(rule, 0)
             if table == flow.get("flow") and rows > most:
-                text = f"{rows} rows of {pipeline}.{table} failed '{rule}' in one run; at most {most:g} may."
+                text = f"{count_noun(rows, 'row')} of {pipeline}.{table} failed '{rule}' in one run; at most {most:g} may."
                 send_alert("rule threshold", text, pipeline=pipeline, table=table, rule=rule, rows=rows, at_most=most, run=run)
 
 

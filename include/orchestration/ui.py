@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import BaseOperatorLink
 
 from orchestration.line import airflow_line
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
+from sluice.printable import count_noun
 from sluice.settings import Settings, list_pipeline_names
 
 if TYPE_CHECKING:
@@ -97,7 +98,8 @@ def _render_table_history(entry: dict[str, Any], runs: Sequence[dict[str, Any]])
     name = entry["table"]
     mine = [run for run in runs if run["flow"] == name][:RUNS]
     commits = _read_latest_commits(entry["path"])
-    size = f"version {entry['version']}, {entry['rows'] if entry['rows'] is not None else '?'} rows, {entry['files']} files"
+    rows = "? rows" if entry["rows"] is None else count_noun(entry["rows"], "row")
+    size = f"version {entry['version']}, {rows}, {count_noun(entry['files'], 'file')}"
     shown = (
         "started_at",
         "run",

@@ -145,7 +145,9 @@ def _describe_result(result: ScanResult, bounded: Sequence[str]) -> dict[str, An
 
 def _print_result(result: ScanResult, bounded: Sequence[str]) -> None:
     found, unread = count_hits_by_place(result), list_unread_files(result)
-    print(f"{result.files} files, {result.bytes} bytes, in {result.seconds:.1f} s.")
+    print(
+        f"{result.files} file{'' if result.files == 1 else 's'}, {result.bytes} byte{'' if result.bytes == 1 else 's'}, in {result.seconds:.1f} s."
+    )
     if found:
         _print_table("Found", FOUND_COLUMNS, found)
     else:

@@ -48,6 +48,23 @@ def format_seconds(seconds: float) -> str:
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number or unit == "s" == parts[first][1])
 
 
+def count_noun(number: int, noun: str, verb: str = "", verbs: str = "") -> str:
+    """A count with its noun: 1 row, 2 rows, 1,234 deliveries. verb, verbs: what follows it where the count is one, and otherwise: 1 row was."""
+    follows = " ".join(["", match_number(number, verb, verbs)]).rstrip()
+    return f"{number:,} {match_number(number, noun, _plural(noun))}{follows}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+
+
+def match_number(number: float, singular: str, plural: str) -> str:
+    """The verb, or another word, that goes with a count: 1 row was, 2 rows were."""
+    return singular if number == 1 else plural
+
+
 def _escape_character(sign: str) -> str:
     return sign.encode("unicode_escape").decode("ascii")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size
 
 MOST_SMALL_FILES = 32
 """Files are joined if that makes at least this many fewer: opening a small one costs as much as rewriting it."""
@@ -76,5 +76,5 @@ def _measure_file_join(sizes: Sequence[int], target: int) -> FileJoin:
 def describe_file_join(join: FileJoin | None, files: int) -> str:
     """Describes a join of a table's files, or says why none is worth it. files: how many the table has."""
     if join is None:
-        return f"{files} files; no join makes {MOST_SMALL_FILES} fewer without rewriting large ones for a few small ones"
-    return f"{join.files} of {files} files, {format_size(join.bytes)}, become {join.into}"
+        return f"{count_noun(files, 'file')}; no join makes {MOST_SMALL_FILES} fewer without rewriting large ones for a few small ones"
+    return f"{join.files} of {count_noun(files, 'file')}, {format_size(join.bytes)}, become {join.into}"

@@ -29,6 +29,7 @@ from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate, open_to_read
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_stages import OPTIMIZE
+from sluice.printable import count_noun
 from sluice.table_properties import INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _lay_out_where_needed(
         questions = measure_asked_questions(path, asked)
         before, after = lay_out_as_decided(workspace.session, path, zorder, decision)
         order = clustering.read_cluster_columns(path) if decision.clustered else zorder
-        report.notes.append(f"{before} files > {after}" + (f" by {', '.join(order)}" if order else ""))
+        report.notes.append(f"{count_noun(before, 'file')} > {after}" + (f" by {', '.join(order)}" if order else ""))
         _note_what_it_bought(report, questions, measure_asked_questions(path, asked))
 
 
@@ -108,7 +109,7 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
     if files:
         workspace.note(OPTIMIZE.name)
         workspace.session.sql(deletion_vectors.write_purge_statement(path)).collect()
-        report.notes.append(f"{files} files rewritten, whose deleted rows were only marked")
+        report.notes.append(f"{count_noun(files, 'file')} rewritten, whose deleted rows were only marked")
 
 
 def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str], groups: Sequence[FileGroup]) -> tuple[int, int]:
@@ -148,7 +149,7 @@ def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
         if join:
             workspace.note(OPTIMIZE.name)
             before, after = record_tables.join_small_files(path, commit_marks.read_session_mark(workspace.session))
-            report.notes.append(f"{before} files > {after}")
+            report.notes.append(f"{count_noun(before, 'file')} > {after}")
     return report
 
 
@@ -219,7 +220,7 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
         old = [file for file in _list_current_files(path) if _has_int96(file)]
         if old:
             _rewrite_all_files(workspace.session, path)
-            report.notes.append(f"{len(old)} files held instants as INT96; all are rewritten")
+            report.notes.append(f"{count_noun(len(old), 'file')} held instants as INT96; all are rewritten")
         workspace.session.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{INSTANTS}' = '{MICROSECONDS}')")
     return report
 

@@ -23,6 +23,7 @@ from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
 from sluice.open_tables import keep_written_table, open_delta_table
 from sluice.pipeline_stages import VACUUM
+from sluice.printable import count_noun
 from sluice.table_properties import REMOVED_UNTIL, VACUUMED_VERSION, WAITING_FROM, WALKED_AT
 from sluice.work_progress import count_work
 
@@ -71,7 +72,7 @@ def vacuum_table(
         holding = [one for one in behind if not one.overdue]
         if needed and holding:
             report.notes += [f"{HELD} {one}" for one in holding]
-            report.decision = f"no: {len(holding)} readers are behind; else {report.decision}"
+            report.decision = f"no: {count_noun(len(holding), 'reader', 'is', 'are')} behind; else {report.decision}"
         elif needed:
             report.notes += [one.let_go() for one in behind]
             workspace.note(VACUUM.name)
@@ -81,7 +82,7 @@ def vacuum_table(
             else:
                 remove, keep = remove_in_full or _remove_through_spark, decision.inventory.keep
                 report.deleted = _count_removed(path, partial(remove, workspace.session, path, keep, mark))
-            report.notes.append(f"{report.deleted} files removed")
+            report.notes.append(f"{count_noun(report.deleted, 'file')} removed")
     return report
 
 

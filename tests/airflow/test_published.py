@@ -122,7 +122,7 @@ def test_the_page_of_a_table(checkout: Checkout, table: str) -> None:
     ledger.append_run_rows(PipelineRecords(checkout.settings, "gym"), [row | note])
     for stage in ("gold", "optimize"):
         page = render_history_page(checkout.settings, "gym", stage) or ""
-        assert "<h2>device_day</h2>" in page and "version 0, 2 rows, 1 files" in page
+        assert "<h2>device_day</h2>" in page and "version 0, 2 rows, 1 file" in page
         assert "<td>af-1" in page and "<td>2026-01-01 00:00:00" in page
         assert "<script>" not in page and "&lt;script&gt;" in page
     assert "gym: gold" in (render_history_page(checkout.settings, "gym", "gold") or "")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
 import unicodedata
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import ROOT
 
 from sluice.cli.printing import escaping_console, print_rows
-from sluice.printable import escape_keeping_lines, escape_to_one_line
+from sluice.printable import count_noun, escape_keeping_lines, escape_to_one_line
 from sluice.runs.summary import format_text_table
 
 FORGED = "a.json\n7  readings  good.json  ingested\x1b[2J\x1b]0;owned\x07\r\u202e\x9b31m"
@@ -99,3 +103,37 @@ def test_libraries_records_warnings_and_errors_of_threads_are_shown_without_thei
         "ValueError where nobody could catch it",
     ):
         assert said in done.stderr, (said, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("number", "words", "text"),
+    [
+        (1, ("row", "is", "are"), "1 row is"),
+        (0, ("row", "is", "are"), "0 rows are"),
+        (2, ("small file",), "2 small files"),
+        (1, ("delivery", "was", "were"), "1 delivery was"),
+        (1234, ("delivery",), "1,234 deliveries"),
+        (3, ("key",), "3 keys"),
+        (2, ("process",), "2 processes"),
+    ],
+)
+def test_a_count_of_one_has_a_noun_and_a_verb_in_the_singular(number: int, words: tuple[str, ...], text: str) -> None:
+    assert count_noun(number, *words) == text
+
+
+COUNTED = ("rows", "files", "tables", "deliveries", "versions", "records", "keys", "changes", "readers", "entries", "requests")
+
+
+def test_no_text_of_the_engine_joins_a_number_and_a_plural_by_itself() -> None:
+    """A literal that begins with a plural, after a value. Where the number cannot be one, or is no whole number, the text is listed."""
+    found = set()
+    for file in sorted((ROOT / "include" / "sluice").rglob("*.py")):
+        for text in (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.JoinedStr)):
+            for value, after in pairwise(text.values):
+                said = after.value if isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant) else ""
+                if re.match(rf" (?:{'|'.join(COUNTED)})\b", str(said)):
+                    found.add(f"{ast.unparse(value.value)}{str(said)[:30]}")
+    assert {one for one in found if not one.startswith(("match_number", "'CSV' if"))} == {
+        "MOST_ENTRIES rows of quarantine at once. N",  # thousands
+        "files files, ",  # a mean
+    }

@@ -23,6 +23,7 @@ from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS
+from sluice.printable import count_noun
 from sluice.privacy import suppression
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def _delete_journalled_rows(workspace: Workspace, source: Source) -> list[FlowRe
             note_rows(workspace, source.name, old)
             report.deleted = report.rows_out = delete_by_merge(workspace, path, old, SAME_ROW)
             age_of = source.keep_for or "they were kept for when their deletion was begun"
-            report.notes.append(f"{report.deleted} rows older than {age_of}")
+            report.notes.append(f"{count_noun(report.deleted, 'row')} older than {age_of}")
         return [report, *refold_tables_of_source(workspace, source, old, gone=True)]
     finally:
         old.unpersist()

@@ -28,6 +28,7 @@ from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_stages import DELETIONS
+from sluice.printable import count_noun
 from sluice.privacy import anonymised, suppression
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _empty_cells_in_bronze(
         here = [found for name in texts if (found := find_column_spelling(name, present))]
         if here and names:
             _empty_flagged_cells(workspace, source, here, _find_rows_naming_erased(workspace, path, here, names), report)
-        report.notes.append(f"{report.updated} rows kept without another person in them")
+        report.notes.append(f"{count_noun(report.updated, 'row')} kept without another person in them")
     return report
 
 
@@ -176,5 +177,5 @@ def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
         changed = {quote_identifier(name): "NULL" for name in log.read_column_names(path) if name.lower() in hidden}
         changed[quote_identifier(anonymised.MARK)] = "true"
         report.updated = report.rows_out = _change_bronze_rows(workspace, source, theirs, changed)
-        report.notes.append(f"{report.updated} rows kept without the person")
+        report.notes.append(f"{count_noun(report.updated, 'row')} kept without the person")
     return report

@@ -20,6 +20,7 @@ from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS
+from sluice.printable import count_noun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,7 +58,7 @@ def _remove_rows(workspace: Workspace, name: str, path: str, old: DataFrame | No
     with report_table_change(name, DELETIONS.name, path) as report:
         if note_rows(workspace, name, old):
             report.expired = report.deleted = report.rows_out = delete_by_merge(workspace, path, old, condition)
-            report.notes.append(f"{report.expired} rows expired")
+            report.notes.append(f"{count_noun(report.expired, 'row')} expired")
     if report.expired:
         yield report
 

@@ -23,6 +23,7 @@ from sluice.lake.table_turns import TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.pipeline_stages import VACUUM
+from sluice.printable import count_noun
 from sluice.stores.former_versions import remove_former_versions
 from sluice.stores.store_location import StoreLocation
 from sluice.work_progress import count_work
@@ -62,7 +63,9 @@ def finish_physical_erasure(
     if not held:
         removed = sum(report.deleted for report in turns.reports)
         for request in due:
-            requests.advance_request_state(workspace.records, request, request_events.PHYSICALLY, f"{removed} files removed")
+            requests.advance_request_state(
+                workspace.records, request, request_events.PHYSICALLY, f"{count_noun(removed, 'file')} removed"
+            )
     return turns.reports
 
 

@@ -30,6 +30,7 @@ from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.log import read_table_retention
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.printable import count_noun
 from sluice.privacy import suppression_list
 
 
@@ -56,7 +57,7 @@ def propagate_deletions(
     due = _compute_physical_due_time(workspace, settled)
     taken_out = _count_erased_rows(workspace)
     for request in settled:
-        note = f"{taken_out[request.request]} rows"
+        note = count_noun(taken_out[request.request], "row")
         requests.advance_request_state(
             records, request, request_events.LOGICALLY, note, physical_due_at=due.isoformat(timespec="seconds")
         )

@@ -27,6 +27,7 @@ from sluice.ingest.ledger import read_delivery_ledger_columns
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
+from sluice.printable import count_noun
 from sluice.privacy.pseudonyms import canonical_text
 from sluice.settings import Settings
 from sluice.stores.opening import find_store_kind, is_store_url
@@ -190,7 +191,7 @@ def lift_suppression(records: PipelineRecords, request: str) -> int:
     if found.lifted_at is not None:
         return 0
     lifted = _lift_suppression_entries(records, request)
-    requests.add_request_event(records, request, request_events.LIFTED, f"{lifted} entries of the suppression list")
+    requests.add_request_event(records, request, request_events.LIFTED, f"{count_noun(lifted, 'entry')} of the suppression list")
     return lifted
 
 

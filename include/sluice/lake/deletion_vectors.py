@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from sluice.lake import log
 from sluice.lake.file_statistics import DataFile, list_data_files
 from sluice.open_tables import open_checked_table
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size, match_number
 
 WORTH_ABOVE = 0.5
 """The files of a partition with marked rows are rewritten if a larger share of their rows is marked."""
@@ -62,12 +62,15 @@ def choose_marked_files(files: Sequence[MarkedFile]) -> tuple[Sequence[MarkedFil
     if chosen:
         marked, rows = sum(one.marked for one in chosen), sum(one.rows for one in chosen)
         left = format_size(sum(round(one.file.size * (1 - one.marked / one.rows)) for one in chosen))
-        said = f"{marked:,} of {rows:,} rows of {len(chosen)} files are only marked as deleted; the others, about {left}, are rewritten"
+        said = (
+            f"{marked:,} of {count_noun(rows, 'row')} of {count_noun(len(chosen), 'file')} "
+            f"{match_number(marked, 'is', 'are')} only marked as deleted; the others, about {left}, are rewritten"
+        )
         return chosen, said
     if not files:
         return (), ""
     most = f"{max(map(_share_marked, by_partition.values())):.1%} of their rows"
-    return (), f"{len(files)} files with rows only marked as deleted, {most}; worth it above {WORTH_ABOVE:.0%}"
+    return (), f"{count_noun(len(files), 'file')} with rows only marked as deleted, {most}; worth it above {WORTH_ABOVE:.0%}"
 
 
 def _share_marked(files: Sequence[MarkedFile]) -> float:

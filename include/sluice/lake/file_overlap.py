@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size
 
 WORTH_OPENING = 16 * 1024 * 1024
 """If no order of rows is declared, a file of this many bytes is as good as a larger one: reading it takes longer than opening it."""
@@ -104,14 +104,14 @@ def choose_file_groups(
 def _choose_group(files: Sequence[FileExtent], ordered: bool, budget: float, good: int) -> tuple[FileGroup | None, str]:
     over = find_deepest_files(files) if ordered else list(files)
     depth = len(over)
-    what = f"{depth} of {len(files)} files overlap" if ordered else f"{len(files)} files"
+    what = f"{depth} of {count_noun(len(files), 'file')} overlap" if ordered else count_noun(len(files), "file")
     wanted = _select_by_size([one for one in over if ordered or one.size < good], depth)
     fitting = _select_by_size(wanted, depth, budget)
     small = find_small_files_of_one_size(files, good)
     if fitting:
         return FileGroup(fitting, f"{what}; merging {len(fitting)} of them leaves {depth - len(fitting) + 1}"), what
     if small and sum(one.size for one in small) <= budget:
-        return FileGroup(small, f"{len(small)} small files of about the same size"), what
+        return FileGroup(small, f"{count_noun(len(small), 'small file')} of about the same size"), what
     if wanted or small:
         return (
             None,

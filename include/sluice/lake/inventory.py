@@ -23,7 +23,7 @@ from sluice.lake.file_statistics import list_file_values
 from sluice.lake.log import has_commit_times, has_plain_reader_protocol, parse_interval_length
 from sluice.locations import Location, is_on_disk, locate
 from sluice.open_tables import open_checked_table
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size, match_number
 from sluice.table_properties import REMOVED_UNTIL, RETENTION, VACUUMED_VERSION, WAITING_FROM, WALKED_AT
 
 START, END = "VACUUM START", "VACUUM END"
@@ -106,7 +106,9 @@ def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
     found = read_file_inventory(path, now)
     due = _find_due_time(found, now, at_once)
     if (walk := _find_walk_time(found, now, at_once)) is not None and walk <= now:
-        since = f"{(now - found.walked_at).days} days ago" if found.walked_at else "longer ago than the log goes back"
+        since = (
+            f"{count_noun((now - found.walked_at).days, 'day')} ago" if found.walked_at else "longer ago than the log goes back"
+        )
         return VacuumDecision(
             True, f"in full, as {since} the last time" + (f": {found.unknown}" if found.unknown else ""), found, True, now
         )
@@ -116,10 +118,13 @@ def decide_vacuum(path: str, now: datetime, at_once: bool) -> VacuumDecision:
         return VacuumDecision(False, _describe_waiting_files(found), found, due=due)
     size, late = found.expired_bytes, now - found.expired[0].at - found.keep
     total = size + found.table_bytes
-    said = f"{len(found.expired):,} files, {format_size(size)} of {format_size(total)}, can go"
+    said = f"{count_noun(len(found.expired), 'file')}, {format_size(size)} of {format_size(total)}, can go"
     if at_once or late >= WORTH_WAIT or size >= WORTH_SHARE * total:
         return VacuumDecision(True, said, found, due=now)
-    why = f"{said}; worth it from {WORTH_SHARE:.0%} on, or {WORTH_WAIT.days} days after the first could go, {late.days} days ago"
+    why = (
+        f"{said}; worth it from {WORTH_SHARE:.0%} on, or {count_noun(WORTH_WAIT.days, 'day')} "
+        f"after the first could go, {count_noun(late.days, 'day')} ago"
+    )
     return VacuumDecision(False, why, found, due=due)
 
 
@@ -128,7 +133,10 @@ def _describe_waiting_files(found: FileInventory) -> str:
         return "no file was removed from the table since the last time"
     size = format_size(sum(file.bytes for file in found.waiting))
     first = found.waiting[0].at + found.keep
-    return f"{len(found.waiting):,} files, {size}, are within the retention; the first can go at {first:%Y-%m-%d %H:%M} UTC"
+    return (
+        f"{count_noun(len(found.waiting), 'file')}, {size}, {match_number(len(found.waiting), 'is', 'are')} "
+        f"within the retention; the first can go at {first:%Y-%m-%d %H:%M} UTC"
+    )
 
 
 def _find_walk_time(found: FileInventory, now: datetime, at_once: bool) -> datetime | None:

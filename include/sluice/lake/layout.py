@@ -35,7 +35,7 @@ from sluice.lake.file_overlap import (
 )
 from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import DataFile, PartitionFiles
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size, match_number
 
 LARGE_FILE = 512 * 1024 * 1024
 """Half of OPTIMIZE's target file size: a file of this size is left as it is."""
@@ -121,7 +121,10 @@ def _decide_clustered(path: str, partitions: Sequence[PartitionFiles], demanded:
         size = choose_file_size(path, ordered=True) if columns else read_declared_file_size(path)
         decided = decide_by_partitions(partitions, bool(columns), size)
     files = [size for one in partitions for size in one.file_sizes]
-    costs = f"; clustered by {', '.join(columns)}: OPTIMIZE is by Spark and writes all {len(files)} files, {format_size(sum(files))}, anew"
+    costs = (
+        f"; clustered by {', '.join(columns)}: OPTIMIZE is by Spark and writes "
+        f"{'all ' if len(files) > 1 else ''}{count_noun(len(files), 'file')}, {format_size(sum(files))}, anew"
+    )
     why = decided.why + (costs if columns and files else "")
     return replace(decided, why=why, clustered=True, in_full=demanded and bool(columns))
 
@@ -150,7 +153,10 @@ def decide_by_files(files: Sequence[DataFile], zorder: Sequence[str], file_bytes
     if groups:
         taken = sum(len(group.files) for group in groups)
         worst = max(groups, key=lambda group: len(group.files))
-        why = f"{worst.why}; {taken} of {len(files)} files, {format_size(sum(group.size for group in groups))}, are rewritten"
+        why = (
+            f"{worst.why}; {taken} of {count_noun(len(files), 'file')}, "
+            f"{format_size(sum(group.size for group in groups))}, {match_number(taken, 'is', 'are')} rewritten"
+        )
         return LayoutDecision(partitions, len(extents), why + unknown, groups=groups)
     return LayoutDecision((), len(extents), max(reasons)[1] + unknown)
 
@@ -167,7 +173,7 @@ def choose_partition_groups(
     sizes = [one.size for one in grown]
     if has_grown_since_rewrite(sizes) and sum(sizes) <= budget:
         overlap = " overlap" if ordered and with_ends else ""
-        return [FileGroup(grown, f"{len(sizes)} files{overlap}; {_describe_growth(sizes, LARGE_FILE)}")], ""
+        return [FileGroup(grown, f"{count_noun(len(sizes), 'file')}{overlap}; {_describe_growth(sizes, LARGE_FILE)}")], ""
     groups, said = choose_file_groups(files, ordered and with_ends, budget, good)
     if groups or not said or (ordered and with_ends):
         return groups, said
@@ -195,7 +201,7 @@ def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool, fi
     groups = {} if ordered else _find_groups_of_small_files(partitions, good)
     if groups:
         sizes = max(groups.values(), key=len)
-        why = f"{len(sizes)} small files of about the same size, {format_size(sum(sizes))} together"
+        why = f"{count_noun(len(sizes), 'small file')} of about the same size, {format_size(sum(sizes))} together"
         join = JoinedSizes(
             1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), file_bytes or 2 * LARGE_FILE)
         )
@@ -240,7 +246,7 @@ def _describe_most_grown(partitions: Sequence[PartitionFiles], good: int) -> str
         return came / max(left, 1)
 
     sizes = max((one.file_sizes for one in partitions), key=measure_growth)
-    return f"{len(sizes)} files; {_describe_growth(sizes, good)}"
+    return f"{count_noun(len(sizes), 'file')}; {_describe_growth(sizes, good)}"
 
 
 def _describe_growth(sizes: Sequence[int], good: int) -> str:

@@ -35,6 +35,7 @@ from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
 from sluice.lake.written_alike import is_written_alike, list_statistics_columns
 from sluice.open_tables import keep_written_table, open_checked_table, open_table_to_change
+from sluice.printable import count_noun
 from sluice.step_times import WRITING, measure_step
 from sluice.stores.settling import settle_store_commit, store_commit_properties
 
@@ -234,7 +235,8 @@ def _refuse_missing_values(path: str, schema: pa.Schema, rows: pa.Table) -> None
     for field in schema:
         if not field.nullable and rows[field.name].null_count:
             raise SluiceError(
-                f"The column '{field.name}' of the table {path} is NOT NULL, and {rows[field.name].null_count} rows have no value for it. "
+                f"The column '{field.name}' of the table {path} is NOT NULL, "
+                f"and {count_noun(rows[field.name].null_count, 'row', 'has', 'have')} no value for it. "
                 "Nothing was changed."
             )
 

@@ -24,6 +24,7 @@ from sluice.durable_files import PRIVATE, write_file_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.lake import log
 from sluice.locations import Location, locate
+from sluice.printable import count_noun
 from sluice.privacy.pseudonyms import key_check_values
 from sluice.private_files import find_secret_file_problem, read_secret_file
 from sluice.settings import Settings
@@ -110,7 +111,7 @@ def list_marked_keys(marks: str) -> list[str]:
 def check_key_strength(name: str, value: bytes) -> None:
     """Raises UsageError if a value is not fit to be a key: too short, or less varied than a random one."""
     if len(value) < LEAST:
-        raise UsageError(f"Secret '{name}' has {len(value)} characters; a key has {LEAST} at least. {_TO_MAKE_ONE}")
+        raise UsageError(f"Secret '{name}' has {count_noun(len(value), 'character')}; a key has {LEAST} at least. {_TO_MAKE_ONE}")
     pairs = list(pairwise(value[:_LOOKED_AT]))
     steps = {second - first for first, second in pairs}
     if len(set(value)) < _LEAST_KINDS or len(steps) < _LEAST_KINDS or len(set(pairs)) < _DIFFERENT_PAIRS * len(pairs):

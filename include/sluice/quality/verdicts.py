@@ -19,6 +19,7 @@ from pyspark.sql.types import BooleanType, StructType
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.quality.expectations import ACTION_COUNTS, Action, Expectation
 from sluice.errors import DeclarationError, RuleNotMet, nearest_name_hint
+from sluice.printable import count_noun, match_number
 from sluice.quality.clocks import CLOCK, find_moving_date
 
 if TYPE_CHECKING:
@@ -190,12 +191,13 @@ def raise_on_failed_expectations(table: str, expectations: Sequence[Expectation]
         number = counted.get(f"rule:{one.name}", 0)
         if one.action.stops_flow and number:
             raise RuleNotMet(
-                f"Table '{table}': {number} rows do not meet '{one.name}', which must not happen. {_NOTHING_WRITTEN}"
+                f"Table '{table}': {count_noun(number, 'row', 'does', 'do')} not meet '{one.name}', which must not happen. {_NOTHING_WRITTEN}"
             )
         if one.at_most is not None and number > Fraction(str(one.at_most)) * rows:
             share = f"{one.at_most * 100:g} %"
             raise RuleNotMet(
-                f"Table '{table}': {number} of {rows} rows do not meet '{one.name}'; at most {share} of a batch may. {_NOTHING_WRITTEN}"
+                f"Table '{table}': {number} of {count_noun(rows, 'row')} {match_number(number, 'does', 'do')} "
+                f"not meet '{one.name}'; at most {share} of a batch may. {_NOTHING_WRITTEN}"
             )
 
 

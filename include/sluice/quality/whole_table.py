@@ -20,6 +20,7 @@ from sluice.declare.quality.whole_table import Fresh, References, RowCount, Tabl
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import nearest_name_hint
 from sluice.lake import file_statistics, log, table_frames
+from sluice.printable import count_noun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +69,9 @@ def _evaluate_unique(rule: Unique, whole: WholeTable) -> TableRuleFinding:
     again = counted.where("rows > 1").agg(F.sum("rows").alias("rows")).first()
     count = int(again.rows or 0) if again else 0
     return TableRuleFinding(
-        not count, count, f"{count} rows share their {' and '.join(rule.columns)} with another" if count else ""
+        not count,
+        count,
+        f"{count_noun(count, 'row', 'shares its', 'share their')} {' and '.join(rule.columns)} with another" if count else "",
     )
 
 
@@ -80,11 +83,17 @@ def _evaluate_row_count(rule: RowCount, whole: WholeTable) -> TableRuleFinding:
     for least, most in ((rule.at_least, rule.at_most), (times[0], times[1])):
         if least is not None and counted < least:
             return TableRuleFinding(
-                False, _rounded_excess(counted, least), f"it has {counted} rows, at least {least:g} are expected", counted
+                False,
+                _rounded_excess(counted, least),
+                f"it has {count_noun(counted, 'row')}, at least {least:g} are expected",
+                counted,
             )
         if most is not None and counted > most:
             return TableRuleFinding(
-                False, _rounded_excess(most, counted), f"it has {counted} rows, at most {most:g} are expected", counted
+                False,
+                _rounded_excess(most, counted),
+                f"it has {count_noun(counted, 'row')}, at most {most:g} are expected",
+                counted,
             )
     if not usual and (rule.least_times, rule.most_times) != (None, None):
         return TableRuleFinding(None, 0, "no earlier run to compare with", counted)
@@ -120,7 +129,9 @@ def _evaluate_references(rule: References, whole: WholeTable) -> TableRuleFindin
         here = here.join(there, here.columns, "left_anti")
     count = here.count()
     return TableRuleFinding(
-        not count, count, f"{count} rows have no row in '{rule.of}' by {' and '.join(rule.columns)}" if count else ""
+        not count,
+        count,
+        f"{count_noun(count, 'row', 'has', 'have')} no row in '{rule.of}' by {' and '.join(rule.columns)}" if count else "",
     )
 
 

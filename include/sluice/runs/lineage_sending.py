@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.locations import Location, is_on_disk, list_file_sizes, locate
 from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
+from sluice.printable import count_noun
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings
 
@@ -48,7 +49,7 @@ def send_lineage_events(settings: Settings, pipeline: str, build: Callable[[], S
                 sent += 1
     except Exception as error:  # whatever it is, the run has done its work
         left = count - sent
-        print(f"OpenLineage: {left} {'event' if left == 1 else 'events'} not sent ({type(error).__name__})", file=sys.stderr)
+        print(f"OpenLineage: {count_noun(left, 'event')} not sent ({type(error).__name__})", file=sys.stderr)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 from sluice.erasure import request_events
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
-from sluice.printable import escape_to_one_line
+from sluice.printable import count_noun, escape_to_one_line
 from sluice.runs import ledger
 
 NOTHING_NEW = "nothing new"
@@ -120,7 +120,7 @@ def describe_request_standing(row: Mapping[str, Any]) -> str:
 
 
 def _compose_flow_note(flow: dict[str, Any]) -> str:
-    warned = [f"{name}: {count} rows{_describe_null_count(flow, name)}" for name, count in flow["rules"].items()]
+    warned = [f"{name}: {count_noun(count, 'row')}{_describe_null_count(flow, name)}" for name, count in flow["rules"].items()]
     of_table = [f"{name}: {found['text']}" for name, found in flow["table_rules"].items() if found["met"] is False]
     reasons = [
         f"quarantined: {reason} ({count})" for reason, count in flow["quarantine_reasons"].items() if reason not in flow["rules"]
@@ -132,9 +132,11 @@ def _describe_gold_work(flow: dict[str, Any]) -> list[str]:
     """Says how much of a view was recomputed; for a stateful flow, what came late or cannot be followed, and its state."""
     # If a flow began anew, a note already says that it was recomputed, and why.
     parts = ["" if RECOMPUTED_IN_FULL in flow["note"] else flow["recomputed"] and f"recomputed {flow['recomputed']}"]
-    parts.append(flow["late"] and f"late: {flow['late']} rows")
-    parts.append(flow["unfollowed"] and f"not followed: {flow['unfollowed']} changes")
-    parts.append(flow["state_rows"] and f"state: {flow['state_rows']} rows, {flow['state_bytes']} bytes")
+    parts.append(flow["late"] and f"late: {count_noun(flow['late'], 'row')}")
+    parts.append(flow["unfollowed"] and f"not followed: {count_noun(flow['unfollowed'], 'change')}")
+    parts.append(
+        flow["state_rows"] and f"state: {count_noun(flow['state_rows'], 'row')}, {count_noun(flow['state_bytes'], 'byte')}"
+    )
     return [part for part in parts if part]
 
 

@@ -48,6 +48,7 @@ from sluice.flows.writing.enforced import count_verdicts
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE
+from sluice.printable import count_noun, match_number
 from sluice.quality import verdicts
 from sluice.settings import Settings
 from sluice.testing.session import session
@@ -192,7 +193,9 @@ def make_view_rows(running: TrialRun, declared: MaterializedView[Any]) -> DataFr
     stored = view_batch.treat_view_rows(running.settings, view, judged).drop(*verdicts.VERDICT)
     twice = stored.groupBy(*quote_columns(view.keys)).count().where("count > 1").count()
     if twice:
-        raise SluiceError(f"View '{view.name}': {twice} keys ({', '.join(view.keys)}) come more than once.")
+        raise SluiceError(
+            f"View '{view.name}': {count_noun(twice, 'key')} ({', '.join(view.keys)}) {match_number(twice, 'comes', 'come')} more than once."
+        )
     return stored
 
 
@@ -281,7 +284,7 @@ def _name_row_values(name: str, row: Mapping[str, Any] | Sequence[Any], schema: 
         return dict(row)
     if len(row) != own_from:
         raise UsageError(
-            f"A row of '{name}' has {len(row)} values, it has {own_from} columns: {', '.join(schema.names[:own_from])}."
+            f"A row of '{name}' has {count_noun(len(row), 'value')}, it has {count_noun(own_from, 'column')}: {', '.join(schema.names[:own_from])}."
         )
     return dict(zip(schema.names, row, strict=False))
 

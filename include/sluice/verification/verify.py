@@ -30,6 +30,7 @@ from sluice.ingest.deliveries import dates
 from sluice.lake import evaluation, log, spark_counters, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import VERIFY
+from sluice.printable import count_noun
 from sluice.settings import Settings
 from sluice.step_times import current_step_times
 from sluice.table_properties import FINGERPRINT, RESTORED
@@ -212,7 +213,7 @@ class _VerificationRun:
 
     def _late(self, declared: Dataset[Any]) -> str:
         state = log.read_table_state(self.workspace.late(declared.name)) if declared.late else None
-        return "" if state is None or state.rows is None else f"; {state.rows:,} rows late"
+        return "" if state is None or state.rows is None else f"; {count_noun(state.rows, 'row')} late"
 
     def _suit_settings_to_reads(self, declared: Dataset[Any]) -> None:
         graph, read = self.workspace.graph, {declared.name, *declared.reads}

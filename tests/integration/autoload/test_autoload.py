@@ -265,7 +265,7 @@ def test_files_that_were_taken_are_archived_beside_the_folder_and_it_says_so(
     query = autoload_to_table(*arguments, **{"cloudFiles.cleanSource": "MOVE", "clean_after_days": 0})
     query.awaitTermination()
     assert (tmp_path / "_archive" / "in" / "1.json").exists() and not (folder / "1.json").exists()
-    assert "1 files archived" in query.notes
+    assert "1 file archived" in query.notes
     assert take(*arguments)["deliveries"] == 0
     assert ids(at(spark, tmp_path / "table")) == [1, 2]
 

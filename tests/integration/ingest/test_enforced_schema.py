@@ -172,7 +172,7 @@ def test_a_view_with_a_schema_fails_where_a_row_breaks_it_and_is_made_anew_with_
     lake.land("orders/1.jsonl", line(1, 5.0))
     lake.run()
     lake.land("orders/2.jsonl", line(2, 7.0))
-    with pytest.raises(SluiceError, match=r"'total': 1 rows do not meet 'small'"):
+    with pytest.raises(SluiceError, match=r"'total': 1 row does not meet 'small'"):
         lake.run()
     assert lake.rows("total", "total") == [(5.0,)]
     lake = shop(orders(schema=None), totals(schema, divisor=2))

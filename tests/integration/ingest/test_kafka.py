@@ -348,7 +348,7 @@ def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_stat
     assert gym.run()["events"].notes == []
     kafka.configure(topic, "retention.ms", str(hour))
     kafka.put(topic, [{"value": b"", "timestamp": now - int(0.9 * hour)}])
-    warning = f"topic '{topic}', partition 0: offset 1 is not read yet and has lived 80% of the topic's retention (1 hours)"
+    warning = f"topic '{topic}', partition 0: offset 1 is not read yet and has lived 80% of the topic's retention (1 hour)"
     (flow,) = lag.measure_pipeline_lag(PipelineBooks(gym.settings, gym.graph))
     assert (flow.deliveries, flow.rows) == (1, 1)
     assert flow.stuck is None
@@ -376,5 +376,5 @@ def test_plan_replay_and_refresh_of_a_topic(kafka: Broker, topic: str, lake: Cal
     (step,) = plan.plan_run(gym.settings, gym.graph, mode="refresh", tables=["events"]).steps
     assert (step.does, step.deliveries) == ("read again", 1)
     report = gym.run(mode="refresh", tables=["events"])["events"]
-    assert "1 deliveries read again, 1 kept whose files are gone or changed" in report.notes
+    assert "1 delivery read again, 1 kept whose files are gone or changed" in report.notes
     assert gym.rows("events", "_delivery", "_row", "offset", "value") == before

@@ -80,7 +80,7 @@ def test_an_archived_file_is_no_surprise_and_its_rows_stay(shop: Shop) -> None:
     lake.land("a/nul.json", b"\0\n")
     report = lake.run()["a"]
     landing = lake.settings.landing / "shop"
-    assert "1 files archived" in report.notes
+    assert "1 file archived" in report.notes
     assert (landing / "_archive" / "a" / "x.json").exists()
     assert [path.name for path in (landing / "a").iterdir()] == ["nul.json"], "what was refused stays"
     before = lake.versions()

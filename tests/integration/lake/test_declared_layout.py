@@ -200,7 +200,7 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     assert back.versions() == versions and deletion_vectors.count_files_with_deleted_rows(view) > 0, "only when asked"
     shown = back.rows("by_city")
     (asked,) = upkeep.optimize_demanded_tables(back.workspace(), ["by_city"])
-    assert "1 files rewritten, whose deleted rows were only marked" in asked.notes
+    assert "1 file rewritten, whose deleted rows were only marked" in asked.notes
     assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
     assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
 

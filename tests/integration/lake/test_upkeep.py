@@ -96,7 +96,7 @@ def test_a_rule_that_must_not_fail_stops_the_batch_before_anything_is_visible(la
     lake.run()
     lake.land("sales/2.csv", "id,city,amount\n2,a,123456\n3,a,-1\n")
     before = lake.versions()
-    with pytest.raises(SluiceError, match="1 rows do not meet 'plausible'") as failed:
+    with pytest.raises(SluiceError, match="1 row does not meet 'plausible'") as failed:
         lake.run()
     assert "123456" not in str(failed.value)
     after = lake.versions()
@@ -336,7 +336,7 @@ def test_a_stalled_flow_holds_files_for_the_declared_time_and_then_starts_over(l
     for held in (waiting(None), waiting("1 day")):
         report = held.run("vacuum")["sale"]
         assert report.deleted == 0 and "has not read version" in report.notes[0]
-        assert report.decision and report.decision.startswith("no: 1 readers are behind; else yes: "), report.decision
+        assert report.decision and report.decision.startswith("no: 1 reader is behind; else yes: "), report.decision
     report = waiting("1 second").run("vacuum")["sale"]
     said = "VACUUM waited 1 second for it to read version 3 of an input"
     assert report.deleted > 0 and report.notes[0] == f"the flow 'gold_by_city' starts over with its next run: {said}"

@@ -92,7 +92,7 @@ RULES = (
 @pytest.mark.parametrize(
     ("adds", "text"),
     [
-        (expect_or_fail("known", "id IS NOT NULL"), "Table 'order': 1 rows do not meet 'known', which must not happen."),
+        (expect_or_fail("known", "id IS NOT NULL"), "Table 'order': 1 row does not meet 'known', which must not happen."),
         (
             expect("paid", "amount > 5", at_most=0.4),
             "Table 'order': 3 of 6 rows do not meet 'paid'; at most 40 % of a batch may.",
@@ -146,7 +146,7 @@ def test_a_views_rule_that_must_hold_stops_it_before_anything_is_visible(shop: S
     lake.run()
     before = lake.versions()["total"]
     lake.land("orders/2.jsonl", lines((2, 10, 3), (3, -4, 2)))
-    with pytest.raises(SluiceError, match="Table 'total': 1 rows do not meet 'paid'"):
+    with pytest.raises(SluiceError, match="Table 'total': 1 row does not meet 'paid'"):
         lake.run()
     assert lake.versions()["total"] == before
     assert lake.rows("total", "customer") == [(1,)]

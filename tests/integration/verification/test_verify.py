@@ -299,7 +299,7 @@ def test_what_waits_for_a_view_is_told_apart_from_what_is_wrong(copied: Lakehous
     unread = told(GRAPH)
     assert unread.equal is None
     for name in ("moving", "best"):
-        assert f"1 versions of its inputs are not in '{name}' yet: run the pipeline first" in unread.note
+        assert f"1 version of its inputs is not in '{name}' yet: run the pipeline first" in unread.note
 
 
 def test_a_view_of_bronze_is_compared_over_bronze(copied: Lakehouse) -> None:

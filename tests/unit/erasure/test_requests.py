@@ -342,7 +342,7 @@ def test_lifting_is_recorded_and_says_what_had_come(call: Call, settings: Settin
     said = DeltaTable(path).history(1)[0]
     assert said["operation"] == "MERGE" and made.request not in json.dumps(said["operationParameters"]), "which holds no value"
     kept = requests.read_erasure_request(records, made.request)
-    assert kept.lifted_at and kept.state == request_events.FAILED and kept.history[-1].note == "1 entries of the suppression list"
+    assert kept.lifted_at and kept.state == request_events.FAILED and kept.history[-1].note == "1 entry of the suppression list"
 
 
 def test_lifting_waits_for_whoever_else_writes_the_list(call: Call, settings: Settings, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_files_are_rewritten_once_more_than_half_of_their_rows_are_marked(two_fi
     decision = decide(two_files)
     assert not decision.needed
     assert decision.why.startswith("2 files; ") and decision.why.endswith(
-        "; 1 files with rows only marked as deleted, 10.0% of their rows; worth it above 50%"
+        "; 1 file with rows only marked as deleted, 10.0% of their rows; worth it above 50%"
     )
     mark_rows(two_files, SMALL, 900)
     decision = decide(two_files)
@@ -171,7 +171,7 @@ def test_only_the_files_with_such_rows_and_never_twice(two_files: str) -> None:
     decision = decide(two_files)
     assert decision.needed and decision.marked and decision.join is None and not decision.groups
     assert decision.why.startswith(
-        "501 of 1,000 rows of 1 files are only marked as deleted; the others, about "
+        "501 of 1,000 rows of 1 file are only marked as deleted; the others, about "
     ) and decision.why.endswith(" are rewritten")
     small = next(one.size for one in file_statistics.list_data_files(two_files) if one.rows == SMALL)
     assert [one.file_sizes for one in decision.partitions] == [[small]]

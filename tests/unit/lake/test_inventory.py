@@ -258,7 +258,7 @@ def test_what_is_not_worth_it_waits_and_says_its_numbers(tmp_path: Path) -> None
     remove_smallest(path)
     early, late = WEEK + timedelta(days=2), 2 * WEEK + timedelta(minutes=1)
     decision = decide(path, early)
-    assert not decision.needed and "1 files" in decision.why and "10%" in decision.why and "2 days ago" in decision.why
+    assert not decision.needed and "1 file," in decision.why and "10%" in decision.why and "2 days ago" in decision.why
     assert decision.due is not None and abs(decision.due - now() - 2 * WEEK) < timedelta(minutes=1)
     assert decide(path, early, at_once=True).needed, "people may be in it"
     at_once = decide(path, at_once=True).due

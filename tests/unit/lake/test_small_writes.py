@@ -276,7 +276,7 @@ def merge(path: str, *rows: tuple[str, int | None, str | None]) -> MergeCounts:
 def test_a_row_that_the_table_does_not_take_is_refused_without_its_values(tmp_path: Path) -> None:
     path = write_log(tmp_path / "table", schema="k BIGINT, v STRING NOT NULL")
     merge(path, ("I", 4711, "told@example.org"))
-    with pytest.raises(SluiceError, match=r"'v' .* is NOT NULL, and 1 rows") as caught:
+    with pytest.raises(SluiceError, match=r"'v' .* is NOT NULL, and 1 row has") as caught:
         merge(path, ("I", 4712, None), ("U", 4711, "other@example.org"))
     said = str(caught.value).replace(path, "")  # which may have any number
     assert "471" not in said and "example" not in said and caught.value.__cause__ is None

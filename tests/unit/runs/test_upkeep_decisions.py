@@ -48,7 +48,7 @@ def test_the_run_ledger_keeps_why_a_table_was_not_rewritten(wards: Workspace, mo
     monkeypatch.setattr("sluice.upkeep.rewrite_int96_files", lambda *asked: None)  # it marks commits in the session
     kept = record_stage(wards, "optimize", upkeep.run_optimize_stage(wards, "optimize", StageOptions()))
     assert kept["stay"] == kept["stay_quarantine"] and kept["stay"].startswith(
-        "no: 1 files; 0 B of new data since the last rewrite, which left "
+        "no: 1 file; 0 B of new data since the last rewrite, which left "
     )
     assert kept["_sluice/deliveries"].startswith("no: 0 files; no join makes 32 fewer ")
     assert set(kept) == {"stay", "stay_quarantine", "_sluice/deliveries"}

@@ -143,7 +143,7 @@ def test_columns_are_said_or_taken_from_the_values() -> None:
     ("inputs", "error", "said"),
     [
         ({"reading": []}, UsageError, "'reading' is given, but nothing reads it. Did you mean 'readings'?"),
-        ({"readings": [(1,)]}, UsageError, "has 1 values, it has 4 columns: device_id, at, rate, mail"),
+        ({"readings": [(1,)]}, UsageError, "has 1 value, it has 4 columns: device_id, at, rate, mail"),
         (
             {"readings": [{"devise_id": 1}]},
             UsageError,
@@ -177,5 +177,5 @@ def test_what_a_flow_refuses_is_refused_here() -> None:
     )
     with pytest.raises(DeclarationError, match="'seen': its column 'm' holds a MAP"):
         run(seen, latest=[{"rate": 5.0}])
-    with pytest.raises(SluiceError, match=r"'twice': 1 keys \(rate\) come more than once"):
+    with pytest.raises(SluiceError, match=r"'twice': 1 key \(rate\) comes more than once"):
         run(twice, latest=[{"rate": 5.0}, {"rate": 5.0}])

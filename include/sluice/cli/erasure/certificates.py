@@ -11,7 +11,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size
 from sluice.runs.lease import lock
 from sluice.settings import Settings
 
@@ -164,7 +164,8 @@ def _print_issued_certificate(found: Certificate) -> None:
     ]
     print_rows(rows, ("", "verdict"))
     printed.print(
-        f"\n{record['files']} files, {format_size(record['bytes'])}, {sum(record['needles'].values())} needles; issued {record['issued_at']}"
+        f"\n{count_noun(record['files'], 'file')}, {format_size(record['bytes'])}, "
+        f"{count_noun(sum(record['needles'].values()), 'needle')}; issued {record['issued_at']}"
     )
     for one in record["exceptions"]:
         printed.print(f"Not covered: {one['what']}" + (f", until {one['until']}" if one["until"] else ""))
@@ -200,7 +201,8 @@ def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
 
     printed, rows = escaping_console(), scan_report.count_hits_by_place(result)
     printed.print(
-        f"{result.files} files, {format_size(result.bytes)}, in {result.seconds:.1f} s, for the people of {people} requests."
+        f"{count_noun(result.files, 'file')}, {format_size(result.bytes)}, "
+        f"in {result.seconds:.1f} s, for the people of {count_noun(people, 'request')}."
     )
     if rows:
         print_rows(rows, scan_report.FOUND_COLUMNS, "Found")

@@ -15,6 +15,7 @@ from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import commit_history
 from sluice.lake.commit_marks import DeliveryOrigin, find_version_origins
 from sluice.pipeline_records import PipelineRecords
+from sluice.printable import count_noun
 from sluice.run_states import DONE
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
@@ -121,7 +122,7 @@ def _group_idle_tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             found.append(row)
         elif flows:
             # Its tables are done side by side: their seconds do not add up to anything.
-            found.append({**row, "flow": f"{len(flows)} tables", "seconds": None})
+            found.append({**row, "flow": count_noun(len(flows), "table"), "seconds": None})
     return found
 
 

@@ -22,7 +22,7 @@ from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_in
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import write_text_durably
-from sluice.printable import escape_to_one_line, format_size
+from sluice.printable import count_noun, escape_to_one_line, format_size
 from sluice.private_files import make_private_folder
 from sluice.run_states import FAILED
 from sluice.runs import ledger
@@ -148,7 +148,9 @@ def _list_problems(state: Mapping[str, Any]) -> list[str]:
     found += [f"{one['table']}: restored to version {one['version']}" for one in state["restored"]]
     found += [f"no run for the scheduled interval {gap['scheduled']}" for gap in state["gaps"]]
     if state["missed"]:
-        found.append(f"{len(state['missed'])} files could not be read; every run tries them again: sluice ledger --state missed")
+        found.append(
+            f"{count_noun(len(state['missed']), 'file')} could not be read; every run tries them again: sluice ledger --state missed"
+        )
     wrong = [one["source"] for one in state["accounts"] if not one["adds_up"]]
     found += [f"{source}: its records do not add up; sluice status says by how many" for source in wrong]
     return found

@@ -13,7 +13,7 @@ from sluice.erasure.proof import chain
 from sluice.errors import SluiceError
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size
 from sluice.run_states import FAILED
 from sluice.runs import due, ledger
 from sluice.runs.ledger import Row
@@ -106,7 +106,7 @@ def _list_tables(facts: ReportFacts) -> Section:
     columns += [("written_by", "written by", "text"), ("recomputed", "recomputed", "text")]
     about = (
         "The last time is the last run that did anything to the table. CPU: seconds of Spark's tasks for it, in all: "
-        f"in the last {len(facts.runs)} runs."
+        f"in the last {count_noun(len(facts.runs), 'run')}."
     )
     return Section("Sizes and costs", about, columns, found)
 
@@ -123,7 +123,7 @@ def _list_rows_apart(facts: ReportFacts) -> Section:
             found.append({"flow": flow, **shown, "trend": draw_cell_bars(list(trend))})
     counts: list[tuple[str, str, Kind]] = [(name, name, "number") for name in COUNTS_APART]
     columns: list[tuple[str, str, Kind]] = [("flow", "table", "text"), *counts, ("trend", "by run", "chart")]
-    return Section("Rows that went another way", f"Sums of the last {len(facts.runs)} runs.", columns, found)
+    return Section("Rows that went another way", f"Sums of the last {count_noun(len(facts.runs), 'run')}.", columns, found)
 
 
 def _list_unmet_rules(facts: ReportFacts) -> Section:
@@ -195,9 +195,7 @@ def _list_upkeep_bought(facts: ReportFacts) -> Section:
     columns: list[tuple[str, str, Kind]] = [("flow", "table", "text"), ("column", "asked by", "text")]
     columns += [("rewrites", "rewrites", "number"), ("before", "files before", "number"), ("after", "files after", "number")]
     columns += [("was", "bytes before", "number"), ("now", "bytes after", "number")]
-    about = (
-        f"Files and bytes that a question for one value opens, before and after the rewrites of the last {len(facts.runs)} runs."
-    )
+    about = f"Files and bytes that a question for one value opens, before and after the rewrites of the last {count_noun(len(facts.runs), 'run')}."
     return Section("What upkeep bought", about, columns, rows)
 
 

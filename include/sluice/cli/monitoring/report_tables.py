@@ -12,7 +12,7 @@ from sluice.cli.printing import format_instant
 from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import is_delta_table
 from sluice.lake import commit_history, log
-from sluice.printable import format_seconds
+from sluice.printable import count_noun, format_seconds
 from sluice.run_states import FAILED
 from sluice.runs.ledger import Row
 from sluice.runs.status import lineage
@@ -93,7 +93,7 @@ def _describe_table_size(settings: Settings, graph: Graph, node: lineage.Lineage
     if (table := graph.table_of(node.name)) != node.name:
         return f"into {table}"
     state = log.read_table_state(graph.location(settings, node.name))
-    return "no table yet" if state is None else "rows not known" if state.rows is None else f"{state.rows:,} rows"
+    return "no table yet" if state is None else "rows not known" if state.rows is None else count_noun(state.rows, "row")
 
 
 def _describe_age(settings: Settings, graph: Graph, name: str, at: datetime, late: bool) -> str:

@@ -18,7 +18,7 @@ from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_du
 from sluice.declare.assembly.loading import load_declaration_graph, load_pipeline_declaration
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size
 from sluice.run_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.lease import holder
@@ -322,9 +322,12 @@ def _print_accounts(accounts: list[dict[str, Any]]) -> None:
 
 
 def _describe_imbalance(account: dict[str, Any]) -> str:
-    said = [f"{table} has {abs(by):,} rows too {'many' if by > 0 else 'few'}" for table, by in account["off"].items()]
+    said = [f"{table} has {count_noun(abs(by), 'row')} too {'many' if by > 0 else 'few'}" for table, by in account["off"].items()]
     if account["hidden"]:
-        said.append(f"{account['hidden']:,} rows are marked as those of erased people, and nobody was erased: no table sees them")
+        said.append(
+            f"{count_noun(account['hidden'], 'row', 'is marked as that', 'are marked as those')} "
+            "of erased people, and nobody was erased: no table sees them"
+        )
     return ", ".join(said)
 
 

@@ -20,7 +20,7 @@ from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import FlowProgress
 from sluice.lake import log
-from sluice.printable import format_size
+from sluice.printable import count_noun, format_size
 from sluice.runs.lease import lock
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
@@ -167,7 +167,7 @@ def _describe_reset_consequence(books: PipelineBooks, table: str) -> str:
         )
     if table in books.graph.tables:
         return (
-            f"The next run folds {name} again from all valid deliveries: {flow.deliveries:,}, {flow.rows or 0:,} rows of bronze. "
+            f"The next run folds {name} again from all valid deliveries: {flow.deliveries:,}, {count_noun(flow.rows or 0, 'row')} of bronze. "
             "Only what differs is written."
         )
     return f"The next run recomputes {name} in full from {', '.join(declared.reads)} ({format_size(flow.bytes)}). Only what differs is written."

@@ -13,6 +13,7 @@ from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.pipeline_records import QUARANTINE, QUARANTINED_RECORD, PipelineRecords, name_quarantine, name_quarantined_table
+from sluice.printable import count_noun
 from sluice.runs import ledger
 from sluice.runs.repair import readmission
 from sluice.settings import Settings, require_known_pipeline
@@ -62,7 +63,10 @@ def list_reasons(
     else:
         escaping_console().print(f"Nothing of '{pipeline}' is in quarantine.")
     for table, number in expired.items():
-        escaping_console().print(f"{table}: {number:,} rows have expired and cannot be replayed from here.", soft_wrap=True)
+        escaping_console().print(
+            f"{table}: {count_noun(number, 'row', 'has', 'have')} expired and cannot be replayed from here.",
+            soft_wrap=True,
+        )
 
 
 @quarantine.command()

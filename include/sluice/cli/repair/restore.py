@@ -11,6 +11,7 @@ from sluice.cli.places import split_table_name
 from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, UsageError
+from sluice.printable import count_noun, match_number
 from sluice.runs.lease import lock
 from sluice.runs.repair import lost_commits, restoring
 from sluice.runs.repair.lost_commits import LogRepair
@@ -113,8 +114,12 @@ def restore(
     escaping_console().print(f"{name}: {flow['note']}", soft_wrap=True)
     if not report["committed"]:
         return
-    counts = ", ".join(f"{flow[of]:,} rows {of}" for of in ("inserted", "updated", "deleted") if flow[of])
-    left = f"; {flow['suppressed']:,} rows of people who were erased since stay out" if flow["suppressed"] else ""
+    counts = ", ".join(f"{count_noun(flow[of], 'row')} {of}" for of in ("inserted", "updated", "deleted") if flow[of])
+    left = (
+        f"; {count_noun(flow['suppressed'], 'row')} of people who were erased since {match_number(flow['suppressed'], 'stays', 'stay')} out"
+        if flow["suppressed"]
+        else ""
+    )
     escaping_console().print(f"{counts}{left}.", soft_wrap=True)
     escaping_console().print(
         f"{restoring.describe_restore_effects(graph[table])}All of it: sluice run {pipeline} --mode refresh --table {table}.\n"  # type: ignore[arg-type]

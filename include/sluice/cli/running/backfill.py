@@ -17,6 +17,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import tasks_of_pipeline
+from sluice.printable import count_noun
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
@@ -213,7 +214,7 @@ def _submit_interval(
                 PipelineRecords(settings, asked.pipeline), run, stages, interval, asked.tables, runs_follow=not last
             ):
                 changed = sum(flow.get("rows_out") or 0 for flow in report.get("flows", ()))
-                printed.print(f"  {stage:<20}{took:>6.1f} s   {changed:,} rows")
+                printed.print(f"  {stage:<20}{took:>6.1f} s   {count_noun(changed, 'row')}")
                 rows, seconds = rows + changed, seconds + took
                 done.append(stage)
                 status.update(f"{stages[min(len(done), len(stages) - 1)]} of {interval} ...")
@@ -231,7 +232,7 @@ def _submit_interval(
 
 
 def _describe_run(run: BackfillRun) -> str:
-    told = f"{run.rows:,} rows" if run.state == "success" and run.rows is not None else run.reason
+    told = count_noun(run.rows, "row") if run.state == "success" and run.rows is not None else run.reason
     task = f"task '{run.task}': " if run.task else ""
     seconds = f"{run.seconds:.0f} s" if run.seconds is not None else ""
     return f"  {run.interval!s:<24}  {run.state:<8} {seconds:>6}   {task}{told}".rstrip()
@@ -245,7 +246,7 @@ def _print_backfill_json(asked: BackfillRequest, how: _BackfillOptions, found: l
 
 
 def _format_run_count(count: int) -> str:
-    return f"{count:,} run{'' if count == 1 else 's'}"
+    return count_noun(count, "run")
 
 
 def _round_seconds(seconds: float | None) -> float | None:

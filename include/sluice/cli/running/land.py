@@ -12,6 +12,7 @@ from sluice.declare import Landed
 from sluice.declare.assembly import loading
 from sluice.errors import SluiceError, UsageError
 from sluice.locations import Location
+from sluice.printable import count_noun
 from sluice.settings import Settings
 
 
@@ -40,7 +41,9 @@ def land(
     if not isinstance(landed, Landed):
         raise SluiceError(f"The maker of '{pipeline}' gave back no Landed(files, deleted, until).")
     gone = f", {landed.deleted:,} removed" if landed.deleted else ""
-    escaping_console().print(f"Landed {landed.files:,} files{gone}, up to {landed.until}: {settings.landing / pipeline}")
+    escaping_console().print(
+        f"Landed {count_noun(landed.files, 'file')}{gone}, up to {landed.until}: {settings.landing / pipeline}"
+    )
 
 
 def _option_flag(name: str) -> str:

@@ -27,6 +27,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stage_names
+from sluice.printable import count_noun
 from sluice.runs.keep_running.triggers import parse_trigger
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
@@ -204,7 +205,10 @@ def keep_running_and_report(settings: Settings, graph: Graph, asked: job.JobRequ
     if as_json:
         print_json({"pipeline": asked.pipeline, "run": asked.run, "stopped": True, "rounds": did})
     else:
-        print(f"{asked.pipeline} was stopped on request; {did} looks did something. The next run goes on from there.", flush=True)
+        print(
+            f"{asked.pipeline} was stopped on request; {count_noun(did, 'look')} did something. The next run goes on from there.",
+            flush=True,
+        )
 
 
 def _print_round(round_: LookReport, lowest: str) -> None:
@@ -212,7 +216,7 @@ def _print_round(round_: LookReport, lowest: str) -> None:
     if said := list(_describe_flow_changes(round_.reports, lowest)):
         print(f"{at}  {', '.join(said)}; {round_.seconds:.1f} s", flush=True)
     for name, why in round_.errors.items():
-        again = f"failed {round_.failures} times in a row, again in {max(round_.again, 0):.0f} s"
+        again = f"failed {count_noun(round_.failures, 'time')} in a row, again in {max(round_.again, 0):.0f} s"
         print(f"{at}  {name} {again}: {why}", file=sys.stderr, flush=True)
     for name, why in round_.differing.items():
         print(f"{at}  {name} differs: {why}", file=sys.stderr, flush=True)
@@ -226,7 +230,7 @@ def _describe_flow_changes(reports: list[dict[str, Any]], lowest: str) -> Iterat
             if not rows and flow["rows_out"]:
                 rows = [f"+{flow['rows_out']}"]
             aside = [f"{flow[of]} {of}" for of in ("quarantined", "suppressed") if flow[of]]
-            aside += [f"{flow['deliveries']} deliveries"] if flow["deliveries"] and report["stage"] == lowest else []
+            aside += [count_noun(flow["deliveries"], "delivery")] if flow["deliveries"] and report["stage"] == lowest else []
             told = " ".join([*rows, *([f"({', '.join(aside)})"] if aside else [])])
             yield f"{flow['flow']} {told or report['stage']}"
 

@@ -7,6 +7,8 @@ from html import escape
 from string import Template
 from typing import Any
 
+from sluice.printable import count_noun
+
 _PAGE = Template("""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Certificate of erasure $request</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
@@ -44,7 +46,7 @@ def render_certificate_page(record: Mapping[str, Any]) -> str:
                 (
                     "logical: no query returns the person",
                     stamps["logical"]["verdict"],
-                    f"{len(stamps['logical']['hits'])} places",
+                    count_noun(len(stamps["logical"]["hits"]), "place"),
                 ),
                 (
                     "physical: the scan of every byte is clean",
@@ -93,14 +95,17 @@ def _list_record_facts(record: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("hash", record.get("hash", "")),
         ("hash of the one before", record["previous"] or "none: it is the first"),
         ("Sluice, scanner, policy", f"{record['sluice']}, {record['scanner']}, {record['policy']}"),
-        ("read", f"{record['files']} files, {record['bytes']} bytes, in {record['seconds']} s"),
+        ("read", f"{count_noun(record['files'], 'file')}, {count_noun(record['bytes'], 'byte')}, in {record['seconds']} s"),
     ]
 
 
 def _describe_physical_stamp(stamp: Mapping[str, Any]) -> str:
     due = f"; to be removed from {stamp['due_at']} on" if stamp["verdict"] == "DUE" else ""
     blind = "; nothing could be looked for" if stamp["nothing_sought"] else ""
-    return f"{stamp['found']} times, {len(stamp['unread'])} files not read, {stamp['undeclared']} not declared{blind}{due}"
+    return (
+        f"{count_noun(stamp['found'], 'time')}, {count_noun(len(stamp['unread']), 'file')} not read, "
+        f"{stamp['undeclared']} not declared{blind}{due}"
+    )
 
 
 def _list_control_counts(control: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -39,6 +39,7 @@ from sluice.ingest.reading.records import DeliveredRecords
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
+from sluice.printable import count_noun
 from sluice.privacy import anonymised, suppression, suppression_list
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def rewrite_landed_files(erasing: Erasing) -> None:
         if source.subject and source.domain and source.kind.in_files and not erasing.is_done("landing", source.name):
             found = rewrite_source_files(workspace, source, naming.load_erased_names(erasing))
             report = FlowReport(flow=f"{source.name}_landing", layer=DELETIONS.name)
-            report.notes += [f"{found.files} landed files rewritten"] if found.files else []
+            report.notes += [f"{count_noun(found.files, 'landed file')} rewritten"] if found.files else []
             report.notes += (
                 [f"{found.whole} of them removed as a whole: they name somebody, and nothing reads them"] if found.whole else []
             )
@@ -73,7 +74,9 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
     for name, files in waiting.items():
         rows, count, _ = rewrite_source_files(workspace, workspace.graph.sources[name], naming.ErasedNames(), files)
         report = FlowReport(flow=f"{name}_landing", layer=DELETIONS.name)
-        report.notes.append(f"{count} landed files rewritten, which had {rows} records of people who were erased")
+        report.notes.append(
+            f"{count_noun(count, 'landed file')} rewritten, which had {count_noun(rows, 'record')} of people who were erased"
+        )
         reports += [report] if count else []
     return reports
 
@@ -136,7 +139,7 @@ def rewrite_source_files(
             break
     if not only and not writing:
         return done
-    count = f"{len(writing)} files" if writing else "Files"
+    count = count_noun(len(writing), "file") if writing else "Files"
     raise SluiceError(
         f"{count} of source '{source.name}' are written to while people are being taken out of them. When its producer is at rest "
         f"(for a file that is not ready: {AT_REST // 60} minutes after its last change): "

@@ -19,6 +19,7 @@ from sluice.erasure.subjects.closure import AmbiguousIdentifier, canonicalise_id
 from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.lake import commit_history, table_frames
 from sluice.lake.workspace import Workspace
+from sluice.printable import count_noun
 from sluice.privacy import secrets, suppression, suppression_list
 from sluice.privacy.pseudonyms import add_pseudonym_column
 
@@ -50,7 +51,10 @@ def settle_erasure_request(workspace: Workspace, request: ErasureRequest, rows: 
         records, request.request, requests.pseudonymise_subjects(records.settings, workspace.graph, found)
     )
     return requests.add_request_event(
-        records, request.request, "closed", f"{len(found)} identifiers of {len(kinds)} kinds: {', '.join(sorted(kinds))}"
+        records,
+        request.request,
+        "closed",
+        f"{count_noun(len(found), 'identifier')} of {count_noun(len(kinds), 'kind')}: {', '.join(sorted(kinds))}",
     )
 
 

@@ -41,6 +41,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
+from sluice.printable import count_noun
 from sluice.privacy import suppression_list
 from sluice.quality import quarantine
 from sluice.record_tables import create_record_table
@@ -161,7 +162,7 @@ def _refuse_missing_bronze(workspace: Workspace, source: Source) -> None:
     had = sum(one.had_rows for one in ledger.read_source_outcomes(workspace.outcomes, source.name))
     if had:
         raise UsageError(
-            f"The bronze table of '{source.name}' is gone, with the rows of {had} {'delivery' if had == 1 else 'deliveries'}. Put it back at "
+            f"The bronze table of '{source.name}' is gone, with the rows of {count_noun(had, 'delivery')}. Put it back at "
             f"{workspace.path(source.name)}; or read again what the landing folder still has: "
             f"sluice run {workspace.pipeline} --mode refresh --table {source.name}"
         )
@@ -182,7 +183,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
     # A file that has changed is a new delivery. Bronze holds all that is left of the earlier one.
     examined = [item for item in known if item.state != MISSED]
     report.notes.append(
-        f"{len(examined)} deliveries read again, {len(known) - len(examined)} kept whose files are gone or changed"
+        f"{count_noun(len(examined), 'delivery')} read again, {len(known) - len(examined)} kept whose files are gone or changed"
     )
     if not examined:
         return

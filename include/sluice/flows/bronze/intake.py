@@ -31,6 +31,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
+from sluice.printable import count_noun
 from sluice.privacy import anonymised, suppression, suppression_list
 from sluice.quality import quarantine
 from sluice.settings import Settings
@@ -169,7 +170,7 @@ def read_delivery_records(
     if not columns.settled:
         some = evolution.select_sampled_deliveries(examined)
         news = records.sample_new_fields(columns.source, some, columns.schema, evolution.SAMPLE_BYTES)
-        why = f"inferred from {len(some)} deliver{'y' if len(some) == 1 else 'ies'}"
+        why = f"inferred from {count_noun(len(some), 'delivery')}"
         columns = evolution.grow_source_columns(columns, news, log_, workspace.run, why)
     while True:
         try:

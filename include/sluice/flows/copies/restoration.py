@@ -20,6 +20,7 @@ from sluice.flows.writing.difference import apply_merge_operations, persist_fram
 from sluice.lake import evaluation, log, table_frames, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.printable import count_noun, match_number
 from sluice.privacy import suppression, suppression_list
 from sluice.table_properties import CONSTRAINT
 
@@ -70,7 +71,8 @@ def _check_constraints_hold(workspace: Workspace, dataset: Dataset[Any], wanted:
     if bad:
         name = max(bad, key=lambda one: bad[one])
         raise SluiceError(
-            f"Table '{dataset.name}' has the constraint '{name}' now, which {bad[name]} rows of version {version} do not meet. "
+            f"Table '{dataset.name}' has the constraint '{name}' now, "
+            f"which {count_noun(bad[name], 'row')} of version {version} {match_number(bad[name], 'does', 'do')} not meet. "
             f"Nothing was changed. Choose a later version; sluice history {workspace.pipeline}.{dataset.name} lists them."
         )
 

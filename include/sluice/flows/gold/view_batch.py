@@ -35,6 +35,7 @@ from sluice.lake.report import FlowReport, MergeCounts
 from sluice.lake.tables import TableShape
 from sluice.lake.versions import is_version_whole
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.printable import count_noun
 from sluice.privacy import treatments
 from sluice.quality import verdicts
 from sluice.settings import Settings
@@ -66,7 +67,7 @@ class RecomputeReport:
         """Notes how many rows were recomputed, in addition to those of earlier batches."""
         self.keys += rows
         if not (self.report.recomputed or "").startswith("full"):
-            self.report.recomputed = f"keys: {self.keys} of {'?' if of is None else of} rows"
+            self.report.recomputed = f"keys: {self.keys} of {'? rows' if of is None else count_noun(of, 'row')}"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from sluice.lake.row_sizes import measure_rows
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
+from sluice.printable import count_noun
 from sluice.privacy import treatments
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ def _prepare_late_rows(
 
 
 def _describe_late_rows(stream: AnyStream, name: str, told: Mapping[str, Any], watermark: int) -> str:
-    rows = f"{told['rows']:,} rows of '{name}' came too late"
+    rows = f"{count_noun(told['rows'], 'row')} of '{name}' came too late"
     if told["oldest"] is not None and watermark:
         at = datetime.fromtimestamp(watermark / 1000, UTC).replace(tzinfo=None)
         rows += f", by up to {max((at - told['oldest']).total_seconds(), 0):,.0f} s"

@@ -24,6 +24,7 @@ from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
+from sluice.printable import count_noun
 from sluice.step_times import WRITING, measure_step
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _merge_few_operations(
 
 def _refuse_conflicts(rows: int, conflict: str) -> None:
     if rows:
-        raise SluiceError(f"{conflict} {rows} rows are concerned. The table was not changed.")
+        raise SluiceError(f"{conflict} {count_noun(rows, 'row', 'is', 'are')} concerned. The table was not changed.")
 
 
 @measure_step(WRITING)
@@ -227,6 +228,6 @@ def refuse_repeated_keys(rows: int, distinct: int, keys: Sequence[str]) -> None:
     """Raises RepeatedPrimaryKeys if there are fewer keys than rows."""
     if rows != distinct:
         raise RepeatedPrimaryKeys(
-            f"{rows - distinct} rows have a key ({', '.join(keys)}) that another row has too. "
+            f"{count_noun(rows - distinct, 'row', 'has', 'have')} a key ({', '.join(keys)}) that another row has too. "
             "Declare keys that are unique in the result. The table was not changed."
         )

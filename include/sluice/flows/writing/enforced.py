@@ -19,6 +19,7 @@ from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE
+from sluice.printable import count_noun, match_number
 from sluice.quality import verdicts
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ def constraint_refusal_text(pipeline: str, dataset: Dataset[Any], bad: Mapping[s
     name = max(bad, key=lambda one: bad[one])
     then = " and sets such rows aside" if dataset.kind.sets_rows_aside else ""
     return (
-        f"{dataset.label}: schema= now says '{name}', which {bad[name]} rows of the table do not meet. Nothing was changed. Correct "
+        f"{dataset.label}: schema= now says '{name}', which {count_noun(bad[name], 'row')} of "
+        f"the table {match_number(bad[name], 'does', 'do')} not meet. Nothing was changed. Correct "
         f"schema=, or make the table anew, which judges every row again{then}: sluice run {pipeline} --mode refresh --table {dataset.name}."
     )
 

@@ -11,6 +11,7 @@ from sluice.errors import UsageError
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.ingest.deliveries.seen_files import SeenFiles
 from sluice.locations import Location, is_on_disk
+from sluice.printable import count_noun, match_number
 
 MAY_BE_EMPTY = "_MAY_BE_EMPTY"
 """A file with this name in a source's folder confirms that this is the right folder, and that missing files were removed for good."""
@@ -77,6 +78,7 @@ def vanished_files_warning(folder: Location, missing: int, seen: SeenFiles) -> s
     if missing < MANY or 2 * missing < (expected := seen.count_expected()):
         return None
     return (
-        f"{missing} of {expected} files are gone from {folder}: their rows stay. Where nobody removed them, bring them back; "
+        f"{missing} of {count_noun(expected, 'file')} {match_number(missing, 'is', 'are')} "
+        f"gone from {folder}: their rows stay. Where nobody removed them, bring them back; "
         "those that come back as they were are not read again."
     )

@@ -20,6 +20,7 @@ from sluice.ingest.deliveries.listing import find_named_objects, list_ready_file
 from sluice.ingest.deliveries.object_events import NoEvents, ReceivedEvents, count_events, receive_events
 from sluice.ingest.deliveries.seen_files import CONTENT, SeenFiles
 from sluice.locations import Location
+from sluice.printable import count_noun, match_number
 from sluice.stores.store_location import StoreLocation
 
 _STRANGE_BEFORE: dict[str, int] = {}
@@ -80,7 +81,7 @@ def _look_at_names(
     gone = [name for name, file in there.items() if file is None and _should_be_there(name, seen, known)]
     later = () if events else list_ready_files(source, landing, after=greatest)
     strange = events.strange if events else 0
-    count = f"{strange} {'message' if strange == 1 else 'messages'} of {source.events}"
+    count = f"{count_noun(strange, 'message')} of {source.events}"
     told = f"{count} about something else, or that cannot be read: nothing was taken of that"
     return FolderPart(
         chain((file for file in there.values() if file is not None), later),
@@ -118,7 +119,8 @@ def warn_of_names_that_do_not_grow(source: Source, seen: SeenFiles, fresh: Itera
     if not late:
         return None
     return (
-        f"{late} objects of source '{source.name}' that a full listing found are overwritten, or their names do not come after those that "
+        f"{count_noun(late, 'object')} of source '{source.name}' that a full listing found "
+        f"{match_number(late, 'is', 'are')} overwritten, or their names do not come after those that "
         "were there before, as names_grow=True says: until a full listing nothing shows of such objects."
     )
 

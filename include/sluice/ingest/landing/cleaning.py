@@ -24,6 +24,7 @@ from sluice.ingest.deliveries.landed_file import LandedFile, read_file_state
 from sluice.ingest.deliveries.listing import list_ready_files
 from sluice.ingest.files import decompression
 from sluice.locations import Location, locate
+from sluice.printable import count_noun
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder for archived files. No source looks into it."""
@@ -41,8 +42,8 @@ class CleaningResult:
     def notes(self, source: Source) -> list[str]:
         """Returns notes for a run's report."""
         what = "archived" if source.clean_source == "archive" else "deleted"
-        said = [f"{self.files} files {what}"] if self.files else []
-        return said + [f"{count} files could not be {what}: {why}" for why, count in sorted(self.failed.items())]
+        said = [f"{count_noun(self.files, 'file')} {what}"] if self.files else []
+        return said + [f"{count_noun(count, 'file')} could not be {what}: {why}" for why, count in sorted(self.failed.items())]
 
 
 def clean_landing_folder(source: Source, landing: Location, deliveries: str, outcomes: str, run: str) -> CleaningResult:

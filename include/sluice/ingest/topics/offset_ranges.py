@@ -12,6 +12,7 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, GONE
 from sluice.locations import Location
+from sluice.printable import count_noun
 from sluice.settings import Settings
 
 _FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")
@@ -150,7 +151,7 @@ def compute_new_offset_ranges(
 
 def lost_offsets_message(source: KafkaSource, losses: Sequence[str]) -> str:
     """Returns the error text about lost offsets, with the remedy."""
-    more = f" And {len(losses) - 1} more partitions." if len(losses) > 1 else ""
+    more = f" And {count_noun(len(losses) - 1, 'more partition')}." if len(losses) > 1 else ""
     return (
         f"Source '{source.name}': {losses[0]}.{more} These records are lost to the lake. To go on behind them, and have them in the ledger as "
         "missed, declare on_lost_offsets='take_earliest'. So that it does not come again: run more often, or raise the topic's retention.ms."

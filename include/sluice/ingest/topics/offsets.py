@@ -16,6 +16,7 @@ from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets
 from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition, parse_offset_range
 from sluice.locations import Location
+from sluice.printable import match_number
 
 NEAR = 0.8
 """The share of its topic's retention that an unread record may reach before Sluice warns."""
@@ -159,7 +160,7 @@ def _is_offset_before(offset: int, young: int | None) -> bool:
 def _retention_warning(source: KafkaSource, partition: Partition, offset: int, milliseconds: int, others: int) -> str:
     more = f" and {others} more of its partitions" if others else ""
     hours = milliseconds / 3_600_000
-    kept = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} hours"
+    kept = f"{hours / 24:.3g} days" if hours >= 48 else f"{hours:.3g} {match_number(hours, 'hour', 'hours')}"
     return (
         f"Source '{source.name}': topic '{partition[0]}', partition {partition[1]}{more}: offset {offset} is not read yet and has lived "
         f"{NEAR:.0%} of the topic's retention ({kept}); then it is deleted. Run more often, or raise retention.ms."

@@ -31,6 +31,7 @@ from sluice.lake import log, spark_counters
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
+from sluice.printable import count_noun
 from sluice.record_tables import create_record_table
 from sluice.runs.execution import clones, column_tracing, table_rules
 from sluice.runs.execution.clones import Flow
@@ -189,7 +190,7 @@ def _note_missed_files(workspace: Workspace, reports: list[FlowReport]) -> None:
     for report in reports:
         source = workspace.graph.sources.get(report.flow)
         if source is not None and source.kind.in_files and (files := known.unread_files(source.name)):
-            count = f"{len(files)} {'file is' if len(files) == 1 else 'files are'}"
+            count = count_noun(len(files), "file", "is", "are")
             report.notes.append(f"{count} missed, which every run tries again: sluice ledger {workspace.pipeline} --state missed")
 
 

@@ -17,6 +17,7 @@ from sluice.lake import log
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VERIFY
+from sluice.printable import count_noun, match_number
 from sluice.run_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.execution.stages import StageOptions
@@ -98,7 +99,7 @@ class _Turn:
         times = [max(found, default=None) for found in (self._equal_at(part) for part in self.parts if part != self.part)]
         proven = [at for at in times if at is not None]
         since = f" since {min(proven):%Y-%m-%d}" if proven else ""
-        return f"part {self.part.number} of {self.part.of}; {len(proven) + 1} of {len(self.parts)} parts compared{since}"
+        return f"part {self.part.number} of {self.part.of}; {len(proven) + 1} of {count_noun(len(self.parts), 'part')} compared{since}"
 
     def _equal_at(self, part: TablePart) -> list[datetime]:
         return [row["ended_at"] for row in self.earlier if row["state"] == DONE and _has_compared(row, part)]
@@ -184,7 +185,13 @@ def _list_pending_view_changes(workspace: Workspace, books: PipelineBooks, view:
     elif flow.anew is not None:
         own = [f"'{view.name}' starts anew ({flow.anew})"]
     else:
-        own = [f"{flow.versions} versions of its inputs are not in '{view.name}' yet"] if flow.versions else []
+        own = (
+            [
+                f"{count_noun(flow.versions, 'version')} of its inputs {match_number(flow.versions, 'is', 'are')} not in '{view.name}' yet"
+            ]
+            if flow.versions
+            else []
+        )
     for name in view.reads:
         below = books.graph.views.get(name)
         own += _list_missing_deliveries(books, name) if below is None else _list_pending_view_changes(workspace, books, below)
@@ -195,7 +202,7 @@ def _list_missing_deliveries(books: PipelineBooks, name: str) -> list[str]:
     """Lists what a silver table has not taken yet."""
     table = books.graph.tables.get(name)
     waiting = len(lag.find_pending_deliveries(books, table)) if table is not None else 0
-    return [f"{waiting} deliveries are not in '{name}' yet"] if waiting else []
+    return [f"{count_noun(waiting, 'delivery', 'is', 'are')} not in '{name}' yet"] if waiting else []
 
 
 def _build_verification_report(one: VerificationFinding, turn: _Turn | None) -> FlowReport:

@@ -21,6 +21,7 @@ from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, describe_stage, list_stage_names, stages_after_layers
+from sluice.printable import count_noun
 from sluice.runs import failures, job, stage_recording, summary
 from sluice.runs.execution import clones, stages, verifying
 from sluice.runs.keep_running.news import FlowNews
@@ -34,8 +35,8 @@ whose data came again; optimises and vacuums tables; and verifies one."""
 FAILURES = 5
 """How many times in a row a flow may fail before the process ends."""
 
-_NUMBERS = re.compile(r"\d[\d.,:-]*( [KMGT]?B\b)?")
-"""What is different in a decision each time, without another reason."""
+_NUMBERS = re.compile(r"\d[\d.,:-]*( [KMGT]?B\b| \w+)?|\b(is|are)\b|\ball (?=\d)")
+"""What is different in a decision each time, without another reason: numbers, with the nouns and verbs that go with them."""
 _LONGEST_PAUSE = 300.0
 _LOOK_FOR_STOP = 0.2
 
@@ -145,7 +146,7 @@ class PipelineKeeper:
         for name, one in self._failing.items():
             if one.times >= FAILURES:
                 raise SluiceError(
-                    f"'{name}' failed {one.times} times in a row, so nothing is kept running any more; the last time: {one.why}"
+                    f"'{name}' failed {count_noun(one.times, 'time')} in a row, so nothing is kept running any more; the last time: {one.why}"
                 )
 
     def _take_what_is_new(self) -> None:

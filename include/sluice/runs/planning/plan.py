@@ -19,6 +19,7 @@ from sluice.lake import clustering, deletion_vectors, log, versions
 from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
+from sluice.printable import count_noun, match_number
 from sluice.runs import modes
 from sluice.runs.planning import steps
 from sluice.runs.planning.steps import (
@@ -134,7 +135,10 @@ def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], pat
         )
     files = deletion_vectors.count_files_with_deleted_rows(path)
     if files and not (declared.layout and declared.layout.deletion_vectors):
-        yield f"{files} files of '{name}' hold rows that are only marked as deleted, which is not declared. To rewrite them: {now}."
+        yield (
+            f"{count_noun(files, 'file')} of '{name}' {match_number(files, 'holds', 'hold')} "
+            f"rows that are only marked as deleted, which is not declared. To rewrite them: {now}."
+        )
 
 
 def find_restored_tables(books: PipelineBooks) -> dict[str, RestorationMark]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sluice.pipeline_stages import OPTIMIZE
+from sluice.printable import count_noun, match_number
 from sluice.run_states import DONE
 from sluice.runs.ledger import STAGE_STEPS, Row
 from sluice.runs.status.run_times import RunTimes
@@ -68,7 +69,7 @@ def find_copied_rows(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding(
                 "copied rows",
                 row["flow"],
-                f"{copied:,} rows were copied to change {changed:,}",
+                f"{count_noun(copied, 'row', 'was', 'were')} copied to change {changed:,}",
                 "zorder_by= (or partition_by=) the columns that changes come by, so that a change falls into few files",
             )
 
@@ -83,7 +84,7 @@ def find_start_up(rows: Sequence[Row]) -> Iterator[Finding]:
         yield Finding(
             "start-up",
             "all stages",
-            f"{sum(starts):.0f} of {total:.0f} s went to the start of {len(begun)} processes",
+            f"{sum(starts):.0f} of {total:.0f} s went to the start of {count_noun(len(begun), 'process')}",
             'Pipeline(stages="together") runs the layers in one process; sluice run --keep-running keeps one',
         )
 
@@ -112,7 +113,7 @@ def find_small_files(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding(
                 "storage",
                 row["flow"],
-                f"{files:,} files of {size / files / 1e6:.1f} MB on average",
+                f"{count_noun(files, 'file')} of {size / files / 1e6:.1f} MB on average",
                 f"the stage {OPTIMIZE.name} joins them within a partition; partition_by= a coarser column, or none",
             )
 
@@ -172,7 +173,12 @@ def find_failed_tasks(rows: Sequence[Row]) -> Iterator[Finding]:
     for row in rows:
         if row["state"] == DONE and (failed := row["spark"].get("failed_tasks")):
             remedy = "the Spark log of the run says why; SLUICE_DEBUG=1 shows more (and may show data)"
-            yield Finding("failed tasks", row["flow"], f"{failed:.0f} tasks failed and were tried again", remedy)
+            yield Finding(
+                "failed tasks",
+                row["flow"],
+                f"{count_noun(round(failed), 'task')} failed and {match_number(round(failed), 'was', 'were')} tried again",
+                remedy,
+            )
 
 
 _IDLE, _LONG = 0.5, 60.0
@@ -193,7 +199,7 @@ def find_idle_cores(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding(
                 "idle cores",
                 stage,
-                f"{cores:.0f} cores had nothing to do {idle:.0%} of {took:.0f} s",
+                f"{count_noun(round(cores), 'core')} had nothing to do {idle:.0%} of {took:.0f} s",
                 "where its tables wait for each other or have few tasks: more spark.sql.shuffle.partitions, several files in place of a "
                 "large one that cannot be split; where they plan and commit: fewer cores are enough",
             )

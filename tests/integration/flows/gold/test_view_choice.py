@@ -183,7 +183,7 @@ def test_a_view_whose_table_is_gone_is_made_whole_and_one_that_gives_a_key_twice
     assert lake.right()
     before = lake.files("row_by_row")
     lake.put([(1, FIRST, 5)])
-    with pytest.raises(SluiceError, match=r"^1 rows have a key \(region, d\) that another row has too"):
+    with pytest.raises(SluiceError, match=r"^1 row has a key \(region, d\) that another row has too"):
         lake.run()
     assert lake.files("row_by_row") == before
 

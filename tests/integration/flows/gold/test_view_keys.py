@@ -77,7 +77,7 @@ def test_a_key_that_no_change_tells_of_is_given_once_or_the_run_fails(settings: 
     lake.put((1, "ada", "Rome", 1, True))
     lake.run()
     lake.put((2, "ada", "Bari", 5, True))
-    with pytest.raises(SluiceError, match=r"1 rows have a key \(who\) that another row has too"):
+    with pytest.raises(SluiceError, match=r"1 row has a key \(who\) that another row has too"):
         lake.run()
     assert lake.rows("holders", "device") == [(1,)]
     DeltaTable.forPath(spark, lake.path).update("device = 1", {"active": F.lit(False)})

@@ -126,7 +126,7 @@ def test_rows_expire_by_the_declared_time_and_what_was_counted_of_them_stays(sho
         lifetimes.remove_expired_rows(lake.workspace(), late)
     monkeypatch.undo()
     (report,) = lifetimes.remove_expired_rows(lake.workspace(), late)
-    assert (report.flow, report.expired, report.notes) == ("order_quarantine", 1, ["1 rows expired"])
+    assert (report.flow, report.expired, report.notes) == ("order_quarantine", 1, ["1 row expired"])
     assert (aside(lake), aside(lake, "order")) == ([], [])
     assert lifetimes.remove_expired_rows(lake.workspace(), late) == []
     assert lake.outcomes() == outcomes and adds_up(lake), "counted as before"

@@ -289,7 +289,7 @@ def test_vacuum_waits_for_a_shallow_clone_that_reads_files_which_its_table_has_n
     (held,) = upkeep.vacuum_named_table(club.workspace(), "initials")
     why = f"the shallow clone {dev} reads files that the table no longer has; remove that folder, and the files go with the next VACUUM"
     assert held.deleted == 0 and held.notes == [f"not vacuumed: {why}"]
-    assert held.decision and held.decision.startswith("no: 1 readers are behind; else yes: "), held.decision
+    assert held.decision and held.decision.startswith("no: 1 reader is behind; else yes: "), held.decision
     assert Counter(shallow.rows("initials")) == Counter(rows)
     (asked,) = [row for row in describe_table_vacuums(club.settings, club.graph) if row["table"] == "initials"]
     assert not asked["remove"] and asked["why"] == why

@@ -338,7 +338,7 @@ def test_a_process_takes_what_lands_until_it_is_stopped_and_a_triggered_run_goes
         assert "wards is kept running: it looks every 1 s" in line_with(kept, "kept running")
         assert "visits" in line_with(kept, "visit +1")
         land(place, 2)
-        assert "(1 deliveries)" in line_with(kept, "visit +1")
+        assert "(1 delivery)" in line_with(kept, "visit +1")
         refused = ended(sluice("run", "wards", "--wait", "60"))
         assert refused[0] == 3 and "Pipeline 'wards' is kept running by run " in refused[2]
         stopped = ended(sluice("stop", "wards"))

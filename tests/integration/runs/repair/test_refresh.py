@@ -94,7 +94,7 @@ def test_bronze_is_read_again_as_its_source_is_declared_now(lake: Lakehouse) -> 
     lake.land("counts/3.csv", "item,number\nc1,7\n")
     lake.graph = declared(typed, old, "")
     reports = lake.run(*LAYERS, mode="refresh", tables=["counts"])
-    assert "1 deliveries read again, 1 kept" in reports["counts"].notes[0]
+    assert "1 delivery read again, 1 kept" in reports["counts"].notes[0]
     bronze = lake.rows("counts", "item", "number", "_delivery", "_rescued_data")
     assert bronze == [
         ("a1", 1, 1, None),

@@ -274,7 +274,7 @@ def test_a_page_names_no_file_that_was_delivered(settings: Settings, monkeypatch
     missed = [{"delivery": 3, "source": "events", "file": "ada-lovelace.json", "reason": "ada-lovelace.json is locked"}]
     monkeypatch.setattr(report, "compute_status", lambda records: real(records) | {"missed": missed})
     page = render(settings, [])
-    assert "lovelace" not in page.shown and "1 files could not be read" in page.shown
+    assert "lovelace" not in page.shown and "1 file could not be read" in page.shown
 
 
 def test_the_file_is_its_owners_and_its_path_is_said(

@@ -714,7 +714,7 @@ def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(
     ):
         still = _made(folder / name, time.time(), '{"who": "anna1"}')
         if at_rest == LONG_AGO:
-            with pytest.raises(SluiceError, match="1 files of source 'says' are written to"):
+            with pytest.raises(SluiceError, match="1 file of source 'says' are written to"):
                 landing.rewrite_source_files(workspace, of, naming.index_erased_names(["anna1"]))
             assert still.read_text() == '{"who": "anna1"}'
             assert landing.rewrite_source_files(workspace, of, naming.index_erased_names(["berta"])) == (0, 0, 0), (

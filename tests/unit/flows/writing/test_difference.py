@@ -87,7 +87,7 @@ def test_only_changed_rows_are_in_the_change_feed(spark: SparkSession, table: st
 @pytest.mark.parametrize("key", [1, None])
 def test_a_key_that_comes_twice_is_refused_and_nothing_is_written(spark: SparkSession, table: str, key: int | None) -> None:
     before = log.latest_table_version(table)
-    with pytest.raises(SluiceError, match=r"^1 rows have a key \(k, day\) that another row has too") as caught:
+    with pytest.raises(SluiceError, match=r"^1 row has a key \(k, day\) that another row has too") as caught:
         apply_merge_operations(spark, table, operations(spark, ("I", key, None, 71), ("I", key, None, 72)), KEYS, BY)
     assert "71" not in str(caught.value)
     assert "72" not in str(caught.value)
@@ -96,7 +96,7 @@ def test_a_key_that_comes_twice_is_refused_and_nothing_is_written(spark: SparkSe
 
 def test_a_conflict_is_refused_with_the_callers_words_and_nothing_is_written(spark: SparkSession, table: str) -> None:
     before = log.latest_table_version(table)
-    with pytest.raises(SluiceError, match=r"^A key came in two files\. 1 rows"):
+    with pytest.raises(SluiceError, match=r"^A key came in two files\. 1 row is"):
         apply_merge_operations(
             spark, table, operations(spark, ("X", 1, DAY, 1), ("I", 8, DAY, 1)), KEYS, BY, "A key came in two files."
         )

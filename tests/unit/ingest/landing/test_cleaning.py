@@ -84,7 +84,7 @@ def test_keep_keeps_and_reads_nothing(lake: Landing, monkeypatch: pytest.MonkeyP
 
 def test_delete_removes_what_is_ingested_long_enough_and_says_so_in_the_ledger(lake: Landing) -> None:
     old, young = lake.ingest(DELETE, "old"), lake.ingest(DELETE, "young", days=6)
-    assert lake.clean(DELETE).notes(DELETE) == ["1 files deleted"]
+    assert lake.clean(DELETE).notes(DELETE) == ["1 file deleted"]
     assert (old.exists(), young.exists()) == (False, True)
     assert [(row["event"], row["file"]) for row in lake.rows()] == [(DELIVERED, "old"), (DELIVERED, "young"), (CLEANED, "old")]
     assert lake.discover(DELETE) == [], "it did not vanish"
@@ -133,7 +133,7 @@ def test_a_file_that_changes_at_the_last_moment_stays(lake: Landing, monkeypatch
 
 def test_archive_keeps_the_tree_and_never_overwrites(lake: Landing) -> None:
     lake.ingest(ARCHIVE, "date=2026-11-20/x.json", "1\n")
-    assert lake.clean(ARCHIVE).notes(ARCHIVE) == ["1 files archived"]
+    assert lake.clean(ARCHIVE).notes(ARCHIVE) == ["1 file archived"]
     assert lake.archived() == {"a/date=2026-11-20/x.json": "1\n"}
     lake.ingest(ARCHIVE, "date=2026-11-20/x.json", "22\n")
     lake.clean(ARCHIVE)
@@ -184,7 +184,7 @@ def test_what_cannot_be_removed_is_said_and_does_not_fail_the_run(lake: Landing,
             raise PermissionError(13, "Permission denied")
 
         patch.setattr(Path, "unlink", refused)
-        assert lake.clean(DELETE).notes(DELETE) == ["1 files could not be deleted: Permission denied"]
+        assert lake.clean(DELETE).notes(DELETE) == ["1 file could not be deleted: Permission denied"]
     assert lake.clean(DELETE).files == 1
 
 

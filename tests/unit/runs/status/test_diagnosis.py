@@ -133,7 +133,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], list[list[dict[str, Any]]], str]] =
     "failed tasks": (
         [row(spark={"failed_tasks": 1})],
         [[row(spark={"failed_tasks": 0})], [row()], [row(spark={"failed_tasks": 1}, state="failed")]],
-        "1 tasks failed and were tried again",
+        "1 task failed and was tried again",
     ),
     "idle cores": (
         busy_rows(119.0),

@@ -374,6 +374,6 @@ def test_status_checks_only_when_asked(call: Call, settings: Settings) -> None:
     write_deltalake(PipelineRecords(settings, "gym").outcome_ledger, pa.Table.from_pylist([at], schema=tables.OUTCOMES))
     write_deltalake(PipelineRecords(settings, "gym").table_path("bronze", "readings"), pa.table({"_delivery": [1] * 4}))
     code, out, _ = call("status", "gym")
-    assert code == 0 and "readings has 1 rows too few" in out
+    assert code == 0 and "readings has 1 row too few" in out
     assert call("status", "gym", "--check")[0] == 1
     assert call("status", "gym", "--check", "--json")[0] == 1
