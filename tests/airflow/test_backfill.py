@@ -7,12 +7,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.checkout import ROOT
 
 from orchestration.backfill import arguments as backfill_arguments
 from orchestration.backfill import checks, through_airflow
@@ -21,6 +23,7 @@ from orchestration.backfill.runs import find_failure_reason
 from orchestration.backfill.through_airflow import BackfillRequest
 from orchestration.dag_run import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
+from orchestration.rest.client import DagMissing
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, UsageError
 
@@ -247,17 +250,45 @@ def test_a_schedule_that_is_none() -> None:
         data_intervals_starting_within("every day", Interval.of("2026-01-30", "2026-01-30"))
 
 
-@pytest.mark.parametrize(("dag", "patient"), [("gym", True), ("gim", False)])
-def test_a_dag_without_a_file_of_its_name_is_not_waited_for_long(checkout: Checkout, dag: str, patient: bool) -> None:
-    class ListeningClient:
-        seconds: float
+class UnknowingClient:
+    """The client of an Airflow that never has the DAG; nobody waits for it in earnest."""
 
-        def wait_for_dag(self, dag: str, seconds: float) -> None:
-            self.seconds = seconds
+    def __init__(self) -> None:
+        self.waited: list[float] = []
 
-    client: Any = ListeningClient()
-    checks.wait_for_dag_of_checkout(checkout.settings, client, dag)
-    assert client.seconds == (600 if patient else 30)
+    def wait_for_dag(self, dag: str, seconds: float) -> None:
+        self.waited.append(seconds)
+        raise DagMissing(f"Airflow has no DAG '{dag}'")
+
+
+@pytest.mark.parametrize(("dag", "waited"), [("gym", [15, 600]), ("gim", [30])])
+def test_a_dag_without_a_file_of_its_name_is_not_waited_for_long(checkout: Checkout, dag: str, waited: list[float]) -> None:
+    client: Any = UnknowingClient()
+    with pytest.raises(DagMissing):
+        checks.wait_for_dag_of_checkout(checkout.settings, client, dag)
+    assert client.waited == waited
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("from pipelines.gym.pipeline import PIPELINE\n", "makes no DAG 'shop', so Airflow never has one. A DAG file"),
+        ((ROOT / "dags" / "gym.py").read_text(), "makes no DAG 'shop', so Airflow never has one. It makes 'gym'. A DAG file"),
+        ("import what_nobody_has\n", None),
+    ],
+)
+def test_a_file_without_its_dag_is_told_at_once(checkout: Checkout, tmp_path: Path, content: str, said: str | None) -> None:
+    """An error of an import is told by Airflow itself."""
+    (tmp_path / "include").symlink_to(ROOT / "include")
+    (tmp_path / "environments").symlink_to(ROOT / "environments")
+    file = tmp_path / "dags" / "shop.py"
+    file.parent.mkdir()
+    file.write_text(content)
+    client: Any = UnknowingClient()
+    with pytest.raises(UsageError if said else DagMissing) as refused:
+        checks.wait_for_dag_of_checkout(replace(checkout.settings, root=tmp_path), client, "shop")
+    assert client.waited == ([15] if said else [15, 600])
+    assert said is None or f"{file} {said}" in str(refused.value)
 
 
 def test_the_reason_is_what_the_job_said() -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from orchestration.line import airflow_line
-from orchestration.rest.client import OPEN_STATES, Client
+from orchestration.rest.client import OPEN_STATES, Client, DagMissing
+from orchestration.server.dag_files import list_dags_of_file
 from orchestration.server.deployed import deployed_airflow_address, deployed_airflow_client
 from orchestration.server.preparation import prepare_local_airflow
 from orchestration.server.processes import find_running_airflow, local_airflow_client
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings
 
 FINISH_SECONDS = 300
@@ -22,6 +24,9 @@ PARSE_SECONDS = 600
 
 _PARSE_SECONDS_WITHOUT_FILE = 30
 """The same for a DAG without a file of its name: most likely there is none."""
+
+_PATIENCE = 15
+"""After as many seconds without the DAG its file is parsed here. Airflow lists an error of an import, but nothing of a file without a DAG."""
 
 
 def backfill_cancel_command(dag: str) -> str:
@@ -42,9 +47,28 @@ def find_airflow_with_dag(settings: Settings, dag: str) -> Client:
 
 
 def wait_for_dag_of_checkout(settings: Settings, client: Client, dag: str) -> None:
-    """Return once Airflow has parsed the DAG. Raises SluiceError if it does not in time: soon if dags/<dag>.py is missing."""
-    there = (settings.root / "dags" / f"{dag}.py").is_file()
-    client.wait_for_dag(dag, PARSE_SECONDS if there else _PARSE_SECONDS_WITHOUT_FILE)
+    """Return once Airflow has parsed the DAG. Raises SluiceError if it does not in time: soon if dags/<dag>.py is missing or makes no such DAG."""
+    file = settings.root / "dags" / f"{dag}.py"
+    if not file.is_file():
+        client.wait_for_dag(dag, _PARSE_SECONDS_WITHOUT_FILE)
+        return
+    try:
+        client.wait_for_dag(dag, _PATIENCE)
+    except DagMissing:
+        if not deployed_airflow_address():  # a deployment has DAG files of its own
+            _refuse_file_without_dag(settings, file, dag)
+        client.wait_for_dag(dag, PARSE_SECONDS)
+
+
+def _refuse_file_without_dag(settings: Settings, file: Path, dag: str) -> None:
+    """Raises UsageError if the file can be imported and makes no DAG of this name."""
+    made = list_dags_of_file(settings, file)
+    if made is not None and dag not in made:
+        others = f" It makes {', '.join(repr(one) for one in made)}." if made else ""
+        raise UsageError(
+            f"{file} makes no DAG '{dag}', so Airflow never has one.{others} A DAG file calls `medallion_dag` for its pipeline and "
+            "keeps what it returns in a variable of the module: see dags/gym.py"
+        )
 
 
 def refuse_paused_dag(client: Client, dag: str) -> None:

@@ -26,6 +26,10 @@ class NotFound(SluiceError):
     """The API answered 404."""
 
 
+class DagMissing(SluiceError):
+    """Airflow has not parsed a DAG within the time that it was waited for."""
+
+
 class Client(ABC):
     """Speaks to the API at `address` as one user. Each line of Airflow has a subclass."""
 
@@ -84,11 +88,11 @@ class Client(ABC):
         return True
 
     def wait_for_dag(self, dag: str, seconds: float) -> None:
-        """Return once Airflow has parsed the DAG. Raises SluiceError if it has not within this time, and what `has_dag` raises."""
+        """Return once Airflow has parsed the DAG. Raises DagMissing if it has not within this time, and what `has_dag` raises."""
         deadline = time.monotonic() + seconds
         while not self.has_dag(dag):
             if time.monotonic() > deadline:
-                raise SluiceError(f"Airflow at {self.address} has no DAG '{dag}'. There must be a dags/{dag}.py.")
+                raise DagMissing(f"Airflow at {self.address} has no DAG '{dag}'. There must be a dags/{dag}.py.")
             time.sleep(0.5)
 
     def is_paused(self, dag: str) -> bool:
