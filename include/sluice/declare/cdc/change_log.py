@@ -35,7 +35,8 @@ _CARRIED = ("_delivery", "_row", "_failed_rules", "_null_rules")
 class TargetColumns:
     """The columns of a target: all of its feed's that do not begin with an underscore, those listed, or all except those excluded.
 
-    of_several: there are other feeds, which may have columns that this one lacks.
+    of_several: there are other feeds, which may have columns that this one lacks. Then what is listed is checked over all logs, where the
+    target is folded, and what is left out by `find_unknown_left_out_columns`.
     """
 
     owner: str
@@ -123,6 +124,23 @@ class ChangeShaper:
 def is_change_log(table: Table[Any]) -> bool:
     """Whether a table is a log of changes, in which all rows of one key are equal."""
     return isinstance(table.shape, ChangeShaper)
+
+
+def find_unknown_left_out_columns(logs: Sequence[Table[Any]], feeds: Mapping[str, Iterable[str]]) -> list[str]:
+    """Returns, as a sentence, what a target leaves out and none of its feeds has. No log holds such columns, and one feed need not have them.
+
+    logs: of one target. feeds: by log, the columns of its feed; while one is not known nothing can be said.
+    """
+    if not all(log.name in feeds for log in logs):
+        return []
+    given = dict.fromkeys(name for log in logs for name in feeds[log.name])
+    for log in logs:
+        if isinstance(log.shape, ChangeShaper):
+            try:
+                check_columns_exist(log.shape.columns.owner, "except_column_list", log.shape.columns.left_out, given)
+            except DeclarationError as error:
+                return [str(error)]
+    return []
 
 
 def is_truncate_log(table: Table[Any]) -> bool:

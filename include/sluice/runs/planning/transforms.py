@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.cdc.change_log import find_unknown_left_out_columns, is_change_log
 from sluice.declare.datasets.computed import View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
@@ -68,6 +69,7 @@ def examine_transforms(session: SparkSession, settings: Settings, graph: Graph) 
     of_views = replace(examination, schemas=dict(schemas))
     for view in graph.computed.values():
         _examine_declaration(of_views, view)
+    found.mistakes += _find_left_out_column_mistakes(examination)
     found.mistakes += _find_table_rule_mistakes(graph, schemas)
     found.mistakes += find_subject_column_mistakes(session, graph, schemas)
     found.mistakes = list(dict.fromkeys(found.mistakes))
@@ -76,12 +78,13 @@ def examine_transforms(session: SparkSession, settings: Settings, graph: Graph) 
 
 @dataclass(frozen=True)
 class Examination:
-    """One examination of a pipeline's transforms. schemas: the columns that are known so far."""
+    """One examination of a pipeline's transforms. schemas: the columns that are known so far. feeds: by change log, those of its feed."""
 
     session: SparkSession
     settings: Settings
     graph: Graph
     schemas: dict[str, StructType] = field(default_factory=dict)
+    feeds: dict[str, list[str]] = field(default_factory=dict)
     found: TransformFindings = field(default_factory=TransformFindings)
 
     def make_empty_input(self, name: str) -> DataFrame:
@@ -128,6 +131,8 @@ def find_source_schema(examination: Examination, source: Source) -> StructType |
 def examine_table(examination: Examination, table: Table[Any]) -> StructType:
     """The columns of a table, by its recipe over a frame without rows."""
     rows = made.transform_source_rows(table, examination.make_empty_input(table.reads[0]))
+    if is_change_log(table):
+        examination.feeds[table.name] = rows.columns
     schema = made.check_table_columns(table, rows)
     examination.found.mistakes += verdicts.find_condition_mistakes(examination.session, table, rows.schema)
     return schema
@@ -164,6 +169,12 @@ def examine_view(examination: Examination, view: MaterializedView[Any]) -> Struc
 def examine_computed_view(examination: Examination, view: View[Any]) -> StructType:
     """The columns that a view has for its readers."""
     return view(*map(examination.make_empty_view_input, view.reads)).schema
+
+
+def _find_left_out_column_mistakes(examination: Examination) -> Iterator[str]:
+    logs = [table for table in examination.graph.tables.values() if is_change_log(table)]
+    for target in dict.fromkeys(log.serves for log in logs):
+        yield from find_unknown_left_out_columns([log for log in logs if log.serves == target], examination.feeds)
 
 
 def _find_table_rule_mistakes(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[str]:

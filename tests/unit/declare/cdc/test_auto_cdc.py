@@ -222,6 +222,7 @@ def test_all_of_a_target_is_declared_as_tables_and_views() -> None:
 def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: SparkSession, settings: Settings) -> None:
     people = replace(PEOPLE, schema="id BIGINT, name STRING, email STRING, at BIGINT, op STRING")
     visitors = replace(VISITORS, schema="id BIGINT, name INT, email STRING, at BIGINT")
+    guests = replace(VISITORS, name="guests", path="guests", schema="id BIGINT, name STRING, email STRING, at BIGINT")
     declared = [
         target("a", keys="idd", subject="idd"),
         target("b", sequence_by="att"),
@@ -229,16 +230,28 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
         target("d", apply_as_deletes="op"),
         target("e", track_history_except_column_list="nam", stored_as_scd_type=2),
         target("f", reads=("people", "visitors")),
+        target("h", reads=("people", "guests"), column_list=("id", "nam")),
+        target("i", reads=("people", "guests"), except_column_list=("opp", "email")),
+        target("j", reads=("people", "guests"), except_column_list="op", personal=("emial", "at", "EMAIL", "op")),
+        target("k", personal="emial"),
+        target("l", except_column_list="opp"),
         target("g", apply_as_truncates="op = 't'", apply_as_deletes="op = 'd'", column_list=("id", "name")),
     ]
-    found = transforms.examine_transforms(spark, settings, build_declaration_graph(PIPELINE, [people, visitors, *declared]))
-    assert found.mistakes == [
+    found = transforms.examine_transforms(
+        spark, settings, build_declaration_graph(PIPELINE, [people, visitors, guests, *declared])
+    )
+    assert sorted(found.mistakes) == [
         "Table 'a': keys names 'idd', which is not a column of its input. Did you mean 'id'?",
         "Table 'b': sequence_by names 'att', which is not a column of its input. Did you mean 'at'?",
         "Table 'c': column_list names 'nam', which is not a column of its input. Did you mean 'name'?",
         "Table 'd': apply_as_deletes is a condition, as in \"change = 'delete'\"; this one is of type STRING.",
         "Table 'e': track_history_except_column_list names 'nam', which is not a column of its input. Did you mean 'name'?",
         "Table 'f': column 'name' is string in 'f_changes_people' and int in 'f_changes_visitors'; give it one type in all feeds.",
+        "Table 'h': column_list names 'nam', which is not a column of its input. There are: id.",
+        "Table 'i': except_column_list names 'opp', which is not a column of its input. Did you mean 'op'?",
+        "Table 'j': personal names 'emial', which is not a column of its input. Did you mean 'email'?",
+        "Table 'k': personal names 'emial', which is not a column of its input. Did you mean 'email'?",
+        "Table 'l': except_column_list names 'opp', which is not a column of its input. Did you mean 'op'?",
     ]
-    bounds = {(one["view"], one["input"]): set(one["columns"]) for one in found.bounds}
+    bounds = {(one["view"], one["input"]): set(one["columns"]) for one in found.bounds if one["view"] == "g"}
     assert bounds == {("g", "g_changes"): {"id"}, ("g", "g_truncates"): set()}
