@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sluice import table_properties
 from sluice.commit_operations import REPAIR
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
@@ -84,7 +85,7 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
     aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / locate(repair.path).parent.name / locate(repair.path).name
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
-        _set_damage_aside(locate(repair.path) / LOG, damage, aside)
+        _set_damage_aside(repair.path, damage, aside)
     durability.flush_run_output(settings)
 
 
@@ -149,20 +150,26 @@ def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: s
 
 def _read_commit_time(path: str, version: int) -> datetime | None:
     """Returns when a whole commit was made (UTC), or None if it does not say."""
-    try:
-        lines = split_commit_lines((locate(path) / LOG / f"{version:020d}.json").read_bytes())
-    except OSError:
-        return None
-    stated = (json.loads(line).get("commitInfo", {}).get("timestamp") for line in lines)
-    at = next((one for one in stated if isinstance(one, int)), None)
+    at = _read_stated_time(path, version, "timestamp")
     return None if at is None else datetime.fromtimestamp(at / 1000, UTC)
 
 
-def _set_damage_aside(log: Location, damage: LogDamage, aside: Location) -> None:
+def _read_stated_time(path: str, version: int, field: str) -> int | None:
+    """Returns what a commit says of its time, in milliseconds since 1970; None if it does not, or if it is gone or damaged."""
+    try:
+        lines = split_commit_lines((locate(path) / LOG / f"{version:020d}.json").read_bytes())
+        stated = (json.loads(line).get("commitInfo", {}).get(field) for line in lines)
+        return next((one for one in stated if isinstance(one, int)), None)
+    except (OSError, ValueError):
+        return None
+
+
+def _set_damage_aside(path: str, damage: LogDamage, aside: Location) -> None:
     """Moves a damaged file elsewhere, and replaces a damaged commit by one that changes nothing.
 
     Removes Delta's checksums of this version and later ones, which count what the commit held, or were made without it.
     """
+    log = locate(path) / LOG
     file = log / damage.file
     if file.exists():
         shutil.copy2(file, aside / file.name)
@@ -177,16 +184,30 @@ def _set_damage_aside(log: Location, damage: LogDamage, aside: Location) -> None
             one.unlink()
             checksum_file_path(one).unlink(missing_ok=True)
     checksum_file_path(file).unlink(missing_ok=True)
-    write_text_durably(file, _build_empty_commit())
+    write_text_durably(file, _build_empty_commit(path, damage.version))
 
 
-def _build_empty_commit() -> str:
-    note = format_commit_mark(mode="repair")
-    now = int(datetime.now(UTC).timestamp() * 1000)
-    return (
-        json.dumps({"commitInfo": {"timestamp": now, "operation": REPAIR, "operationParameters": {}, "userMetadata": note}})
-        + "\n"
-    )
+def _build_empty_commit(path: str, version: int) -> str:
+    note, now = format_commit_mark(mode="repair"), int(datetime.now(UTC).timestamp() * 1000)
+    said = {"timestamp": now, "operation": REPAIR, "operationParameters": {}, "userMetadata": note}
+    properties = open_delta_table(path, version=version - 1).metadata().configuration
+    if str(properties.get(table_properties.COMMIT_TIMES)).lower() == "true":
+        said = {"inCommitTimestamp": _choose_commit_time(path, version, now), **said}
+    return json.dumps({"commitInfo": said}) + "\n"
+
+
+def _choose_commit_time(path: str, version: int, now: int) -> int:
+    """Returns the in-commit timestamp of a commit that takes the place of a lost one. Such times increase from version to version.
+
+    There is room for it: the lost commit's own lay between those of its neighbours. Spark refuses a table with a commit that has none.
+    """
+    before = _read_stated_time(path, version - 1, "inCommitTimestamp")
+    commits, _ = list_log_versions(locate(path) / LOG)
+    later = ((after, _read_stated_time(path, after, "inCommitTimestamp")) for after in sorted(commits) if after > version)
+    following = next(((after, at) for after, at in later if at is not None), None)
+    if following is None:
+        return max(now, (before or 0) + 1)
+    return before + 1 if before is not None else following[1] - (following[0] - version)
 
 
 RUN = "repair"

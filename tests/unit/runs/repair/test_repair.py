@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,9 +31,10 @@ from sluice.lake import commit_history, log
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as runs
 from sluice.runs.repair import lost_commits, restoring
+from sluice.table_properties import COMMIT_TIMES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from sluice.settings import Settings
 
@@ -179,6 +181,27 @@ def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> N
     Path(path, LOG, f"{1:020d}.json").unlink()
     assert repair(lake).anew == ()
     assert sorted(DeltaTable(path).to_pyarrow_table()["run"].to_pylist()) == ["a", "c"]
+
+
+@pytest.mark.spark
+def test_spark_goes_on_with_a_repaired_table_whose_commits_hold_their_times(lake: Settings, spark: SparkSession) -> None:
+    path = WARD.location(lake, "pulse")
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{COMMIT_TIMES}' = 'true')")
+    for number in range(3, 9):
+        spark.sql(f"INSERT INTO delta.`{path}` VALUES ({number}, {number})")
+    commits = sorted(Path(path, LOG).glob("*.json"))
+    lost = [commits[version] for version in (4, 5, 7, 8)]
+    for commit in lost:
+        commit.write_bytes(b"")
+    repair(lake)
+    spark.sql("CLEAR CACHE")
+    assert sorted(row[1] for row in spark.sql(f"SELECT * FROM delta.`{path}` VERSION AS OF 8").collect()) == [1, 2, 3, 6]
+    spark.sql(f"INSERT INTO delta.`{path}` VALUES (9, 9)")
+    history = spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()
+    assert [row["version"] for row in history] == list(range(9, -1, -1))
+    said = [json.loads(commit.read_bytes().splitlines()[0])["commitInfo"] for commit in commits[2:]]
+    times = [one["inCommitTimestamp"] for one in said]
+    assert times == sorted(set(times)) and next(iter(said[2])) == "inCommitTimestamp"
 
 
 def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) -> None:
