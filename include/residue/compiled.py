@@ -17,8 +17,8 @@ from residue.search import BytePattern, PatternSearch
 Offsets = npt.NDArray[np.int64]
 Values: TypeAlias = npt.NDArray[Any]
 
-_BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:\((?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
-"""What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `."""
+_BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:[(\[](?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
+"""What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `, `": [1, 2, `."""
 FEW = 16
 """Up to this many values, each is searched for by itself."""
 

@@ -47,6 +47,14 @@ _MARKS = ",;\t|"
 """The delimiters that are tried if none is declared."""
 
 
+def holds_value(field: str, value: str) -> bool:
+    """Whether a field is a value, or a JSON array with it."""
+    text = field.strip()
+    if text.startswith("[") and text.endswith("]"):
+        return value in [one.strip().strip("\"'\\") for one in text[1:-1].split(",")]
+    return text == value
+
+
 class DelimitedRows:
     """Rows of delimited text in lower case. If the first line names no column (no header), a value counts in any field."""
 
@@ -69,10 +77,10 @@ class DelimitedRows:
         other = max((self._mark, *_MARKS), key=line.count)
         if len(fields) != len(self._names) and other != self._mark:  # unlike the other rows: no name fits its fields
             fields += [field.strip() for field in self._fields(line.rstrip("\r"), other)]
-            return value in fields
+            return any(holds_value(field, value) for field in fields)
         if not self._known or self._dialect.has_open_quote(line) or len(fields) > len(self._names):
-            return value in fields
-        return any(field == value and name in columns for name, field in zip(self._names, fields, strict=False))
+            return any(holds_value(field, value) for field in fields)
+        return any(holds_value(field, value) and name in columns for name, field in zip(self._names, fields, strict=False))
 
     def _fields(self, line: str, mark: str = "") -> list[str]:
         return self._dialect.split_fields(line, mark or self._mark)

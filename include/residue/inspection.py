@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from residue.compiled import FEW, CompiledNeedles, innermost_field_name
-from residue.delimited_rows import DelimitedRows, TextDialect
+from residue.delimited_rows import DelimitedRows, TextDialect, holds_value
 from residue.needles import ENCODED
 from residue.result import DecoderTotals, Hit, ScanResult, ScanRoot, Unread
 from residue.search import REACH
@@ -144,7 +144,7 @@ class Inspection:
         for start, end, numbers in self.compiled.bound(lowered, cells):
             cell = int(np.searchsorted(cells, start, side="right")) - 1
             first, last = int(cells[cell]), int(cells[cell + 1])
-            own = lowered[first:last].strip() == lowered[start:end]
+            own = holds_value(lowered[first:last].decode("utf-8", "replace"), lowered[start:end].decode("utf-8", "replace"))
             for number in numbers:
                 if (own and self._belongs(number, column)) or self._named(number, lowered[max(first, start - _CONTEXT) : start]):
                     self.counts[decoder, column, number] += 1

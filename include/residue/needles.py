@@ -39,6 +39,7 @@ STATISTICS = 32
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}|[0-9A-Fa-f]{32}")
 _PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
+_DOTTED_CAPITAL, _DOTTED_SMALL = "\u0130", "i\u0307"
 _ALIGNMENTS = 3
 _BITS = 6
 _ALPHABET = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "+/").encode()
@@ -85,6 +86,12 @@ def _build_identifier_needles(domain: str, value: str, columns: frozenset[str], 
     forms = list(_list_text_forms(value))
     for kind, text in forms:
         yield from _build_text_needles(domain, kind, text, columns, encodings)
+    for text in _list_dotted_forms(value):
+        if _is_distinctive_text(text):
+            yield from (Needle(domain, "dotted i", one.encode(), fold=True) for one in (text, json.dumps(text)[1:-1]))
+            yield from (Needle(domain, "dotted i", text.encode(encoding), fold=True) for encoding in ("utf-16-le", "utf-16-be"))
+        else:
+            yield Needle(domain, "dotted i", text.encode(), columns, fold=True)
     for _, text in forms:
         if _is_distinctive_text(text):
             for kind, data in _encode_wide_and_hex(text):
@@ -118,6 +125,19 @@ def _list_text_forms(value: str) -> Iterator[tuple[str, str]]:
         if text and text not in seen:
             seen.add(text)
             yield kind, text
+
+
+def _list_dotted_forms(value: str) -> list[str]:
+    """The text as Turkish writes it in capitals, with a dot above the I, and as other rules make small letters of that (`i̇`).
+
+    Letters are compared byte by byte, so that such an I is none of an i. A capital may begin a word, or all letters are capitals.
+    """
+    plain = value.strip().replace(_DOTTED_CAPITAL, "i").replace(_DOTTED_SMALL, "i")
+    beginning = re.sub(r"\b[iI]", _DOTTED_CAPITAL, plain)
+    throughout = re.sub("[iI]", _DOTTED_CAPITAL, plain)
+    small = [text.replace(_DOTTED_CAPITAL, _DOTTED_SMALL) for text in (beginning, throughout)]
+    own = [plain] if plain != value.strip() else []
+    return list(dict.fromkeys(text for text in (*own, beginning, throughout, *small) if text not in (value.strip(), "")))
 
 
 def _is_distinctive_text(text: str) -> bool:

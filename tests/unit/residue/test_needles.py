@@ -126,6 +126,15 @@ def test_a_uuid_is_found_in_a_binary_column_of_parquet(kind: pa.DataType, tmp_pa
     assert hits(tmp_path, ("device", str(UUID)))
 
 
+@pytest.mark.parametrize("asked", ["istanbul", "İstanbul", "ISTANBUL", "i\u0307stanbul"])
+@pytest.mark.parametrize("written", ["İstanbul", "İSTANBUL", "istanbul", "i\u0307stanbul", r"\u0130stanbul"])
+def test_a_capital_i_with_a_dot_is_an_i(asked: str, written: str, tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(f'{{"city": "{written}"}}')
+    assert hits(tmp_path, ("city", asked))
+    (tmp_path / "f").write_text(written, encoding="utf-16-le")
+    assert hits(tmp_path, ("city", asked)) or "\\" in written
+
+
 def test_a_number_is_not_found_in_a_longer_one(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"17000000001 70000000012")
     assert hits(tmp_path, ("number", "7000000001")) == []
@@ -145,8 +154,13 @@ IN_ITS_COLUMN = [
     ("user_id=12140/part", b"x"),
     ("a.json", b'{"user_id": 12140.0}'),
     ("a.csv", b"n,user_id\n1,12140.0\n"),
+    ("a.json", b'{"user_id": [4711, 12140]}'),
+    ("a.json", b'{"user_id": [\n  "4711",\n  "12140"\n]}'),
+    ("a.csv", b'n,user_id\n1,"[4711, 12140]"\n'),
 ]
 ELSEWHERE = [
+    ("a.json", b'{"user_id": [4711], "n": 12140}'),
+    ("a.csv", b'user_id,n\n1,"[4711, 12140]"\n'),
     ("a.json", b'{"heartrate": 12140, "user_id": 5}'),
     ("a.csv", b"user_id,n\n1,12140\n"),
     ("a.log", b"12140 rows, user_id 5"),

@@ -35,6 +35,9 @@ LEAST_DIGITS = 9
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 _WORD_GOES_ON = re.compile(rb"[0-9a-z_]")
 _COLUMN_NAME = re.compile(rb"[a-z_][a-z0-9_ .-]*")
+_NUMBER = re.compile(rb"[0-9]+")
+_LISTED = re.compile(rb"[^a-z0-9\n\[(]{1,16}(?:in[^a-z0-9\n\[(]{0,4})?[\[(]([^\])]{0,20000})")
+_AROUND_ELEMENTS = b" \t\r\n\"'\\"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class ErasedNames:
     by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
     short: frozenset[tuple[bytes, bytes]] = field(default=frozenset(), repr=False)
     """Short numbers and texts, folded, each after a column that it may stand beside."""
+    phones: frozenset[bytes] = frozenset()
+    """Numbers, of digits alone, that a text may write in groups."""
     encodings: tuple[str, ...] = ()
     """Text encodings to try with a whole file, besides the usual ones."""
 
@@ -69,6 +74,7 @@ class ErasedNames:
             other
             or any(_is_whole_word(lowered, found.start() - before, name) for found, name, before in near)
             or self._beside(lowered)
+            or (bool(self.phones) and any(number in self.phones for number in readings.join_grouped_digits(lowered)))
         )
 
     def are_in_record(self, record: bytes, dialect: CsvDialect | None = None) -> bool:
@@ -87,7 +93,14 @@ class ErasedNames:
         return frozenset(value for _, value in self.short)
 
     def _beside(self, lowered: bytes) -> bool:
-        return any(self._begins_short(lowered, found) for found in self._named.finditer(lowered)) if self._named else False
+        named = self._named.finditer(lowered) if self._named else ()
+        return any(self._begins_short(lowered, found) or self._lists_short(lowered, found) for found in named)
+
+    def _lists_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
+        """Whether a short value of a column is in the list that follows its name."""
+        listed = _LISTED.match(lowered, named.end(1))
+        elements = listed[1].split(b",") if listed else []
+        return any((named[1], element.strip(_AROUND_ELEMENTS)) in self.short for element in elements)
 
     def _begins_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
         """Whether a short value of a column follows its name as a whole word. It may begin with a sign or with a letter outside ASCII."""
@@ -178,17 +191,20 @@ def index_erased_names(
 ) -> ErasedNames:
     """Indexes these identifiers. beside: the columns that each may stand beside, which short ones need. encodings: see `ErasedNames`."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
-    long = {value.strip() for value in values if not _is_short(value)}
+    forms = {form for value in values for form in readings.list_written_forms(value)}
+    long = {form for form in forms if not _is_short(form)}
     for name in sorted({readings.fold_letters(value.encode()) for value in long}):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
     short = {
         (readings.fold_letters(column.rpartition(".")[2].encode()), readings.fold_letters(text.encode()))
         for column, value in beside
-        if _is_short(value)
-        for text in _list_short_texts(value.strip())
+        for form in readings.list_written_forms(value)
+        if _is_short(form)
+        for text in _list_short_texts(form)
     }
-    return ErasedNames(by_first, frozenset(short), tuple(sorted(encodings)))
+    phones = frozenset(form.encode() for form in forms if _NUMBER.fullmatch(form.encode()) and len(form) >= LEAST_DIGITS)
+    return ErasedNames(by_first, frozenset(short), phones, tuple(sorted(encodings)))
 
 
 def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:

@@ -38,7 +38,45 @@ def fold_letters(content: bytes) -> bytes:
     if content.isascii():
         return content.lower()
     text = content.decode("utf-8", "surrogateescape").casefold()
-    return unicodedata.normalize("NFKC", text).encode("utf-8", "surrogateescape")
+    # The small letter of a Turkish capital I with a dot is an i with a dot of its own.
+    return unicodedata.normalize("NFKC", text).replace("i\u0307", "i").encode("utf-8", "surrogateescape")
+
+
+_PAIRS_OF_MAC = 6
+_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
+_PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
+_LONGEST_PHONE = 20
+_GROUPED_DIGITS = re.compile(rb"[0-9]+(?:[ ()/.\-]{1,3}[0-9]+)+")
+
+
+def list_written_forms(value: str) -> list[str]:
+    """The identifier, and, of a MAC address or a telephone number, the same with other separators or none."""
+    text = value.strip()
+    if _MAC.fullmatch(text):
+        bare = re.sub("[^0-9A-Fa-f]", "", text)
+        pairs = [bare[2 * place : 2 * place + 2] for place in range(_PAIRS_OF_MAC)]
+        grouped = ".".join(bare[start : start + 4] for start in range(0, 2 * _PAIRS_OF_MAC, 4))
+        return list(dict.fromkeys((text, bare, grouped, *(mark.join(pairs) for mark in ":-. "))))
+    return list(dict.fromkeys((text, strip_phone_separators(text))))
+
+
+def strip_phone_separators(value: str) -> str:
+    """The digits of what may be a telephone number; anything else as it is."""
+    text = value.strip()
+    return re.sub("[^0-9]", "", text) if _PHONE.fullmatch(text) else text
+
+
+def join_grouped_digits(content: bytes) -> Iterator[bytes]:
+    """The digits of each number that is written in groups, and of each part of it that consists of whole groups: `+49 170-12`."""
+    for found in _GROUPED_DIGITS.finditer(content):
+        groups = re.findall(rb"[0-9]+", found.group())
+        for first in range(len(groups)):
+            joined = b""
+            for group in groups[first:]:
+                joined += group
+                if len(joined) > _LONGEST_PHONE:
+                    break
+                yield joined
 
 
 def decode_whole_file(content: bytes, encodings: Iterable[str] = ()) -> Iterator[bytes]:

@@ -339,6 +339,39 @@ def test_somebody_is_named_in_another_case_also_outside_ascii() -> None:
     assert not names.are_in_record(b"odegaard@example.org")
 
 
+PHONE, MAC = "+49 170 123-4567", "AA:bb:CC:00:11:22"
+
+
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [
+        *((PHONE, text) for text in ("491701234567", "+49 (170) 1234567", "2026-11-20 49 170/123 4567 12")),
+        *(("491701234567", text) for text in (PHONE, "+49170.1234567")),
+        *((MAC, text) for text in ("aabbcc001122", "AA-BB-CC-00-11-22", "aabb.cc00.1122", "aa bb cc 00 11 22")),
+        *(("AABBCC001122", text) for text in (MAC, "aabb.cc00.1122")),
+        ("istanbul", "İSTANBUL"),
+        ("İstanbul", "istanbul"),
+    ],
+)
+def test_somebody_is_named_with_other_separators_or_none(asked: str, written: str) -> None:
+    names = naming.index_erased_names([asked])
+    assert names.are_in_record(f"of {written}, and".encode()) and names.are_in_content(gzip.compress(written.encode()))
+    assert not names.are_in_record(f"of {written.replace('2', '3').replace('i', 'o').replace('İ', 'O')}, and".encode())
+
+
+@pytest.mark.parametrize(
+    "value", [PHONE, MAC, "030/123456789", "001122334455", "aabb.cc00.1122", "7000000001", "me@example.org", "İzmir-İşleri"]
+)
+def test_every_form_in_which_the_scan_looks_for_somebody_is_found_by_the_erasure(value: str) -> None:
+    """Of what is no hash and no number of a file's bytes."""
+    names, kinds = (
+        naming.index_erased_names([value]),
+        ("raw", "trimmed", "folded", "upper", "hex digits", "other separators", "digits", "dotted i"),
+    )
+    written = [one.value for one in needles.build_needles([("who", value)]) if one.kind in kinds and isinstance(one.value, bytes)]
+    assert written and [one for one in written if not names.are_in_content(b"x " + one + b" y") and b"\0" not in one] == []
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-be", "cp500"])
 def test_a_whole_file_names_somebody_in_any_encoding_and_packing(encoding: str) -> None:
     names = naming.index_erased_names(["ödegaard@example.org"], encodings=("cp500",))
@@ -356,6 +389,14 @@ def test_a_short_number_is_found_that_is_escaped() -> None:
 
 def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_names() -> None:
     names = naming.index_erased_names(["12140", "77"], [("member", "12140"), ("user.Member_Id", "77"), ("member", "anna1")])
+    for text in (
+        b'{"member": [4711, 12140]',
+        b'{"member": ["4711",\n "12140"]}',
+        b'{"member": [\n 12140\n]}',
+        b"member IN (1, 12140)",
+    ):
+        assert names.are_in_bytes(text), text
+    assert not names.are_in_bytes(b'{"member": [4711], "steps": 12140}') and not names.are_in_bytes(b"member: 4711, 12140")
     for text in (b'{"member": 12140', b"MEMBER='12140'", b'{\\"member_id\\":\\"77\\"}'):
         assert names.are_in_bytes(text) and names.are_in_record(text), text
     for text in (b'{"steps": 12140, "member": 3', b'{"remember": 12140}', b'{"member": 121401}', b"a 12140 b", b'["12140"]'):
