@@ -77,8 +77,28 @@ def refuse_replay_of_topic(workspace: Workspace, source: Source, found: DataFram
 def replay_refused_deliveries(workspace: Workspace, source: Source, found: DataFrame, report: FlowReport) -> None:
     """Reads records and whole files of a source again."""
     append.create_bronze_tables(workspace, source)
-    _replay_records(workspace, source, found.where(F.col("_row").isNotNull()), report)
+    single = found.where(F.col("_row").isNotNull())
+    if _is_row_width_unknown(source):
+        report.notes += _note_rows_of_unknown_width(source, single.count())
+    else:
+        _replay_records(workspace, source, single, report)
     _replay_whole_files(workspace, source, found.where(F.col("_row").isNull()), report)
+
+
+def _is_row_width_unknown(source: Source) -> bool:
+    """Whether only a whole file says how many fields its rows have: without it, any number of fields would be right."""
+    return source.row_dialect is not None and not source.row_dialect.header and not source.ddl
+
+
+def _note_rows_of_unknown_width(source: Source, count: int) -> list[str]:
+    return (
+        [
+            f"{count} rows stay: the files of '{source.name}' have no header and it declares no schema, so a single row does not say how many "
+            "fields it must have. Declare a schema and replay them, or discard them"
+        ]
+        if count
+        else []
+    )
 
 
 def discard_quarantined_entries(

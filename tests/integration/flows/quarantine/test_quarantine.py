@@ -151,6 +151,24 @@ def test_the_files_of_quarantines_are_joined_as_those_of_tables(shop: Shop, monk
         assert not again[name].committed and again[name].decision == "no: no data came since the last rewrite"
 
 
+def test_rows_of_files_without_a_header_are_replayed_only_if_a_schema_says_how_many_fields_they_have(shop: Shop) -> None:
+    @table(reads="orders", keys="_c0", name="order")
+    def first(orders: DataFrame) -> DataFrame:
+        """An order."""
+        return orders.select("_c0")
+
+    lake = shop(Source(name="orders", format="csv", header=False), first)
+    lake.land("orders/1.csv", "1,a,x\n2,b,y\n3,c,z,extra\n4,d\n")
+    lake.run()
+    assert [row[2] for row in aside(lake)] == ["3,c,z,extra", "4,d"]
+    before = lake.versions()
+    (note,) = (one for one in replay(lake, "orders").notes if "no header" in one)
+    assert note.startswith("2 rows stay") and lake.versions() == before
+    lake = shop(Source(name="orders", format="csv", header=False, schema="_c0 BIGINT, _c1 STRING, _c2 STRING, _c3 STRING"), first)
+    replay(lake, "orders")
+    assert [row[2] for row in aside(lake)] == ["4,d"]
+
+
 def test_one_row_is_replayed_by_its_id(shop: Shop) -> None:
     wrong = shop(Source(name="orders", format="csv", schema=SCHEMA, quote="'"))
     wrong.land("orders/1.csv", 'id,name\n1,"a, b"\n2,"c, d"\n')
