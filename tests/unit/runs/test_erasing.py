@@ -79,8 +79,8 @@ def test_a_request_that_is_not_there_is_refused_before_anything_is_done(settings
 
 
 def test_a_clone_erases_nothing(settings: Settings, asked: list[str]) -> None:
-    (Path(PipelineRecords(settings, "gym").bookkeeping()) / "clone.json").write_text("{}")
-    with pytest.raises(UsageError, match="where it was cloned from"):
+    (Path(PipelineRecords(settings, "gym").bookkeeping()) / "clone.json").write_text('{"from": "/the/first"}')
+    with pytest.raises(UsageError, match=r"is a clone of /the/first\. Erase people there"):
         erasing.run_erase_stage(settings, job.JobRequest("gym", ERASE))
 
 

@@ -31,6 +31,16 @@ def collect_declarations(modules: Sequence[ModuleType], kind: type[Any]) -> list
     return [one for key, one in {**recorded, **held}.items() if key in held or (type(one), one.name) not in copied]
 
 
+def prefer_held_declarations(modules: Sequence[ModuleType], declared: Sequence[Any]) -> list[Any]:
+    """Leaves out what shares its name with a declaration that a variable holds.
+
+    In a pipeline such names are a mistake. A test's file may declare others in passing, as in the parameters of a test.
+    """
+    held = {id(one) for module in modules for one in _list_held_values(module)}
+    names = {one.name for one in declared if id(one) in held}
+    return [one for one in declared if id(one) in held or one.name not in names]
+
+
 def refuse_unfinished_transforms(modules: Sequence[ModuleType], declared: Iterable[Declaration]) -> None:
     """Raises DeclarationError for a function with expectations of which no table was made."""
     used = {id(getattr(one, "function", None)) for one in declared}

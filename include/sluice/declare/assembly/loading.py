@@ -8,7 +8,7 @@ import pkgutil
 from dataclasses import replace
 from types import ModuleType
 
-from sluice.declare.assembly.collecting import collect_declarations, refuse_unfinished_transforms
+from sluice.declare.assembly.collecting import collect_declarations, prefer_held_declarations, refuse_unfinished_transforms
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading_errors import describe_loading_error
 from sluice.declare.databricks_names import describe_databricks_name
@@ -53,7 +53,8 @@ def find_sibling_declarations(module: str) -> list[Declared]:
     names = [module]
     if parts[0] == "pipelines" and len(parts) > 2:
         names += _import_pipeline_module(f"pipelines.{parts[1]}.pipeline", parts[1]).PIPELINE.layers
-    return collect_declarations([_import_pipeline_module(name, parts[-1]) for name in dict.fromkeys(names)], Declaration)
+    modules = [_import_pipeline_module(name, parts[-1]) for name in dict.fromkeys(names)]
+    return prefer_held_declarations(modules, collect_declarations(modules, Declaration))
 
 
 def load_delivery_maker(declared: Pipeline) -> ModuleType:

@@ -40,12 +40,11 @@ class Link:
     declared_in: str = ""
 
     def __post_init__(self) -> None:
+        for of in ("person", "identifier"):
+            _check_column_domain_pair(self.owner, of, getattr(self, of))
         check_field_types(self, self.owner)
         check_declared_name(self.table, "The table of a Link")
         object.__setattr__(self, "declared_in", self.declared_in or find_calling_module())
-        for of in ("person", "identifier"):
-            if not is_column_domain_pair(getattr(self, of)):
-                raise DeclarationError(f"{self.owner}: {of} is a column and its domain, as in ('user_id', 'user_id').")
         if self.person[1] == self.identifier[1]:
             raise DeclarationError(f"{self.owner}: person and identifier have the same domain, '{self.person[1]}'.")
         record_declaration(self)
@@ -80,11 +79,10 @@ class ErasureRequests:
     declared_in: str = ""
 
     def __post_init__(self) -> None:
+        _check_column_domain_pair(self.owner, "identifier", self.identifier)
         check_field_types(self, self.owner)
         if not self.where.strip():
             raise DeclarationError(f"{self.owner}: where is an SQL condition over a row, as in \"change = 'delete'\".")
-        if not is_column_domain_pair(self.identifier):
-            raise DeclarationError(f"{self.owner}: identifier is a column and its domain, as in ('user_id', 'user_id').")
         record_declaration(self)
 
     @property
@@ -106,6 +104,11 @@ class ErasureRequests:
 def erasure_requests(*, reads: str, where: str, identifier: Of) -> ErasureRequests:
     """Declares that rows ask for the erasure of the person they name. See `ErasureRequests`."""
     return ErasureRequests(reads=reads, where=where, identifier=identifier, declared_in=find_calling_module())
+
+
+def _check_column_domain_pair(owner: str, name: str, value: object) -> None:
+    if not is_column_domain_pair(value):
+        raise DeclarationError(f"{owner}: {name} is a column and its domain, as in ('user_id', 'user_id').")
 
 
 def is_column_domain_pair(of: object) -> bool:
