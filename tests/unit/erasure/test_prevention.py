@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sluice.declare import Pipeline, Source, mask, materialized_view, role_view, table
+from sluice.declare import KafkaSource, Pipeline, Source, mask, materialized_view, role_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import prevention
 from sluice.errors import DeclarationError
@@ -179,6 +179,13 @@ def test_a_column_whose_type_identifies_nobody_is_no_subject(kind: str, why: str
     others = replace(SOURCE, schema=f"{ddl}, by STRING", subject="by", also_subjects=(("who", "who"),))
     with pytest.raises(DeclarationError, match=f"also_subjects names 'who', which is.*{kind.upper()}"):
         build_declaration_graph(PIPELINE, [others])
+
+
+def test_the_key_of_a_topic_may_say_whose_a_record_is_and_its_time_may_not() -> None:
+    topic = KafkaSource(name="orders", servers="broker:9092", topics="orders", subject="key")
+    assert build_declaration_graph(PIPELINE, [topic]).sources["orders"].subject == "key"
+    with pytest.raises(DeclarationError, match="subject names 'timestamp', which is TIMESTAMP"):
+        build_declaration_graph(PIPELINE, [replace(topic, subject="timestamp")])
 
 
 def test_layout_is_refused_whatever_the_letter_case() -> None:

@@ -125,13 +125,17 @@ def explain_unfit_subject_type(kind: str) -> str | None:
 
 
 def find_subject_type_mistakes(declared: Declared) -> Iterator[str]:
-    """Yields declared columns with identifiers of people whose type cannot hold these, as sentences."""
+    """Yields declared columns with identifiers of people whose type cannot hold these, as sentences.
+
+    Bytes that nobody declared, as a topic's keys are, count as the text that Spark makes of them.
+    """
     for source in DeclarationsByKind(declared.values()).sources:
         kinds = schema.parse_column_types(source.ddl) if source.ddl else {}
         own = [("subject", source.subject)] if source.subject and not source.subject_in else []
         for field, name in (*own, *(("also_subjects", column) for column, _ in source.also_subjects)):
             column = find_column_spelling(name, kinds)
-            why = explain_unfit_subject_type(kinds[column].partition(" ")[0]) if column else None
+            kind = kinds[column].partition(" ")[0] if column else ""
+            why = None if source.has_fixed_schema and kind.lower() == "binary" else explain_unfit_subject_type(kind)
             if column and why:
                 yield f"source '{source.name}': {field} names '{name}', which is {kinds[column].upper()}; {why}."
 

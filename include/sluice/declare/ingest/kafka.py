@@ -108,6 +108,11 @@ class KafkaSource(Source):
             raise DeclarationError(f"KafkaSource '{self.name}': {mistake}")
 
     @property
+    def has_fixed_schema(self) -> bool:
+        """Yes: the columns are those of every topic."""
+        return True
+
+    @property
     def needed_secrets(self) -> tuple[str, ...]:
         """The file with its options, if it has one."""
         return (self.options_file,) if self.options_file else ()
@@ -119,7 +124,7 @@ class KafkaSource(Source):
         return not topic.startswith("__") and re.fullmatch(self.topic_pattern, topic) is not None
 
     def _refuse_options_of_files(self) -> None:
-        plain = replace(_PLAIN, name=self.name)
+        plain = replace(_PLAIN, name=self.name, path="")
         for one in fields(Source):
             said = getattr(self, one.name)
             if one.name not in _OF_BOTH and said not in (one.default, getattr(plain, one.name)):

@@ -197,6 +197,12 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         known = FILE_FORMATS.get(self.format)  # check_source_options refuses an unknown format, after the schema is looked at
         return known.own_schema if known else None
 
+    @property
+    def has_fixed_schema(self) -> bool:
+        """Whether its columns and their types are what it reads has, whatever is declared."""
+        known = FILE_FORMATS.get(self.format)
+        return known is not None and known.own_schema is not None
+
     def find_layer_module(self, layers: Sequence[str]) -> str:
         """Returns the lowest layer."""
         return layers[0]
