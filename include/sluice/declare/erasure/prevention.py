@@ -6,10 +6,12 @@ misspelt name: a personal column that does not exist protects nothing, while the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from sluice.declare.cdc.change_log import OWN
 from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint
@@ -35,13 +37,28 @@ def find_personal_column_mistakes(declared: Declared) -> list[str]:
 def find_unknown_personal_columns(dataset: Dataset[Any], columns: Iterable[str]) -> list[str]:
     """The personal columns that a table itself declares but does not have. Those it inherits by name need not exist."""
     if dataset.serves or dataset.of_some:
-        return []  # The feeds of an `auto_cdc` need not have all of them.
-    names = list(columns)
-    return [
-        f"Table '{dataset.name}': personal names '{name}', which is not one of its columns: the column that is meant would get into statistics."
-        f"{nearest_name_hint(name, names)}"
-        for name in _missing_columns(dataset.own_personal or (), names)
-    ]
+        return []  # A feed of an `auto_cdc` need not have all of them: see `find_unknown_target_columns`.
+    return list(_describe_unknown_columns(dataset.name, dataset.own_personal or (), list(columns)))
+
+
+def find_unknown_target_columns(logs: Sequence[Table[Any]], feeds: Mapping[str, Iterable[str]]) -> list[str]:
+    """The personal columns of an `auto_cdc` target that none of its feeds has.
+
+    logs: of one target. feeds: by log, the columns of its feed if they are declared; else the column may come with a later delivery.
+    """
+    if not all(log.name in feeds for log in logs):
+        return []
+    names = list(dict.fromkeys(name for log in logs for name in feeds[log.name]))
+    wanted = dict.fromkeys(name for log in logs for name in log.own_personal or () if name not in OWN)
+    return list(_describe_unknown_columns(logs[0].serves or "", wanted, names))
+
+
+def _describe_unknown_columns(table: str, personal: Iterable[str], names: list[str]) -> Iterator[str]:
+    for name in _missing_columns(personal, names):
+        yield (
+            f"Table '{table}': personal names '{name}', which is not one of its columns: the column that is meant would get into statistics."
+            f"{nearest_name_hint(name, names)}"
+        )
 
 
 def _find_unknown_source_columns(source: Source, columns: tuple[str, ...]) -> Iterator[str]:

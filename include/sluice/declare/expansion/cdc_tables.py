@@ -59,7 +59,6 @@ class ChangeLogFold:
             there = [name for name in changes.columns if name not in OWN]
             for option in ("column_list", "track_history_column_list", "track_history_except_column_list"):
                 check_columns_exist(cdc.owner, option, getattr(cdc, option), there)
-            check_columns_exist(cdc.owner, "personal", _missing_personal_columns(cdc, there), there)
         left = {*cdc.except_column_list, SEQUENCE, CHANGE, CONTENT}
         wanted = cdc.column_list or changes.columns
         columns = [name for name in wanted if name in changes.columns and name not in left]
@@ -229,12 +228,6 @@ def _union_change_logs(cdc: AutoCdc, logs: Mapping[str, DataFrame]) -> DataFrame
                     "give it one type in all feeds."
                 )
     return functools.reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), logs.values())
-
-
-def _missing_personal_columns(cdc: AutoCdc, columns: Iterable[str]) -> list[str]:
-    """The personal columns that neither the target has nor its declaration names besides: such a name protects nothing."""
-    there = {name.lower() for name in (*columns, *cdc.except_column_list, *cdc.sequence_by)}
-    return [name for name in cdc.personal if not {name.lower(), name.lower().partition(".")[0]} & there]
 
 
 def _tracked_columns(cdc: AutoCdc, columns: Sequence[str]) -> tuple[str, ...]:

@@ -23,10 +23,12 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
+from sluice.declare.erasure.prevention import find_unknown_target_columns
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
+from sluice.declare.sql.schema import split_schema_declaration
 from sluice.errors import SluiceError, nearest_name_hint
 from sluice.flows import stateful
 from sluice.flows.bronze.shape import TECHNICAL
@@ -69,7 +71,7 @@ def examine_transforms(session: SparkSession, settings: Settings, graph: Graph) 
     of_views = replace(examination, schemas=dict(schemas))
     for view in graph.computed.values():
         _examine_declaration(of_views, view)
-    found.mistakes += _find_left_out_column_mistakes(examination)
+    found.mistakes += _find_target_column_mistakes(examination)
     found.mistakes += _find_table_rule_mistakes(graph, schemas)
     found.mistakes += find_subject_column_mistakes(session, graph, schemas)
     found.mistakes = list(dict.fromkeys(found.mistakes))
@@ -171,10 +173,21 @@ def examine_computed_view(examination: Examination, view: View[Any]) -> StructTy
     return view(*map(examination.make_empty_view_input, view.reads)).schema
 
 
-def _find_left_out_column_mistakes(examination: Examination) -> Iterator[str]:
-    logs = [table for table in examination.graph.tables.values() if is_change_log(table)]
-    for target in dict.fromkeys(log.serves for log in logs):
-        yield from find_unknown_left_out_columns([log for log in logs if log.serves == target], examination.feeds)
+def _find_target_column_mistakes(examination: Examination) -> Iterator[str]:
+    every = [table for table in examination.graph.tables.values() if is_change_log(table)]
+    declared = {log.name: [*examination.feeds[log.name], *names] for log, names in _list_declared_feeds(examination, every)}
+    for target in dict.fromkeys(log.serves for log in every):
+        logs = [log for log in every if log.serves == target]
+        yield from find_unknown_left_out_columns(logs, examination.feeds)
+        yield from find_unknown_target_columns(logs, declared)
+
+
+def _list_declared_feeds(examination: Examination, logs: Iterable[Table[Any]]) -> Iterator[tuple[Table[Any], tuple[str, ...]]]:
+    """The logs of sources with a declared schema, and its columns: the lake may not have all of them yet."""
+    for log in logs:
+        ddl = examination.graph.sources[log.folded_source].ddl
+        if ddl is not None and log.name in examination.feeds:
+            yield log, split_schema_declaration(ddl, f"Source '{log.folded_source}'").columns
 
 
 def _find_table_rule_mistakes(graph: Graph, schemas: Mapping[str, StructType]) -> Iterator[str]:

@@ -29,6 +29,7 @@ from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
+from sluice.flows.bronze.shape import TECHNICAL
 from sluice.runs import modes
 from sluice.runs.planning import transforms
 from sluice.settings import Settings
@@ -235,10 +236,16 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
         target("j", reads=("people", "guests"), except_column_list="op", personal=("emial", "at", "EMAIL", "op")),
         target("k", personal="emial"),
         target("l", except_column_list="opp"),
+        target("m", column_list=("id", "name"), personal={"email": treat.hmac("x"), "name": None}),
+        wrong_table(name="n", sequence_by="at", personal=("email", "emial")),
         target("g", apply_as_truncates="op = 't'", apply_as_deletes="op = 'd'", column_list=("id", "name")),
     ]
     found = transforms.examine_transforms(
         spark, settings, build_declaration_graph(PIPELINE, [people, visitors, guests, *declared])
+    )
+    misspelt = (
+        "personal names 'emial', which is not one of its columns: the column that is meant would get into statistics. "
+        "Did you mean 'email'?"
     )
     assert sorted(found.mistakes) == [
         "Table 'a': keys names 'idd', which is not a column of its input. Did you mean 'id'?",
@@ -249,9 +256,22 @@ def test_columns_and_conditions_that_do_not_fit_are_found_without_data(spark: Sp
         "Table 'f': column 'name' is string in 'f_changes_people' and int in 'f_changes_visitors'; give it one type in all feeds.",
         "Table 'h': column_list names 'nam', which is not a column of its input. There are: id.",
         "Table 'i': except_column_list names 'opp', which is not a column of its input. Did you mean 'op'?",
-        "Table 'j': personal names 'emial', which is not a column of its input. Did you mean 'email'?",
-        "Table 'k': personal names 'emial', which is not a column of its input. Did you mean 'email'?",
+        f"Table 'j': {misspelt}",
+        f"Table 'k': {misspelt}",
         "Table 'l': except_column_list names 'opp', which is not a column of its input. Did you mean 'op'?",
+        f"Table 'n': {misspelt}",
     ]
     bounds = {(one["view"], one["input"]): set(one["columns"]) for one in found.bounds if one["view"] == "g"}
     assert bounds == {("g", "g_changes"): {"id"}, ("g", "g_truncates"): set()}
+
+
+@pytest.mark.spark
+def test_a_personal_column_of_a_target_may_come_with_a_later_delivery(spark: SparkSession, settings: Settings) -> None:
+    graph = of(target(personal=("email", "phone")), wrong_table(sequence_by="at", personal="email"))
+    stored = f"id BIGINT, name STRING, at BIGINT, op STRING, {TECHNICAL}"
+    spark.createDataFrame([], stored).write.format("delta").save(graph.location(settings, "people"))
+    assert transforms.examine_transforms(spark, settings, graph).mistakes == []
+    declared = replace(PEOPLE, schema="id BIGINT, name STRING, at BIGINT, op STRING, email STRING")
+    graph = build_declaration_graph(PIPELINE, [declared, target(personal=("email", "phone"))])
+    (mistake,) = transforms.examine_transforms(spark, settings, graph).mistakes
+    assert mistake.startswith("Table 'members': personal names 'phone', which is not one of its columns")
