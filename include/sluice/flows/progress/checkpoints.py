@@ -23,6 +23,8 @@ LOST_CHECKPOINT = "its checkpoint was lost"
 """Why a flow starts anew if its table was removed, or was moved by a change of its declaration."""
 
 _UNBOUNDED = "unbounded"
+_PASSED = "passed"
+"""The keys in flow.json of a view's unbounded inputs, and of the versions, by input, after which the stream of a checkpoint begins."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def open_checkpoint(
             "fingerprint": fingerprint,
             "reason": reason,
             "starts": dict(starts),
-            **({"followed": passed} if passed else {}),
+            **({"followed": passed, _PASSED: passed} if passed else {}),
         },
     )
     if memory is not None:
@@ -136,7 +138,10 @@ def _is_past_stream(place: Location, memory: Mapping[str, object], followed: Map
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
     last = max(batches.list_batch_numbers(checkpoint / "commits"), default=-1)
     ends = batches.read_batch_end_versions(str(checkpoint), last, tables)
-    return any(ends.get(name, -1) < version for name, version in followed.items())
+    # An input without a row has no place in the stream's offsets: once a batch is done, the stream is where it began in it.
+    began = memory.get(_PASSED) if last >= 0 else None
+    starts = {str(name): int(version) for name, version in began.items()} if isinstance(began, dict) else {}
+    return any(max(ends.get(name, -1), starts.get(name, -1)) < version for name, version in followed.items())
 
 
 def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:

@@ -188,6 +188,17 @@ def test_a_flow_whose_own_file_is_garbled_starts_anew(tmp_path: Path, content: s
     assert fresh.rebased == "its checkpoint was lost" and fresh.identity != first.identity
 
 
+def test_an_input_that_has_no_row_yet_keeps_the_checkpoint_that_began_behind_it(tmp_path: Path) -> None:
+    folder, inputs = str(tmp_path / "flow"), {"a": "1", "b": "2"}
+    open_checkpoint(folder, "gold_day", inputs, "code")
+    checkpoints.record_followed_versions(folder, "gold_day", {"a": 1, "b": 3})
+    began = open_checkpoint(folder, "gold_day", inputs, "code")
+    finish(began)  # a batch of the first input alone: the other one has no place in the offsets
+    assert open_checkpoint(folder, "gold_day", inputs, "code").identity == began.identity
+    checkpoints.record_followed_versions(folder, "gold_day", {"a": 1, "b": 4})
+    assert open_checkpoint(folder, "gold_day", inputs, "code").identity != began.identity
+
+
 def test_a_flow_that_went_on_without_its_stream_gets_a_checkpoint_that_begins_behind(tmp_path: Path) -> None:
     folder, inputs = str(tmp_path / "flow"), {"a": "1"}
     first = open_checkpoint(folder, "gold_day", inputs, "code")
