@@ -16,7 +16,8 @@ from sluice.errors import DeclarationError
 def collect_declarations(modules: Sequence[ModuleType], kind: type[Any]) -> list[Any]:
     """Returns the declarations of a kind that the modules made or hold, each once.
 
-    What one of the modules declares and another imports is the first one's. A copy (`dataclasses.replace`) counts if a variable holds
+    What one of the modules declares and another imports is the first one's. What is imported from another package, for its function, is
+    none of theirs, except a source, which says of no module that it declares it. A copy (`dataclasses.replace`) counts if a variable holds
     it; it takes the place of the declaration of its name that no variable holds.
     """
     recorded = {id(one): one for module in modules for one in list_recorded_declarations(module) if isinstance(one, kind)}
@@ -25,10 +26,21 @@ def collect_declarations(modules: Sequence[ModuleType], kind: type[Any]) -> list
         id(one): one
         for module in modules
         for one in _list_held_values(module)
-        if isinstance(one, kind) and (one.module == module.__name__ or one.module not in names)
+        if isinstance(one, kind) and _belongs_to(one, module.__name__, names)
     }
     copied = {(type(one), one.name) for key, one in held.items() if key not in recorded}
     return [one for key, one in {**recorded, **held}.items() if key in held or (type(one), one.name) not in copied]
+
+
+def _belongs_to(declared: Any, holder: str, names: set[str]) -> bool:
+    """Whether what a variable of a module holds is to be collected with it. holder: that module; names: all modules that are collected."""
+    if declared.module in ("", holder):
+        return True
+    return declared.module not in names and _package_name(declared.module) in map(_package_name, names)
+
+
+def _package_name(module: str) -> str:
+    return module.rpartition(".")[0]
 
 
 def prefer_held_declarations(modules: Sequence[ModuleType], declared: Sequence[Any]) -> list[Any]:

@@ -117,6 +117,32 @@ def test_what_another_package_declares_for_itself_is_not_collected(
     assert list(graph.sources) == ["orders"]
 
 
+def test_a_table_of_another_pipeline_that_is_imported_for_its_function_is_not_collected(
+    load_shop: LoadShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    table = "@table(reads='orders', keys='id')\ndef b(orders): return orders\n"
+    (folder / "silver.py").write_text(f"from sluice.declare import *\n{table}orders = Source(name='orders')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        graph = load_shop(
+            bronze="from elsewhere.silver import orders", silver=f"from elsewhere.silver import b\n{LISTED.format('a')}"
+        )
+    finally:
+        for name in ("elsewhere", "elsewhere.silver"):
+            sys.modules.pop(name, None)
+    assert [one.name for one in graph] == ["orders", "a"], "an imported source counts"
+
+
+def test_a_table_of_a_module_in_no_package_is_not_collected(
+    load_shop: LoadShop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tables_of_others.py").write_text(f"from sluice.declare import *\nb = {LISTED.format('b')}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert _silver_tables(load_shop(bronze=ORDERS, silver=f"from tables_of_others import b\n{LISTED.format('a')}")) == ["a"]
+
+
 def test_a_pipeline_can_be_loaded_twice(load_shop: LoadShop) -> None:
     for _ in range(2):
         assert _silver_tables(load_shop(bronze=ORDERS, silver=LISTED.format("a"))) == ["a"]
