@@ -12,6 +12,8 @@ from typing import Any
 
 _RECORD = "_declared_with_sluice"
 """The name in a module under which the declarations are that were made while its file was loaded."""
+_COPIED = "_copied_with_sluice"
+"""The attribute of a declaration of which a copy was made while a file was loaded."""
 _BODY = "<module>"
 """What Python calls the code of a file outside of its functions."""
 
@@ -27,12 +29,16 @@ class _Record:
 def record_declaration(declared: Any) -> None:
     """Adds a declaration to the record of the module whose file is being loaded, and of those of its package that import that one.
 
-    Nothing is recorded outside of the loading of a file, nor for a copy: a copy counts if a variable holds it.
+    Nothing is recorded outside of the loading of a file, nor for a copy: a copy counts if a variable holds it. Its original is noted as
+    copied.
     """
     frames = list(_walk_calling_frames())
-    if not frames or frames[0].f_globals.get("__name__") == "dataclasses":  # its `replace`, which makes a copy
+    if not frames:
         return
     bodies = _find_running_bodies(frames)
+    if _module_name(frames[0]) == "dataclasses":  # its `replace`, which makes a copy
+        _note_copied_original(frames, bool(bodies))
+        return
     for body in bodies:
         record = body.f_globals.setdefault(_RECORD, _Record(body.f_code))
         if record.body is not body.f_code:
@@ -47,6 +53,19 @@ def list_recorded_declarations(module: ModuleType) -> list[Any]:
     """Returns what was declared while the module's file was loaded, in that order."""
     record = vars(module).get(_RECORD)
     return list(record.declared) if isinstance(record, _Record) else []
+
+
+def was_copied(declared: Any) -> bool:
+    """Whether a file made a copy of it while it was loaded."""
+    return getattr(declared, _COPIED, False)
+
+
+def _note_copied_original(frames: list[FrameType], loading: bool) -> None:
+    """Notes what a file copies while it is loaded. The engine copies declarations too, for itself: that says nothing of their originals."""
+    calling = next((frame for frame in frames if _module_name(frame) not in ("dataclasses", "copy")), None)
+    original = frames[0].f_locals.get("obj", frames[0].f_locals.get("self"))
+    if loading and original is not None and calling is not None and not _module_name(calling).startswith("sluice."):
+        object.__setattr__(original, _COPIED, True)  # a declaration is frozen
 
 
 def find_calling_module() -> str:
@@ -83,8 +102,12 @@ def _find_running_bodies(frames: list[FrameType]) -> list[FrameType]:
     return [running[0], *outer]
 
 
+def _module_name(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
 def _package_name(body: FrameType) -> str:
-    return str(body.f_globals.get("__name__", "")).rpartition(".")[0]
+    return _module_name(body).rpartition(".")[0]
 
 
 def _is_imported_module(body: FrameType) -> bool:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import list_recorded_declarations
+from sluice.declare.declared_places import list_recorded_declarations, was_copied
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.errors import DeclarationError
 
@@ -18,7 +18,7 @@ def collect_declarations(modules: Sequence[ModuleType], kind: type[Any]) -> list
 
     What one of the modules declares and another imports is the first one's. What is imported from another package, for its function, is
     none of theirs, except a source, which says of no module that it declares it. A copy (`dataclasses.replace`) counts if a variable holds
-    it; it takes the place of the declaration of its name that no variable holds.
+    it; it takes the place of its original, and of the declaration of its name, that no variable holds.
     """
     recorded = {id(one): one for module in modules for one in list_recorded_declarations(module) if isinstance(one, kind)}
     names = {module.__name__ for module in modules}
@@ -29,7 +29,8 @@ def collect_declarations(modules: Sequence[ModuleType], kind: type[Any]) -> list
         if isinstance(one, kind) and _belongs_to(one, module.__name__, names)
     }
     copied = {(type(one), one.name) for key, one in held.items() if key not in recorded}
-    return [one for key, one in {**recorded, **held}.items() if key in held or (type(one), one.name) not in copied]
+    original = {key for key, one in recorded.items() if was_copied(one) or (type(one), one.name) in copied}
+    return [one for key, one in {**recorded, **held}.items() if key in held or key not in original]
 
 
 def _belongs_to(declared: Any, holder: str, names: set[str]) -> bool:

@@ -84,6 +84,31 @@ def test_a_copy_of_a_table_takes_the_place_of_what_it_was_copied_from(load_shop:
     assert graph["a"].comment == "other"
 
 
+@pytest.mark.parametrize(
+    "bronze",
+    [
+        "copies = [replace(Source(name='base', schema='id INT'), name=name) for name in ('one', 'two')]",
+        "def keep(name):\n    base = Source(name='base', schema='id INT')\n    return replace(base, name=name)\n\n"
+        "copies = [keep('one'), keep('two')]",
+        "base = Source(name='base', schema='id INT')\ncopies = [replace(base, name='one'), replace(base, name='two')]\ndel base",
+        "copies = {name: replace(replace(Source(name='base'), name='between'), name=name) for name in ('one', 'two')}",
+    ],
+)
+def test_what_only_copies_are_made_of_does_not_count(load_shop: LoadShop, bronze: str) -> None:
+    for _ in range(2):
+        assert list(load_shop(bronze=f"from dataclasses import replace\n{bronze}").sources) == ["one", "two"]
+
+
+def test_what_is_copied_and_held_counts_beside_its_copies(load_shop: LoadShop) -> None:
+    bronze = "from dataclasses import replace\nbase = Source(name='base')\ncopies = [replace(base, name='one')]"
+    assert list(load_shop(bronze=bronze).sources) == ["base", "one"]
+
+
+def test_what_the_engine_copies_for_itself_counts_as_before(load_shop: LoadShop) -> None:
+    silver = f"{LISTED.format('a')}.add_personal_columns(frozenset({{'email'}}))"
+    assert _silver_tables(load_shop(bronze=ORDERS, silver=silver)) == ["a"]
+
+
 def test_what_another_layer_imports_stays_in_the_layer_that_declares_it(load_shop: LoadShop) -> None:
     graph = load_shop(
         bronze=ORDERS,
