@@ -16,9 +16,6 @@ _QUOTED_NAME = re.compile(r"`((?:[^`]|``)*)`")
 
 LOG_RETENTION = "delta.logRetentionDuration"
 
-COMMIT_TIMES = "delta.enableInCommitTimestamps"
-"""Whether each commit holds its own time."""
-
 EPOCH = "sluice.epoch"
 """The epoch of the lease on a store under which a table was taken over from a holder that did not release it."""
 CHECKPOINT_INTERVAL = "delta.checkpointInterval"

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice import table_properties
 from sluice.commit_operations import REPAIR
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
@@ -190,24 +189,28 @@ def _set_damage_aside(path: str, damage: LogDamage, aside: Location) -> None:
 def _build_empty_commit(path: str, version: int) -> str:
     note, now = format_commit_mark(mode="repair"), int(datetime.now(UTC).timestamp() * 1000)
     said = {"timestamp": now, "operation": REPAIR, "operationParameters": {}, "userMetadata": note}
-    properties = open_delta_table(path, version=version - 1).metadata().configuration
-    if str(properties.get(table_properties.COMMIT_TIMES)).lower() == "true":
-        said = {"inCommitTimestamp": _choose_commit_time(path, version, now), **said}
-    return json.dumps({"commitInfo": said}) + "\n"
+    at = _choose_commit_time(path, version, now)
+    return json.dumps({"commitInfo": said if at is None else {"inCommitTimestamp": at, **said}}) + "\n"
 
 
-def _choose_commit_time(path: str, version: int, now: int) -> int:
-    """Returns the in-commit timestamp of a commit that takes the place of a lost one. Such times increase from version to version.
+def _choose_commit_time(path: str, version: int, now: int) -> int | None:
+    """Returns the in-commit timestamp of a commit that takes the place of a lost one; None if its neighbours have none.
 
-    There is room for it: the lost commit's own lay between those of its neighbours. Spark refuses a table with a commit that has none.
+    Spark refuses a table whose properties require such times if a commit has none. The neighbours show that, and not the table, which may
+    be too damaged to be opened. A commit that lost its neighbours too has a time, which a table that requires none ignores.
+    The times increase from version to version, and there is room: the lost commit's own lay between those of its neighbours.
     """
-    before = _read_stated_time(path, version - 1, "inCommitTimestamp")
     commits, _ = list_log_versions(locate(path) / LOG)
-    later = ((after, _read_stated_time(path, after, "inCommitTimestamp")) for after in sorted(commits) if after > version)
-    following = next(((after, at) for after, at in later if at is not None), None)
-    if following is None:
-        return max(now, (before or 0) + 1)
-    return before + 1 if before is not None else following[1] - (following[0] - version)
+    later = (after for after in sorted(commits) if after > version)
+    following = next((after for after in later if _read_stated_time(path, after, "timestamp") is not None), None)
+    at_most = _read_stated_time(path, following, "inCommitTimestamp") if following is not None else None
+    before = _read_stated_time(path, version - 1, "inCommitTimestamp")
+    if following is not None and at_most is not None:
+        return before + 1 if before is not None else at_most - (following - version)
+    if before is not None:
+        return max(now, before + 1)
+    is_alone = following is None and _read_stated_time(path, version - 1, "timestamp") is None
+    return now if is_alone else None
 
 
 RUN = "repair"

@@ -31,7 +31,6 @@ from sluice.lake import commit_history, log
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as runs
 from sluice.runs.repair import lost_commits, restoring
-from sluice.table_properties import COMMIT_TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,7 +185,7 @@ def test_a_lost_commit_between_others_leaves_the_later_ones(lake: Settings) -> N
 @pytest.mark.spark
 def test_spark_goes_on_with_a_repaired_table_whose_commits_hold_their_times(lake: Settings, spark: SparkSession) -> None:
     path = WARD.location(lake, "pulse")
-    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{COMMIT_TIMES}' = 'true')")
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableInCommitTimestamps' = 'true')")
     for number in range(3, 9):
         spark.sql(f"INSERT INTO delta.`{path}` VALUES ({number}, {number})")
     commits = sorted(Path(path, LOG).glob("*.json"))
@@ -211,6 +210,31 @@ def test_a_cut_checkpoint_of_a_log_goes_and_nothing_starts_anew(lake: Settings) 
     file.write_bytes(file.read_bytes()[:20])
     assert repair(lake).anew == () and reasons(lake) == {}
     assert not file.exists() and len(commit_history.read_commit_history(path)) == 2
+
+
+def test_a_cut_checkpoint_and_a_cut_commit_after_it_are_repaired_together(lake: Settings) -> None:
+    path = WARD.location(lake, "pulse")
+    DeltaTable(path).create_checkpoint()
+    (file,) = Path(path, LOG).glob("*.parquet")
+    write(path, {"_delivery": 3, "at": 3})
+    spoil(path, b'{"commitInfo":{"timest')
+    file.write_bytes(file.read_bytes()[:20])
+    assert repair(lake).anew == ("pulse", "ten_minutes", "by_day")
+    assert sorted(DeltaTable(path).to_pyarrow_table()["at"].to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_lost_commit_whose_checkpoint_holds_the_table_without_older_commits_is_repaired(lake: Settings, follows: bool) -> None:
+    path = WARD.location(lake, "pulse")
+    DeltaTable(path).create_checkpoint()
+    Path(path, LOG, f"{0:020d}.json").unlink()  # as Delta does when it is old
+    lost = spoil(path)
+    if follows:
+        write(path, {"_delivery": 3, "at": 3})
+    repair(lake)
+    assert sorted(DeltaTable(path).to_pyarrow_table()["at"].to_pylist()) == ([1, 2, 3] if follows else [1, 2])
+    # Only a neighbour shows that the table's commits need not hold their times.
+    assert ("inCommitTimestamp" in json.loads(lost.read_bytes())["commitInfo"]) is not follows
 
 
 def test_what_cannot_be_made_up_is_refused_with_what_to_do(lake: Settings) -> None:
