@@ -67,7 +67,11 @@ def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
     if of_files is None or "num_records" not in names:
         return False, None
     highest, rows = (list_known_values(pa.chunked_array(actions[name])) for name in (of_files, "num_records"))
-    nulls = pa.chunked_array(actions[f"null_count.{column}"]).to_pylist() if of_files.startswith("max.") else rows
+    if of_files.startswith("max."):
+        nulls = pa.chunked_array(actions[f"null_count.{column}"]).to_pylist()
+    else:  # a value that Python cannot hold is no NULL
+        there = pa.chunked_array(actions[of_files]).is_valid().to_pylist()
+        nulls = [0 if is_there else count for is_there, count in zip(there, rows, strict=True)]
     told = all(
         value is not None or (rows_ is not None and rows_ == null)
         for value, rows_, null in zip(highest, rows, nulls, strict=True)

@@ -69,6 +69,7 @@ def test_a_files_ends_are_unknown_where_python_has_no_such_date(tmp_path: Path, 
 def test_a_far_partition_keeps_its_name(tmp_path: Path, day: str) -> None:
     path = table_with_file_ends(tmp_path / "t", [NEAR, day], partitioned=True)
     assert {one.values["day"] for one in list_partition_file_sizes(path)} == {date(2026, 11, 20), day}
+    assert read_highest_value(path, "day") == (False, None), "Spark is asked"
     far = list_data_files(path, ["day"])[1]
     assert (far.partition, far.ends) == ({"day": day}, {}), "a text cannot be compared with a date"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
@@ -69,7 +69,15 @@ def _cast_without_loss(rows: DataFrame, schema: StructType, name: str) -> Column
 def _cast_there_and_back(rows: DataFrame, schema: StructType, name: str) -> Column:
     old, new = rows.schema[name].dataType, schema[name].dataType
     value = cast_by_field_names(quote_column(name), old, new)
-    return F.when(cast_by_field_names(value, new, old) == quote_column(name), value)
+    return F.when(_are_equal_values(cast_by_field_names(value, new, old), quote_column(name), old), value)
+
+
+def _are_equal_values(one: Column, other: Column, kind: DataType) -> Column:
+    """Whether two values of a type are equal. Spark compares no maps, so their texts are compared where there is one."""
+    if "map<" not in kind.simpleString():
+        return one == other
+    texts = (F.to_json(F.struct(value.alias("value")), WHOLE_INSTANTS) for value in (one, other))
+    return next(texts) == next(texts)
 
 
 def _knows_cast(rows: DataFrame, value: Column) -> bool:

@@ -24,3 +24,13 @@ def test_an_instant_that_is_no_date_is_rescued_with_its_microseconds(spark: Spar
         "at": "2026-11-20T10:00:00.123456Z",
         "local": "2026-11-20T10:00:00.123456",
     }
+
+
+def test_a_map_beside_what_grows_keeps_its_values(spark: SparkSession) -> None:
+    rows = spark.sql(
+        "SELECT map('a', 1) AS counts, named_struct('n', 1, 'm', map('b', TIMESTAMP '2026-11-20 10:00:00.123456Z')) AS visit, "
+        "CAST(NULL AS STRING) AS _rescued_data"
+    )
+    wider = "counts MAP<STRING, BIGINT>, visit STRUCT<n: BIGINT, m: MAP<STRING, TIMESTAMP>>, _rescued_data STRING"
+    (row,) = cast_or_rescue_columns(rows, tables.parse_ddl_schema(wider)).collect()
+    assert row.counts == {"a": 1} and row.visit.n == 1 and set(row.visit.m) == {"b"} and row._rescued_data is None
