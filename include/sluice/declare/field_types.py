@@ -5,13 +5,17 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import Field, fields
+from decimal import Decimal
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from sluice.errors import DeclarationError
+
+CHECKED_BY_ITSELF = {"checked_by_itself": True}
+"""The metadata of a field that its declaration checks, since that has more to say about it."""
 
 
 class _NotLoaded:
@@ -28,12 +32,19 @@ class _Names(dict[str, Any]):
 def check_field_types(declared: Any, owner: str, examples: Mapping[str, str] | None = None) -> None:
     """Raises DeclarationError for the first field whose value is not of its annotated type.
 
+    What can be gone through once only, such as a generator, becomes a tuple first, where one is expected.
+
     owner: how the message begins. examples: by field, a value as the file would have it, where the default is none.
     """
     kind: Any = type(declared)
     hints = _field_hints(kind)
     for field in fields(declared):
+        if CHECKED_BY_ITSELF.items() <= field.metadata.items():
+            continue
         said, hint = getattr(declared, field.name), hints[field.name]
+        if isinstance(said, Iterator) and _takes_tuple(hint):
+            said = tuple(said)
+            object.__setattr__(declared, field.name, said)  # a declaration is frozen
         if not _fits(said, hint):
             example = (examples or {}).get(field.name) or _example_of(field)
             shown = f", as in {field.name}={example}" if example else ""
@@ -83,7 +94,14 @@ def _fits(said: object, hint: Any) -> bool:
         return _fits_each(said, inner[0])
     if origin is Mapping or origin is dict:
         return isinstance(said, Mapping) and all(_fits(key, inner[0]) and _fits(one, inner[1]) for key, one in said.items())
+    if origin is frozenset:
+        return isinstance(said, Set) and all(_fits(one, inner[0]) for one in said)
     return _fits_plain(said, origin)
+
+
+def _takes_tuple(hint: Any) -> bool:
+    alternatives = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return any(get_origin(one) is tuple for one in alternatives)
 
 
 def _find_wrong_part(said: object, hint: Any) -> object:
@@ -111,7 +129,8 @@ def _fits_plain(said: object, hint: Any) -> bool:
     if hint is Callable or hint is tuple:
         return callable(said) if hint is Callable else isinstance(said, tuple | list)
     if hint in (int, float):
-        return isinstance(said, int if hint is int else int | float) and not isinstance(said, bool)
+        whole = isinstance(said, int) or (isinstance(said, float) and said.is_integer())
+        return (whole or (hint is float and isinstance(said, float))) and not isinstance(said, bool)
     return isinstance(said, hint)
 
 
@@ -119,11 +138,13 @@ _PLAIN_NAMES: Mapping[Any, str] = {
     bool: "True or False",
     int: "a whole number",
     float: "a number",
+    Decimal: "a number",
     str: "a text",
     Callable: "a function",
     Mapping: "a dict",
     dict: "a dict",
     tuple: "a tuple",
+    frozenset: "a set of texts",
 }
 
 

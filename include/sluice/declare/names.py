@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 
 from sluice.declare.field_types import describe_value
 from sluice.errors import DeclarationError
@@ -12,7 +12,7 @@ from sluice.settings import is_valid_name
 
 def check_names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> tuple[str, ...]:
     """Returns the names as a tuple; a single string stands for one name. Raises DeclarationError for anything else, or a duplicate."""
-    if not isinstance(value, Collection) or isinstance(value, bytes):
+    if not isinstance(value, Collection | Iterator) or isinstance(value, bytes):
         raise DeclarationError(f"{owner}: {field} takes a name or a tuple of names, not {describe_value(value)}.")
     found = (value,) if isinstance(value, str) else tuple(value)
     for name in found:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DecimalType, IntegerType, MapType, StringType, StructField, StructType, TimestampNTZType
 from tests.unit.declare.conftest import LoadShop
 
-from sluice.declare import Source, auto_cdc, table
+from sluice.declare import Source, auto_cdc, expect, expect_row_count, table, view
+from sluice.declare.quality.expectations import Action, Expectation
 from sluice.declare.struct_types import write_schema_text
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, RuleNotMet
+from sluice.quality import verdicts
 
 BOOLEANS = ("header", "infer_types", "include_existing_files", "allow_overwrites", "widen_types", "may_refresh", "multi_line")
 OF_A_TABLE = "table(name='a', reads='orders', keys='id', sql='SELECT * FROM orders', {})"
 OF_A_VIEW = "materialized_view(name='a', reads='orders', keys='id', sql='SELECT * FROM orders', {})"
 OF_CHANGES = "auto_cdc('a', reads='orders', keys='id', sequence_by='at', {})"
 OF_A_SOURCE = "Source(name='a', {})"
+OF_A_TOPIC = "KafkaSource(name='a', servers='broker:9092', topics='t', starting_offsets={})"
 OF_THE_PIPELINE = "Pipeline(name='shop', description='d', owner='o', layers=('a', 'b'), {})"
 
 
@@ -65,6 +72,19 @@ def test_a_text_is_no_truth_value(option: str) -> None:
         (OF_CHANGES, "column_list=3", "column_list is a text or a tuple of texts, not the number 3"),
         (OF_THE_PIPELINE, "freshness=3", "freshness is a text, as in freshness='6 hours', not the number 3"),
         (OF_THE_PIPELINE, "roles=('analyst',)", "roles is a dict with a text for each name, not a tuple"),
+        (OF_A_TABLE, "asked_by={'id': 1}", "asked_by is a text or a tuple of texts, not a dict"),
+        (OF_A_TABLE, "asked_by=b'id'", "asked_by is a text or a tuple of texts, not a bytes"),
+        (OF_A_TABLE, "asked_by=(n for n in (1,))", "asked_by is a text or a tuple of texts, not the number 1"),
+        (OF_A_TABLE, "expectations=(n for n in 'ab')", "expectations is a tuple of expectations"),
+        (OF_A_VIEW, "expectations=(expect_row_count('a', at_least=1.5),)", "at_least is a whole number, not the number 1.5"),
+        (OF_A_TOPIC, "{'t': 5}", "starting_offsets of 't' are partitions and offsets, whole numbers from 0, as in {0: 23, 1: 0}"),
+        (OF_A_TOPIC, "{'t': {'0': 5}}", "starting_offsets of 't' are partitions and offsets, whole numbers from 0, as in {0: 23"),
+        (OF_A_TOPIC, "5", "starting_offsets is 'earliest', 'latest', an instant or {'topic': {0: 23}}, not the number 5"),
+        (
+            OF_A_TOPIC,
+            "'first'",
+            "starting_offsets is 'earliest', 'latest', an instant or {'topic': {0: 23}}, not the text 'first'",
+        ),
         ("{}", "Watermark('at', 10)", "delay is a text, as in delay='10 minutes', not the number 10"),
         ("{}", "Link('a', person=('id', 'id'), identifier=('e', 'e'), since=3)", "since is a text, not the number 3"),
         (
@@ -95,6 +115,39 @@ def test_a_wrong_type_says_where_what_was_expected_and_what_to_write(
         load_shop(silver=call.format(option))
     assert "silver.py, line 2: " in str(failure.value)
     assert said in str(failure.value)
+
+
+def test_names_and_expectations_may_be_gone_through_once_only() -> None:
+    checked = expect("known", "id IS NOT NULL")
+
+    def kept(**options: Any) -> Any:
+        return table(name="a", reads="orders", sql="SELECT * FROM orders", **options)
+
+    one = kept(keys=(name for name in ("id", "at")), personal=map(str.lower, ("EMAIL",)), expectations=iter((checked,)))
+    assert (one.keys, one.personal, one.own_personal, one.expectations) == (
+        ("id", "at"),
+        ("email",),
+        ("email",),
+        checked.expectations,
+    )
+    assert replace(one, comment="again").keys == ("id", "at")
+    seen: Any = view(name="v", reads=iter(("a",)), sql="SELECT * FROM a")  # type: ignore[arg-type]
+    assert seen.reads == ("a",)
+    source = Source(name="orders", subject="id", also_subjects=iter(("by",)))  # type: ignore[arg-type]
+    assert source.also_subjects == (("by", "id"),)
+
+
+def test_a_number_counts_however_python_writes_it() -> None:
+    assert expect_row_count("many", at_least=1e6).expectations[0].at_least == 1_000_000  # type: ignore[arg-type,union-attr]
+    assert Source(name="orders", max_files_per_trigger=1e3).max_files_per_trigger == 1000  # type: ignore[arg-type]
+    (rule,) = expect("known", "id IS NOT NULL", at_most=Decimal("0.02")).expectations
+    with pytest.raises(RuleNotMet, match=r"at most 2.00 % of a batch may"):
+        verdicts.raise_on_failed_expectations("a", [rule], {"rows": 100, "rule:known": 3})  # type: ignore[list-item]
+
+
+def test_tags_may_be_any_set() -> None:
+    rule = Expectation(name="known", condition="id > 0", action=Action.WARN, tags={"all"})  # type: ignore[arg-type]
+    assert rule.tags == {"all"}
 
 
 def test_one_published_table_may_stand_alone(load_shop: LoadShop) -> None:

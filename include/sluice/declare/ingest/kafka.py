@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 from sluice.declare import kinds
+from sluice.declare.field_types import CHECKED_BY_ITSELF, describe_value
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import parse_instant
 from sluice.declare.kinds import SourceKind
@@ -92,7 +93,7 @@ class KafkaSource(Source):
     servers: str
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
-    starting_offsets: StartingOffsets = field(default="earliest", hash=False)
+    starting_offsets: StartingOffsets = field(default="earliest", hash=False, metadata=CHECKED_BY_ITSELF)
     max_offsets_per_trigger: int = 1_000_000
     on_lost_offsets: OnLostOffsets = "fail"
     options: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -153,17 +154,16 @@ class KafkaSource(Source):
 
     def _mistake_in_offsets(self) -> str | None:
         said = self.starting_offsets
-        if isinstance(said, str):
-            try:
-                if said not in ("earliest", "latest"):
-                    parse_instant(said, "starting_offsets")
-            except UsageError:
-                return f"starting_offsets is 'earliest', 'latest', an instant or {{'topic': {{0: 23}}}}, not '{said}'."
-            return None
+        if not isinstance(said, Mapping):
+            if _is_instant_or_end(said):
+                return None
+            return f"starting_offsets is 'earliest', 'latest', an instant or {{'topic': {{0: 23}}}}, not {describe_value(said)}."
         for topic, offsets in said.items():
-            if not self.subscribes(topic):
-                return f"starting_offsets names the topic '{topic}', which is not read.{nearest_name_hint(topic, self.topics)}"
-            if not all(type(n) is int and n >= 0 for pair in offsets.items() for n in pair):
+            if not isinstance(topic, str) or not self.subscribes(topic):
+                return (
+                    f"starting_offsets names the topic '{topic}', which is not read.{nearest_name_hint(str(topic), self.topics)}"
+                )
+            if not isinstance(offsets, Mapping) or not all(type(n) is int and n >= 0 for pair in offsets.items() for n in pair):
                 return f"starting_offsets of '{topic}' are partitions and offsets, whole numbers from 0, as in {{0: 23, 1: 0}}."
         return None
 
@@ -178,3 +178,12 @@ class KafkaSource(Source):
         if self.options_file is not None and ("/" in self.options_file or self.options_file.startswith(".")):
             return "options_file is the name of a file in SLUICE_SECRETS, without a folder."
         return None
+
+
+def _is_instant_or_end(said: object) -> bool:
+    if said in ("earliest", "latest"):
+        return True
+    try:
+        return isinstance(said, str) and bool(parse_instant(said, "starting_offsets"))
+    except UsageError:
+        return False

@@ -7,8 +7,9 @@ field in `sluice.flow_counts`. Code that handles rows asks an action's propertie
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeAlias, overload
 
 from sluice.declare.field_types import check_field_types, describe_value
@@ -95,7 +96,7 @@ class Expectation:
     condition: str
     action: Action
     null_ok: bool = False
-    at_most: float | None = field(
+    at_most: float | Decimal | None = field(
         default=None, repr=False
     )  # the repr is part of the table's fingerprint, which is about its rows
     tags: frozenset[str] = field(default=frozenset(), repr=False)
@@ -157,7 +158,9 @@ class _Expect:
     def __init__(self, action: Action) -> None:
         self._action = action
 
-    def __call__(self, name: str, condition: str, *, null_ok: bool = False, at_most: float | None = None) -> ExpectationDecorator:
+    def __call__(
+        self, name: str, condition: str, *, null_ok: bool = False, at_most: float | Decimal | None = None
+    ) -> ExpectationDecorator:
         return ExpectationDecorator((
             Expectation(name=name, condition=condition, action=self._action, null_ok=null_ok, at_most=at_most),
         ))
@@ -171,7 +174,9 @@ class _ExpectAll:
     def __init__(self, action: Action) -> None:
         self._action = action
 
-    def __call__(self, rules: Mapping[str, str], *, null_ok: bool = False, at_most: float | None = None) -> ExpectationDecorator:
+    def __call__(
+        self, rules: Mapping[str, str], *, null_ok: bool = False, at_most: float | Decimal | None = None
+    ) -> ExpectationDecorator:
         if not isinstance(rules, Mapping) or not rules:
             raise DeclarationError("@expect_all takes rules by name, as in {'positive': 'heartrate > 0'}.")
         one = _Expect(self._action)
@@ -208,9 +213,10 @@ def select_table_expectations(declared: Iterable[Declared]) -> tuple[TableExpect
 
 def flatten_expectations(given: Iterable[ExpectationDecorator]) -> tuple[Declared, ...]:
     """The expectations in the value of `expectations=`."""
-    if not isinstance(given, Collection) or not all(isinstance(adds, ExpectationDecorator) for adds in given):
+    found = tuple(given) if isinstance(given, Collection | Iterator) else None
+    if found is None or not all(isinstance(adds, ExpectationDecorator) for adds in found):
         raise DeclarationError(
             "expectations is a tuple of expectations, as in expectations=(expect('positive', 'heartrate > 0'),), not "
             f"{describe_value(given)}."
         )
-    return tuple(one for adds in given for one in adds.expectations)
+    return tuple(one for adds in found for one in adds.expectations)
