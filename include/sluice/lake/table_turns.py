@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sluice.errors import LeaseLost, StopRequested
@@ -30,20 +30,35 @@ class TableTurns:
         except (StopRequested, LeaseLost):
             raise
         except Exception as error:
-            with suppress(Exception):  # what the work failed at may be the log itself
-                failed.note_new_versions(path)
             self.errors[name] = error
+            self.note_new_versions(failed, path)
             report = failed
         self.reports += [] if report is None else [report]
 
+    def note_new_versions(self, report: FlowReport, path: str) -> None:
+        """Notes in a table's report which versions it has now. If that fails, the table has failed, by its first error.
+
+        For a table that failed already, that first error may be its log.
+        """
+        try:
+            report.note_new_versions(path)
+        except Exception as error:
+            self.errors.setdefault(report.flow, error)
+
     def take_part(self, name: str, layer: str, work: Callable[[], list[FlowReport]]) -> list[FlowReport]:
-        """Does another part of the stage, and returns its reports, or those that it left if it fails. Raises as `take_turn` does."""
+        """Does another part of the stage, and returns its reports, or those that it left if it fails. Raises as `take_turn` does.
+
+        What ends the whole stage is raised also if it ended the part's own turns; the part's reports and errors are then kept here.
+        """
         try:
             return work()
         except (StopRequested, LeaseLost):
             raise
         except FlowsFailed as several:
             self.errors |= several.errors
+            if ended := [error for error in several.errors.values() if isinstance(error, (StopRequested, LeaseLost))]:
+                self.reports += several.reports
+                raise ended[0] from None
             return several.reports
         except Exception as error:
             self.errors[name] = error
@@ -62,6 +77,7 @@ def take_table_turns(stage: str) -> Iterator[TableTurns]:
     except (StopRequested, LeaseLost) as ended:
         if not turns.errors:
             raise
-        turns.errors[stage] = ended
+        if ended not in turns.errors.values():
+            turns.errors[stage] = ended
     if turns.errors:
         raise FlowsFailed(turns.reports, turns.errors)

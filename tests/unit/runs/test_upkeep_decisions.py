@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from sluice import vacuum
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.delta_log import LOG
+from sluice.erasure import physical
 from sluice.ingest.ledger import DELIVERIES
-from sluice.lake.report import FlowReport
+from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.record_tables import create_record_table
 from sluice.runs import job, ledger, stage_recording, summary
@@ -65,3 +69,23 @@ def test_a_session_that_is_kept_running_records_a_decision_when_its_reason_chang
     assert keep("no: no data came since the last rewrite") and not keep("no: no data came since the last rewrite")
     assert keep("no: 2 of 3 files overlap; rewriting 3.1 MB is more than the budget of 980 KB")
     assert not keep("no: 2 of 3 files overlap; rewriting 980 KB is more than the budget of 1.2 MB")
+
+
+def test_a_table_whose_log_cannot_be_read_keeps_no_record_table_from_its_turn(
+    wards: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide, path = vacuum.decide_vacuum, wards.path("stay")
+
+    def decide_or_fail(table: str, *rest: Any) -> Any:
+        if table == path:
+            max(Path(path, LOG).glob("*.json")).write_bytes(b"")
+            raise OSError("the disk does not answer")
+        return decide(table, *rest)
+
+    monkeypatch.setattr(vacuum, "decide_vacuum", decide_or_fail)
+    monkeypatch.setattr(physical, "finish_physical_erasure", lambda *_: [FlowReport("stay", "vacuum", deleted=1)])
+    with pytest.raises(FlowsFailed) as failed:
+        upkeep.run_vacuum_stage(wards, "vacuum", StageOptions())
+    assert [str(error) for error in failed.value.errors.values()] == ["the disk does not answer"]
+    reports = {report.flow: report for report in failed.value.reports}
+    assert reports["stay"].deleted == 1 and "_sluice/deliveries" in reports

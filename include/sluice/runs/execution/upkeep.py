@@ -42,7 +42,7 @@ def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) ->
         _vacuum_tables(workspace, turns, paths, slow, now)
         turns.reports += turns.take_part(_KILLED_COMMITS, stage, lambda: _remove_killed_commit_files(workspace, now))
         finished = turns.take_part(physical.REMOVAL_OF_BYTES, stage, lambda: physical.finish_physical_erasure(workspace, now))
-        _join_flow_reports(paths, turns.reports, finished)
+        _join_flow_reports(paths, turns, finished)
         _vacuum_record_tables(workspace, turns, slow, now)
     return turns.reports
 
@@ -100,17 +100,17 @@ def _remove_expired_record_files(session: SparkSession, path: str, keep: timedel
     record_tables.remove_expired_files(path, keep, mark)
 
 
-def _join_flow_reports(paths: Mapping[str, str], reports: list[FlowReport], others: Sequence[FlowReport]) -> None:
+def _join_flow_reports(paths: Mapping[str, str], turns: TableTurns, others: Sequence[FlowReport]) -> None:
     """Joins what another step of the stage did to tables into their reports, and appends the reports of what has none yet."""
-    by_flow = {report.flow: report for report in reports}
+    by_flow = {report.flow: report for report in turns.reports}
     for other in others:
         first = by_flow.get(other.flow)
         if first is None:
-            reports.append(other)
+            turns.reports.append(other)
         else:
             first.deleted += other.deleted
             first.notes += [note for note in other.notes if note not in first.notes]
-            first.note_new_versions(paths[first.flow])
+            turns.note_new_versions(first, paths[first.flow])
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
