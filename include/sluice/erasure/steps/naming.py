@@ -10,9 +10,10 @@ A record may be encoded: `readings` undoes that. The scan reads such records by 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
@@ -30,12 +31,17 @@ from sluice.quality import quarantine
 
 _SHORTEST = 5
 """In characters."""
+_SHORTEST_DOUBLE = 8
+"""The same for a number of many digits as Java writes a DOUBLE: 7.0E9 is short."""
+_DIGITS_WITH_EXPONENT = 8
+"""From this many digits on, Java writes a DOUBLE with an exponent."""
 LEAST_DIGITS = 9
 """From this many digits on, a number is not repeated by chance. The scan defines its own limit, and shares nothing with this."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 _WORD_GOES_ON = re.compile(rb"[0-9a-z_]")
 _COLUMN_NAME = re.compile(rb"[a-z_][a-z0-9_ .-]*")
 _NUMBER = re.compile(rb"[0-9]+")
+_WHOLE_NUMBER = re.compile(r"[+-]?0*([0-9]{1,19})")
 _LISTED = re.compile(rb"[^a-z0-9\n\[(]{1,16}(?:in[^a-z0-9\n\[(]{0,4})?[\[(]([^\])]{0,20000})")
 _AROUND_ELEMENTS = b" \t\r\n\"'\\"
 
@@ -84,9 +90,12 @@ class ErasedNames:
         """
         if self.are_in_bytes(record):
             return True
-        return _may_be_rows(record) and any(
-            field in self._short_values for field in _split_fields(record, _choose_delimiters(record, dialect))
-        )
+        row = readings.fold_letters(readings.strip_byte_order_mark(record))
+        return _may_be_rows(row) and self._have_short(_split_fields(row, _choose_delimiters(row, dialect)))
+
+    def _have_short(self, fields: Iterable[bytes]) -> bool:
+        """Whether a short value is one of these fields, in whichever column."""
+        return any(value in self._short_values for field in fields for value in _list_field_values(field))
 
     @cached_property
     def _short_values(self) -> frozenset[bytes]:
@@ -131,18 +140,25 @@ class ErasedNames:
         if not self.short or not _may_be_rows(content):
             return False
         lines = readings.fold_letters(content).splitlines()
-        delimiters = max(USUAL_DELIMITERS, key=lambda mark: lines[0].count(mark.encode())) if lines else ""
-        header = _split_fields(lines[0], delimiters) if lines else []
-        named = [frozenset(value for column, value in self.short if column == name) for name in header]
-        has_names = all(map(_COLUMN_NAME.fullmatch, header))
+        mark = _find_usual_delimiter(lines[0]) if lines else ""
+        header = _split_fields(lines[0], mark) if lines else []
+        named = [self._short_by_column.get(name, frozenset()) for name in header]
+        has_names = any(named) or all(map(_COLUMN_NAME.fullmatch, header))
         for line in lines:
-            fields = _split_fields(line, delimiters)
+            fields = _split_fields(line, mark)
             if has_names and len(fields) == len(header):
-                if any(field in values for field, values in zip(fields, named, strict=True)):
+                if any(not values.isdisjoint(_list_field_values(field)) for field, values in zip(fields, named, strict=True)):
                     return True
-            elif any(field in self._short_values for field in fields):
+            elif self._have_short(fields) or self._have_short(_split_fields(line, _find_usual_delimiter(line))):
                 return True
         return False
+
+    @cached_property
+    def _short_by_column(self) -> Mapping[bytes, frozenset[bytes]]:
+        found = defaultdict[bytes, set[bytes]](set)
+        for column, value in self.short:
+            found[column].add(value)
+        return {column: frozenset(values) for column, values in found.items()}
 
     def _near(self, lowered: bytes) -> Iterator[tuple[re.Match[bytes], bytes, int]]:
         """Finds where words begin as a name does, so that each word is looked up once, however many names there are."""
@@ -191,19 +207,18 @@ def index_erased_names(
 ) -> ErasedNames:
     """Indexes these identifiers. beside: the columns that each may stand beside, which short ones need. encodings: see `ErasedNames`."""
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
-    forms = {form for value in values for form in readings.list_written_forms(value)}
-    long = {form for form in forms if not _is_short(form)}
+    texts = list(values)
+    long = {form for value in texts for form, is_short in _list_forms(value) if not is_short}
     for name in sorted({readings.fold_letters(value.encode()) for value in long}):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
     short = {
         (readings.fold_letters(column.rpartition(".")[2].encode()), readings.fold_letters(text.encode()))
         for column, value in beside
-        for form in readings.list_written_forms(value)
-        if _is_short(form)
-        for text in _list_short_texts(form)
+        for text, is_short in _list_forms(value)
+        if text and is_short
     }
-    phones = frozenset(form.encode() for form in forms if _NUMBER.fullmatch(form.encode()) and len(form) >= LEAST_DIGITS)
+    phones = frozenset(form.encode() for form in long if _NUMBER.fullmatch(form.encode()) and len(form) >= LEAST_DIGITS)
     return ErasedNames(by_first, frozenset(short), phones, tuple(sorted(encodings)))
 
 
@@ -215,15 +230,34 @@ def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
     return max(marks, key=lambda mark: record.count(mark.encode()))
 
 
+def _find_usual_delimiter(row: bytes) -> str:
+    return max(USUAL_DELIMITERS, key=lambda mark: row.count(mark.encode()))
+
+
 def _may_be_rows(content: bytes) -> bool:
     """Whether it may be text in rows of fields; in JSON and XML a field has its name beside it."""
     return b"\0" not in content and not content.lstrip().startswith((b"{", b"[", b"<"))
 
 
 def _split_fields(row: bytes, delimiters: str) -> list[bytes]:
-    """What stands between the delimiters of a row, folded, without quotes and blanks around it."""
-    parted = b"|".join(re.escape(one.encode()) for one in (*delimiters, "\r", "\n"))
-    return [field.strip(b" \"'") for field in re.split(parted, readings.fold_letters(row))]
+    """What stands between the delimiters of a folded row, without quotes and blanks around it. A delimiter in a quoted field is none."""
+    return [field.strip(b" \"'") for field in _compile_field_pattern(delimiters).findall(row)]
+
+
+@lru_cache
+def _compile_field_pattern(delimiters: str) -> re.Pattern[bytes]:
+    """Matches the fields of a row, each with the delimiter before it. A quote that nothing closes is a letter as any other."""
+    escaped = [re.escape(one.encode()) for one in (*delimiters, "\r", "\n")]
+    marks = b"[" + b"".join(escaped) + b"]" if delimiters.isascii() else b"(?:" + b"|".join(escaped) + b")"
+    other = marks.replace(b"[", b"[^", 1) + b"*+" if delimiters.isascii() else b"(?:(?!" + marks + rb")[\s\S])*+"
+    return re.compile(rb"(?:\A|" + marks + rb')("[^"]*+(?:""[^"]*+)*+"' + other + b"|" + other + b")")
+
+
+def _list_field_values(field: bytes) -> list[bytes]:
+    """What a field says: its text or, of an array, each of its elements."""
+    if field.startswith(b"[") and field.endswith(b"]"):
+        return [element.strip(_AROUND_ELEMENTS) for element in field[1:-1].split(b",")]
+    return [field]
 
 
 def _is_short(value: str) -> bool:
@@ -232,11 +266,21 @@ def _is_short(value: str) -> bool:
     return len(text) < (LEAST_DIGITS if text.isascii() and text.isdigit() else _SHORTEST)
 
 
-def _list_short_texts(text: str) -> list[str]:
-    """How a short value is written: a number of eight digits also as Java writes a DOUBLE. Nothing for blanks."""
-    if len(text) == LEAST_DIGITS - 1:
-        return [text, f"{text[0]}.{text[1:].rstrip('0') or '0'}E{len(text) - 1}"]
-    return [text] if text else []
+def _list_forms(value: str) -> Iterator[tuple[str, bool]]:
+    """How an identifier is written, and of each form whether it is short. Of a whole number, also as Java writes a DOUBLE."""
+    for form in readings.list_written_forms(value):
+        yield form, _is_short(form)
+    number = _WHOLE_NUMBER.fullmatch(value.strip())
+    if number:
+        double = _write_java_double(number[1])
+        yield double, _is_short(number[1]) or len(double) < _SHORTEST_DOUBLE
+
+
+def _write_java_double(digits: str) -> str:
+    """A number of these digits as Java and Spark write a DOUBLE: 12140.0, and from ten million on 1.2345678E7."""
+    if len(digits) < _DIGITS_WITH_EXPONENT:
+        return f"{digits}.0"
+    return f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"
 
 
 def _is_whole_word(content: bytes, start: int, name: bytes) -> bool:

@@ -7,6 +7,7 @@ also be compressed, damaged or in another text encoding. The scan has decoders o
 from __future__ import annotations
 
 import base64
+import codecs
 import html
 import io
 import re
@@ -27,6 +28,7 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/_-]{8,}(?:[\r\n]+[ \t]*[A-Za-z0-9+/_-]+)*")
 _BREAKS = b"\r\n \t"
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 _WIDE = ("utf-16-le", "utf-16-be")
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _EIGHT_BIT = ("latin-1", "cp1252")
 _SIGNS = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 """By its first bytes, the suffix by which a compressed file is read."""
@@ -84,15 +86,23 @@ def decode_whole_file(content: bytes, encodings: Iterable[str] = ()) -> Iterator
 
     encodings: those to try besides the usual ones.
     """
-    for plain in (content, decompress_readable_part(content)):
+    for delivered in (content, decompress_readable_part(content)):
+        plain = delivered.removeprefix(codecs.BOM_UTF8)
         yield plain
         wanted = dict.fromkeys((*(_WIDE if b"\0" in plain else ()), *(() if _is_utf8(plain) else _EIGHT_BIT), *encodings))
         for encoding in wanted:
             # A name may begin at any byte of a damaged file, so units of two bytes are read from both.
             for start in (0, 1) if encoding in _WIDE else (0,):
-                decoded = plain[start:].decode(encoding, "replace").encode("utf-8", "replace")
+                whole = strip_byte_order_mark(plain) if encoding in _WIDE else plain
+                decoded = whole[start:].decode(encoding, "replace").encode("utf-8", "replace")
                 if decoded != plain:
                     yield decoded
+
+
+def strip_byte_order_mark(content: bytes) -> bytes:
+    """The bytes without the mark before the first letter that names their encoding, if there is one."""
+    mark = next((one for one in (codecs.BOM_UTF8, *_WIDE_MARKS) if content.startswith(one)), b"")
+    return content.removeprefix(mark)
 
 
 def decode_possible_texts(content: bytes) -> Iterator[bytes]:

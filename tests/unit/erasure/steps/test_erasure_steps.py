@@ -24,6 +24,7 @@ from tests.conftest import settings_at
 
 import residue
 from residue import needles
+from residue.delimited_rows import DelimitedRows
 from sluice import session, upkeep, vacuum
 from sluice.declare import Link, Pipeline, Source, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -439,11 +440,49 @@ def test_a_short_text_names_somebody_beside_its_column_or_as_a_field() -> None:
         (b"1,bob\n", True),  # no header
         (b"id,note\n1,bob and jim\n", False),
         (b"PAR1,bob,\0", False),  # no text
+        (b"\xef\xbb\xbfreviewer,pet\njim,bob\n", False),
+        (b"\xef\xbb\xbfreviewer,pet\nbob,tom\n", True),
+        ("reviewer,pet\njim,bob\n".encode("utf-16"), False),
+        ("reviewer,pet\nbob,tom\n".encode("utf-16"), True),
+        (b"\xfe\xff" + "reviewer,pet\njim,bob\n".encode("utf-16-be"), False),
+        (b"reviewer,Menge (kg)\njim,bob\n", False),  # one known name tells that the first row has names
+        (b'reviewer,pet,note\njim,tom,"a, bob, ""b"""\n', False),  # a field with commas
+        (b'reviewer,pet,note\n"bob",tom,"a, b"\n', True),
+        (b'reviewer,pet,note\njim,"tom,bob,x\n', True),  # a quote that nothing closes
+        (b'\xef\xbb\xbf{"reviewer": "jim", "pets": [1,bob,3]}\n', False),
     ],
 )
 def test_a_whole_file_of_rows_names_somebody_by_a_short_text_in_its_column(content: bytes, wanted: bool) -> None:
     names = naming.index_erased_names(["bob"], [("reviewer", "bob")])
     assert names.are_in_content(content) is names.are_in_content(gzip.compress(content)) is wanted
+
+
+@pytest.mark.parametrize("number", ["12140", "-12140", "12345678", "012345678", "7000000000", "7000000001"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "customer_id,qty\n{double},1\n",
+        "customer_id;qty\n[3, {number}];1\n",
+        'customer_id,qty\n"[3, {number}]",1\n',
+        'customer_id,qty\n"[""3"", ""{number}""]",1\n',
+        "customer_id,qty\n1;{number};2;3\n",
+    ],
+)
+def test_a_number_of_unreadable_rows_that_the_scan_finds_is_found_by_the_erasure(number: str, rows: str) -> None:
+    columns = frozenset({"customer_id"})
+    sought = needles.build_needles([("customer", number)], {"customer": columns})
+    found = {
+        one.kind: one.value.decode()
+        for one in sought
+        if isinstance(one.value, bytes) and one.kind in ("raw", needles.JAVA_DOUBLE)
+    }
+    value = found[needles.JAVA_DOUBLE if "{double}" in rows else "raw"]
+    content = rows.format(double=value, number=value).lower().encode()
+    start = content.index(value.lower().encode())
+    assert DelimitedRows(content, columns, None).holds(content, start, start + len(value), columns)
+    names = naming.index_erased_names([number], [("customer_id", number)])
+    assert names.are_in_content(content)
+    assert not names.are_in_content(content.translate(bytes.maketrans(b"17", b"89")))
 
 
 def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Workspace) -> None:
