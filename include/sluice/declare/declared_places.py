@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
@@ -19,11 +20,22 @@ _BODY = "<module>"
 
 
 @dataclass
+class _Decorator:
+    """A decorator that a file calls for. place: the file and the line; there: whether anything can apply it still, once it was not."""
+
+    called: str
+    place: str
+    applied: bool = False
+    there: Callable[[], object | None] = lambda: None
+
+
+@dataclass
 class _Record:
     """The declarations of one loading of a file. body: its code; a file that is loaded again has another, and a record of its own."""
 
     body: CodeType
     declared: list[Any] = field(default_factory=list)
+    decorators: list[_Decorator] = field(default_factory=list)
 
 
 def record_declaration(declared: Any) -> None:
@@ -40,13 +52,44 @@ def record_declaration(declared: Any) -> None:
         _note_copied_original(frames, bool(bodies))
         return
     for body in bodies:
-        record = body.f_globals.setdefault(_RECORD, _Record(body.f_code))
-        if record.body is not body.f_code:
-            record = body.f_globals[_RECORD] = _Record(body.f_code)
-        record.declared.append(declared)
+        _open_record(body).declared.append(declared)
     if bodies:
-        place = f"{Path(bodies[0].f_code.co_filename).name}, line {bodies[0].f_lineno}"
-        object.__setattr__(declared, "declared_at", place)  # a declaration is frozen
+        object.__setattr__(declared, "declared_at", _describe_place(bodies[0]))  # a declaration is frozen
+
+
+def watch_decorator(decorator: Callable[[Any], Any], called: str) -> Callable[[Any], Any]:
+    """Returns the decorator, noted in the same records: one that nothing applies declares nothing. called: as a file calls for it."""
+    bodies = _find_running_bodies(list(_walk_calling_frames()))
+    if not bodies:
+        return decorator
+    noted = _Decorator(called, _describe_place(bodies[0]))
+
+    def declare(function: Any) -> Any:
+        noted.applied = True
+        return decorator(function)
+
+    noted.there = weakref.ref(declare)
+    for body in bodies:
+        _open_record(body).decorators.append(noted)
+    return declare
+
+
+def list_lost_decorators(module: ModuleType) -> list[tuple[str, str]]:
+    """Returns what the module's file called for and nothing applied, nor can apply any more: what it called, and where."""
+    record = vars(module).get(_RECORD)
+    noted = record.decorators if isinstance(record, _Record) else []
+    return [(one.called, one.place) for one in noted if not one.applied and one.there() is None]
+
+
+def _open_record(body: FrameType) -> _Record:
+    record: _Record = body.f_globals.setdefault(_RECORD, _Record(body.f_code))
+    if record.body is not body.f_code:
+        record = body.f_globals[_RECORD] = _Record(body.f_code)
+    return record
+
+
+def _describe_place(body: FrameType) -> str:
+    return f"{Path(body.f_code.co_filename).name}, line {body.f_lineno}"
 
 
 def list_recorded_declarations(module: ModuleType) -> list[Any]:

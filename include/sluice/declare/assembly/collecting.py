@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import list_recorded_declarations, was_copied
+from sluice.declare.declared_places import list_lost_decorators, list_recorded_declarations, was_copied
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.errors import DeclarationError
 
@@ -52,6 +52,15 @@ def prefer_held_declarations(modules: Sequence[ModuleType], declared: Sequence[A
     held = {id(one) for module in modules for one in _list_held_values(module)}
     names = {one.name for one in declared if id(one) in held}
     return [one for one in declared if id(one) in held or one.name not in names]
+
+
+def refuse_lost_decorators(modules: Sequence[ModuleType]) -> None:
+    """Raises DeclarationError for a decorator that stands above no function: it declares nothing."""
+    for called, place in (lost for module in modules for lost in list_lost_decorators(module)):
+        by_sql = "" if called == "windowed" else ", or say sql='SELECT ...'"
+        raise DeclarationError(
+            f"{place}: {called}(...) declares nothing without a function: write @{called}(...) above one{by_sql}."
+        )
 
 
 def refuse_unfinished_transforms(modules: Sequence[ModuleType], declared: Iterable[Declaration]) -> None:

@@ -8,7 +8,12 @@ import pkgutil
 from dataclasses import replace
 from types import ModuleType
 
-from sluice.declare.assembly.collecting import collect_declarations, prefer_held_declarations, refuse_unfinished_transforms
+from sluice.declare.assembly.collecting import (
+    collect_declarations,
+    prefer_held_declarations,
+    refuse_lost_decorators,
+    refuse_unfinished_transforms,
+)
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading_errors import describe_loading_error
 from sluice.declare.databricks_names import describe_databricks_name
@@ -38,6 +43,7 @@ def load_declaration_graph(settings: Settings, name: str) -> Graph:
     declared = load_pipeline_declaration(settings, name)
     modules = [_import_pipeline_module(layer, name) for layer in (f"pipelines.{name}.pipeline", *declared.layers)]
     found = collect_declarations(modules, Declaration)
+    refuse_lost_decorators(modules)
     refuse_unfinished_transforms(modules, found)
     return build_declaration_graph(
         declared,

@@ -12,7 +12,7 @@ from sluice.declare.datasets.dataset import Dataset, Names
 from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.datasets.made_rows import require_frame
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import find_calling_module, record_declaration
+from sluice.declare.declared_places import find_calling_module, record_declaration, watch_decorator
 from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.lazy import F
@@ -91,7 +91,7 @@ def view(
             )
         return View(name=name or function.__name__, function=function, reads=read, personal=private, comment=comment)
 
-    return declare
+    return watch_decorator(declare, "view")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
 
 from sluice.declare.call_arguments import describe_missing_arguments, describe_unknown_argument, list_needed_arguments
 from sluice.declare.datasets.dataset import Dataset, Names, Personal
-from sluice.declare.declared_places import find_calling_module
+from sluice.declare.declared_places import find_calling_module, watch_decorator
 from sluice.declare.layout import Layout
 from sluice.declare.names import check_names
 from sluice.declare.quality.expectations import (
@@ -93,7 +93,7 @@ def decorate_function_or_text(
     """The decorator of these options, or the declaration that it makes of an SQL text. kind: what is declared, for error messages."""
     declared = flatten_expectations(expectations)
     if sql is None:
-        return decorator(options, declared)
+        return watch_decorator(decorator(options, declared), "table" if kind == "Table" else "materialized_view")
     named = {**options, **build_sql_options(sql, options)}
     return decorator(named, declared)(build_declaration_transform(sql, options, kind))
 

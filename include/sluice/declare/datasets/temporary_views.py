@@ -10,7 +10,7 @@ from sluice.declare import kinds
 from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.datasets.made_rows import require_frame
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import record_declaration
+from sluice.declare.declared_places import record_declaration, watch_decorator
 from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.names import check_declared_name, check_names
@@ -68,4 +68,4 @@ def temporary_view(
     def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
         return TemporaryView(name=name or function.__name__, function=function, reads=(reads,), comment=comment)
 
-    return declare
+    return watch_decorator(declare, "temporary_view")

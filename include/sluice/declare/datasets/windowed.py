@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
+from sluice.declare.declared_places import watch_decorator
 from sluice.declare.field_types import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
@@ -127,4 +128,4 @@ def windowed(
     given = watermark or {}
     options["watermarks"] = dict.fromkeys(read, given) if isinstance(given, Watermark) else dict(given)
     options |= {"reads": read, **split_personal_treatments(personal)}
-    return lambda function: Windowed(name=name or function.__name__, function=function, **options)
+    return watch_decorator(lambda function: Windowed(name=name or function.__name__, function=function, **options), "windowed")

@@ -178,6 +178,30 @@ def test_the_source_inside_a_topic_is_none_of_the_pipeline(load_shop: LoadShop) 
     assert list(graph.sources) == ["events"]
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("table(name='a', reads='orders', keys='id')", "table(...) declares nothing without a function"),
+        ("materialized_view(name='a', reads='orders', keys='id')", "write @materialized_view(...) above one, or say sql='SELECT"),
+        ("temporary_view(name='a', reads='orders')", "write @temporary_view(...) above one"),
+        ("view(name='a', reads='orders')", "write @view(...) above one, or say sql='SELECT ...'."),
+        ("windowed(name='a', reads='orders', keys='id', output='update')", "write @windowed(...) above one."),
+        ("def keep():\n    table(name='a', reads='orders', keys='id')\nkeep()", "silver.py, line 4: table(...) declares nothing"),
+    ],
+)
+def test_a_decorator_above_no_function_is_an_error_with_its_line(load_shop: LoadShop, call: str, said: str) -> None:
+    with pytest.raises(DeclarationError, match=r"^silver\.py, line \d: ") as failure:
+        load_shop(bronze=ORDERS, silver=call)
+    assert said in str(failure.value)
+
+
+def test_a_decorator_may_wait_for_its_function(load_shop: LoadShop) -> None:
+    silver = (
+        "kept = table(reads='orders', keys='id')\nwaits = table(reads='orders', keys='id')\n@kept\ndef a(orders): return orders"
+    )
+    assert _silver_tables(load_shop(bronze=ORDERS, silver=silver)) == ["a"]
+
+
 def test_expectations_without_a_table_above_them_are_an_error(load_shop: LoadShop) -> None:
     silver = "@expect('known', 'id IS NOT NULL')\ndef a(orders): return orders\n"
     with pytest.raises(DeclarationError, match=r"silver.py, line 2: 'a' has expectations, and no @table or @materialized_view"):
