@@ -40,9 +40,12 @@ LEAST_DIGITS = 9
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 _WORD_GOES_ON = re.compile(rb"[0-9a-z_]")
 _COLUMN_NAME = re.compile(rb"[a-z_][a-z0-9_ .-]*")
-_NUMBER = re.compile(rb"[0-9]+")
 _WHOLE_NUMBER = re.compile(r"[+-]?0*([0-9]{1,19})")
-_LISTED = re.compile(rb"[^a-z0-9\n\[(]{1,16}(?:in[^a-z0-9\n\[(]{0,4})?[\[(]([^\])]{0,20000})")
+_TEXT_ENDS = re.compile(rb"[\"'\s,;}\])<&|\\]|[.:!?](?:\s|\Z)|\Z")
+_WRITTEN_NUMBER = re.compile(rb"[+-]?[0-9]+(?:\.[0-9]+(?:e[0-9]+)?)?")
+_LIST_BEGINS = re.compile(rb"[^a-z0-9\n\[(]{1,16}(?:in[^a-z0-9\n\[(]{0,4})?[\[(]")
+_LISTED = re.compile(rb"[^\])]{0,20000}")
+_LONGEST_ELEMENT = 200
 _AROUND_ELEMENTS = b" \t\r\n\"'\\"
 
 
@@ -57,7 +60,7 @@ class ErasedNames:
     short: frozenset[tuple[bytes, bytes]] = field(default=frozenset(), repr=False)
     """Short numbers and texts, folded, each after a column that it may stand beside."""
     phones: frozenset[bytes] = frozenset()
-    """Numbers, of digits alone, that a text may write in groups."""
+    """Telephone numbers, of digits alone, that a text may write in groups."""
     encodings: tuple[str, ...] = ()
     """Text encodings to try with a whole file, besides the usual ones."""
 
@@ -103,19 +106,35 @@ class ErasedNames:
 
     def _beside(self, lowered: bytes) -> bool:
         named = self._named.finditer(lowered) if self._named else ()
-        return any(self._begins_short(lowered, found) or self._lists_short(lowered, found) for found in named)
+        searched: dict[bytes, int] = {}
+        return any(self._begins_short(lowered, found) or self._lists_short(lowered, found, searched) for found in named)
 
-    def _lists_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
-        """Whether a short value of a column is in the list that follows its name."""
-        listed = _LISTED.match(lowered, named.end(1))
-        elements = listed[1].split(b",") if listed else []
+    def _lists_short(self, lowered: bytes, named: re.Match[bytes], searched: dict[bytes, int]) -> bool:
+        """Whether a short value of a column is in the list that follows its name. searched: by column, up to where lists are done.
+
+        A list that nothing closes goes on over others of its column, of which only the first element is then new.
+        """
+        begun = _LIST_BEGINS.match(lowered, named.end(1))
+        if not begun:
+            return False
+        if begun.end() < searched.get(named[1], 0):
+            elements = [
+                lowered[begun.end() : begun.end() + _LONGEST_ELEMENT].partition(b",")[0].partition(b"]")[0].partition(b")")[0]
+            ]
+        else:
+            listed = _LISTED.match(lowered, begun.end())
+            elements = listed[0].split(b",") if listed else []
+            searched[named[1]] = begun.end() + (len(listed[0]) if listed else 0)
         return any((named[1], element.strip(_AROUND_ELEMENTS)) in self.short for element in elements)
 
     def _begins_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
-        """Whether a short value of a column follows its name as a whole word. It may begin with a sign or with a letter outside ASCII."""
+        """Whether a short value of a column follows its name as a whole word; of a text, as all of it: `jan` is not `jan.kowalski`.
+
+        It may begin with a sign or with a letter outside ASCII.
+        """
         starts = (named.end(), *range(named.end(1) + 1, named.end())) if self._odd_beginnings else (named.end(),)
         return any(
-            (named[1], lowered[start : start + length]) in self.short and not _WORD_GOES_ON.match(lowered, start + length)
+            (named[1], lowered[start : start + length]) in self.short and _ends_value(lowered, start, start + length)
             for start in starts
             for length in self._short_lengths
         )
@@ -199,13 +218,21 @@ def load_erased_names(erasing: Erasing) -> ErasedNames:
         (value for _, value in own),
         ((name, value) for domain, value in own for name in columns.get(domain, {domain})),
         {source.encoding for source in erasing.workspace.graph.sources.values()},
+        [value for domain, value in own if erasing.workspace.graph.canonical(domain) == "digits"],
     )
 
 
 def index_erased_names(
-    values: Iterable[str], beside: Iterable[tuple[str, str]] = (), encodings: Iterable[str] = ()
+    values: Iterable[str],
+    beside: Iterable[tuple[str, str]] = (),
+    encodings: Iterable[str] = (),
+    phones: Iterable[str] = (),
 ) -> ErasedNames:
-    """Indexes these identifiers. beside: the columns that each may stand beside, which short ones need. encodings: see `ErasedNames`."""
+    """Indexes these identifiers. beside: the columns that each may stand beside, which short ones need. encodings: see `ErasedNames`.
+
+    phones: those of a domain of telephone numbers, which may be written in groups though they are given as digits alone. Any other number
+    would be found in times, addresses and coordinates of other people.
+    """
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
     texts = list(values)
     long = {form for value in texts for form, is_short in _list_forms(value) if not is_short}
@@ -218,8 +245,9 @@ def index_erased_names(
         for text, is_short in _list_forms(value)
         if text and is_short
     }
-    phones = frozenset(form.encode() for form in long if _NUMBER.fullmatch(form.encode()) and len(form) >= LEAST_DIGITS)
-    return ErasedNames(by_first, frozenset(short), phones, tuple(sorted(encodings)))
+    grouped = [*(readings.find_phone_digits(value) for value in texts), *map(readings.keep_digits, phones)]
+    numbers = frozenset(digits.encode() for digits in grouped if digits and len(digits) >= LEAST_DIGITS)
+    return ErasedNames(by_first, frozenset(short), numbers, tuple(sorted(encodings)))
 
 
 def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
@@ -281,6 +309,13 @@ def _write_java_double(digits: str) -> str:
     if len(digits) < _DIGITS_WITH_EXPONENT:
         return f"{digits}.0"
     return f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"
+
+
+def _ends_value(content: bytes, start: int, end: int) -> bool:
+    """Whether what stands there goes on no further: a number may be followed by any mark, a text by one that ends it."""
+    if _WRITTEN_NUMBER.fullmatch(content, start, end):
+        return not _WORD_GOES_ON.match(content, end)
+    return _TEXT_ENDS.match(content, end) is not None
 
 
 def _is_whole_word(content: bytes, start: int, name: bytes) -> bool:
