@@ -16,6 +16,8 @@ from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
 from sluice.flows.progress import behind, streams
+from sluice.flows.quarantine import settlement
+from sluice.ingest.landing import rewriting
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.releases import releases_folder
 from sluice.lake.report import FlowReport
@@ -111,13 +113,14 @@ def _sweep_leftover_files(workspace: Workspace, now: datetime) -> list[FlowRepor
 
 
 def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> list[FlowReport]:
-    """Removes the versions of objects that a store keeps from before the people had left every table."""
+    """Removes the versions of objects that a store keeps from before the people had left every table, and of landed files rewritten since."""
     settings, left = workspace.settings, max(datetime.fromisoformat(one.done_at) for one in due if one.done_at)
     report = FlowReport(flow="former_versions", layer=VACUUM.name)
     tables = (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline)
     for root in (*tables, releases_folder(workspace.records), workspace.landing):
         if isinstance(root, StoreLocation):
             report.deleted += remove_former_versions(root, left, lambda: streams.stop_if_requested(workspace))
+    report.deleted += rewriting.remove_versions_of_rewritten_files(settlement.rewriting_journal_folder(workspace))
     return [report] if report.deleted else []
 
 

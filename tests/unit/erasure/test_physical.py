@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from sluice.erasure import physical
+from sluice.ingest.landing import rewriting
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 
@@ -33,13 +34,20 @@ def test_former_versions_go_wherever_a_store_holds_rows_or_deliveries(
     due = cast("list[ErasureRequest]", [SimpleNamespace(done_at="2026-11-01T00:00:00+00:00")])
     places = ("landing", "restricted", "released")
     on_store: dict[str, Any] = {name: locate(f"s3://bucket/{name}") for name in places}
+    left = settings.vault.parent / "rewriting" / "1.versions"
+    left.parent.mkdir(parents=True)
+    left.write_text('["s3://bucket/landing/gym/a/1.json"]')
+    monkeypatch.setattr(rewriting, "remove_replaced_versions", lambda place: len([searched.append(str(place))]))
     (report,) = physical._remove_due_versions(_workspace(replace(settings, lake="s3://bucket/lake", **on_store)), due)
-    assert set(searched) == {f"s3://bucket/{name}/gym" for name in ("lake", *places)} and report.deleted == 4
+    rewritten = "s3://bucket/landing/gym/a/1.json"
+    assert {*searched} == {*(f"s3://bucket/{name}/gym" for name in ("lake", *places)), rewritten} and report.deleted == 5
+    assert not left.exists()
     searched.clear()
     assert physical._remove_due_versions(_workspace(settings), due) == [] and not searched
 
 
 def _workspace(settings: Settings) -> Workspace:
     records = PipelineRecords(settings, "gym")
-    found = SimpleNamespace(settings=settings, pipeline="gym", records=records, landing=records.landing)
+    places = SimpleNamespace(bookkeeping=lambda name: str(settings.vault.parent / name))
+    found = SimpleNamespace(settings=settings, pipeline="gym", records=records, landing=records.landing, places=places)
     return cast("Workspace", found)

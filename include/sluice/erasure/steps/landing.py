@@ -21,7 +21,7 @@ from sluice.delivery_states import MISSED, QUARANTINED
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.landed_files import UnfinishedFiles
-from sluice.errors import SluiceError
+from sluice.errors import LeaseLost, SluiceError
 from sluice.file_events import DELIVERED, RETURNED, REWRITTEN
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
@@ -63,6 +63,19 @@ def rewrite_landed_files(erasing: Erasing) -> None:
             )
             erasing.reports += [report] if found.files else []
             erasing.done("landing", source.name, found.rows, found.files)
+    erasing.reports += _remove_versions_of_rewritten_files(workspace)
+
+
+def _remove_versions_of_rewritten_files(workspace: Workspace) -> list[FlowReport]:
+    """Removes what a bucket keeps of rewritten files. A refusal holds up no other step: it is noted here, and fails the physical erasure."""
+    report = FlowReport(flow="former_versions", layer=DELETIONS.name)
+    try:
+        report.deleted = rewriting.remove_versions_of_rewritten_files(settlement.rewriting_journal_folder(workspace))
+    except LeaseLost:
+        raise
+    except SluiceError as refused:
+        report.notes.append(str(refused))
+    return [report] if report.deleted or report.notes else []
 
 
 def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
@@ -78,7 +91,7 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
             f"{count_noun(count, 'landed file')} rewritten, which had {count_noun(rows, 'record')} of people who were erased"
         )
         reports += [report] if count else []
-    return reports
+    return reports + _remove_versions_of_rewritten_files(workspace)
 
 
 def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:

@@ -1,7 +1,8 @@
 """Removes records from landed and archived files: each file is rewritten beside itself and then replaced in one step.
 
 The ledger is told, so that the file does not count as a new delivery. A journal makes both one step: the next run finishes, before any
-discovery, what a killed erasure began. The journal holds names of files, sizes and hashes.
+discovery, what a killed erasure began. The journal holds names of files, sizes and hashes. A bucket with versions keeps the files as they
+were: a list beside the journal says of which files an erasure still has to remove those. An ingest needs no rights for that.
 
 A file keeps its compression and encoding, and the rest of its text stays as delivered. Records are numbered from 0 in the order of
 `formats.read_file_records`. JSON lines and text are rewritten block by block; CSV, JSON documents and Parquet files are held in memory whole.
@@ -40,6 +41,8 @@ from sluice.stores.store_location import StoreLocation
 MARK = ".rewritten.part"
 """The ending of names of files that are being written. They are never listed as delivered."""
 
+_VERSIONS = ".versions"
+"""The ending of names of lists of files whose former versions a bucket still keeps. It is not that of a journal, which stops an ingest."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -118,6 +121,17 @@ _REMEDY = (
 )
 
 
+_VERSIONS_REMEDY = (
+    "Put a copy of it back. Without one, remove the former versions of the landed files in the bucket by hand, then this file."
+)
+
+
+def _parse_paths(said: list[str]) -> list[str]:
+    if not isinstance(said, list):
+        raise TypeError  # any other object names no files
+    return [str(path) for path in said]
+
+
 def _parse_rewritten_files(said: list[dict[str, Any]]) -> list[RewrittenFile]:
     if not isinstance(said, list):
         raise TypeError  # any other object is not a file to replace
@@ -137,11 +151,26 @@ def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> i
     for one in files:
         if one.part is not None:  # the producer has written the file again since
             locate(one.part).unlink(missing_ok=True)
-    for one in files:
-        if is_store_url(one.path) and is_on_s3(place := StoreLocation.from_url(one.path)):
-            remove_replaced_versions(place)  # a bucket with versions keeps the file as it was, for as long as it is let
+    versioned = [one.path for one in files if is_store_url(one.path) and is_on_s3(StoreLocation.from_url(one.path))]
+    if versioned:
+        write_json_durably(journal.with_name(journal.name.removesuffix(".json") + _VERSIONS), versioned)
     journal.unlink()
     return len(waiting)
+
+
+def remove_versions_of_rewritten_files(journals: Location) -> int:
+    """Removes what a bucket with versions keeps of files that were replaced, however old. Only an erasure does this. Returns how many.
+
+    Raises SluiceError if the store refuses it, with the rights that are missing; the list of the files then stays for the next erasure.
+    """
+    removed = 0
+    for noted in sorted(journals.glob(f"*{_VERSIONS}")):
+        for path in load_kept_json(
+            noted, "of which replaced files a bucket still keeps versions", _VERSIONS_REMEDY, _parse_paths
+        ):
+            removed += remove_replaced_versions(StoreLocation.from_url(path))
+        noted.unlink()
+    return removed
 
 
 def _put_object_in_place(one: RewrittenFile) -> RewrittenFile | None:

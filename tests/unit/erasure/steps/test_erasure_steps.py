@@ -38,12 +38,12 @@ from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.erasure.vault import Identifier
-from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.errors import LeaseLost, SluiceError, StopRequested, UsageError
 from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake
 from sluice.flows.progress import behind, checkpoints
 from sluice.ingest import ledger as deliveries_ledger
-from sluice.ingest.landing import cleaning
+from sluice.ingest.landing import cleaning, rewriting
 from sluice.ingest.reading import records
 from sluice.lake.clone_registry import register_shallow_clone
 from sluice.lake.report import FlowReport
@@ -539,6 +539,28 @@ def test_a_number_is_a_telephone_number_where_the_form_of_its_domain_is_digits(w
         made = replace(workspace, graph=build_declaration_graph(pipeline, [source, said, each]))
         names = naming.load_erased_names(Erasing(made, [request], lambda: []))
         assert names.are_in_bytes(b"491701234567") and names.are_in_bytes(b"of 49 170/123 4567, and") is wanted
+
+
+def test_a_bucket_that_lets_no_version_go_is_noted_and_holds_up_no_other_step(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[SluiceError] = [SluiceError("An erasure needs s3:DeleteObjectVersion"), LeaseLost("Another has it")]
+    left = _made(
+        Path(workspace.places.bookkeeping("rewriting")) / "1.versions", content='["s3://bucket/landing/house/says/1.json"]'
+    )
+
+    def refuse(place: object) -> int:
+        raise said[0]
+
+    monkeypatch.setattr(rewriting, "remove_replaced_versions", refuse)
+    (report,) = landing._remove_versions_of_rewritten_files(workspace)
+    assert report.notes == ["An erasure needs s3:DeleteObjectVersion"] and left.exists()
+    said.pop(0)
+    with pytest.raises(LeaseLost):
+        landing._remove_versions_of_rewritten_files(workspace)
+    monkeypatch.setattr(rewriting, "remove_replaced_versions", lambda place: 3)
+    assert landing._remove_versions_of_rewritten_files(workspace)[0].deleted == 3 and not left.exists()
+    assert landing._remove_versions_of_rewritten_files(workspace) == []
 
 
 def test_what_can_be_set_right_leaves_every_request_as_it_is(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice.declare import Source
+from sluice.errors import SluiceError
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.rewriting import prepare_rewritten_file, replace_rewritten_files
 from sluice.locations import Location, locate
@@ -61,9 +64,7 @@ def test_what_a_producer_writes_before_the_replacement_or_beside_it_stays(
 def test_a_bucket_with_versions_keeps_no_former_one_of_a_file_that_is_replaced(
     place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: set[int] | None, killed: bool
 ) -> None:
-    import boto3  # type: ignore[import-untyped]  # it has no types
-
-    client, bucket = boto3.client("s3", region_name="us-east-1"), str(place).removeprefix("s3://").partition("/")[0]
+    client, bucket = _client(), str(place).removeprefix("s3://").partition("/")[0]
     client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     other = place.with_name("1.json.other")
     for one in (other, place):
@@ -71,6 +72,7 @@ def test_a_bucket_with_versions_keeps_no_former_one_of_a_file_that_is_replaced(
         one.write_bytes(LINES)
     journals, deliveries = tmp_path / "journals", str(tmp_path / "deliveries")
     prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", place, gone, False)
+    replace_rewritten_files(journals, deliveries, [prepared], "r1")
     if killed:
 
         def kill(at: Location) -> int:
@@ -78,10 +80,8 @@ def test_a_bucket_with_versions_keeps_no_former_one_of_a_file_that_is_replaced(
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(rewriting, "remove_replaced_versions", kill)
-            replace_rewritten_files(journals, deliveries, [prepared], "r1")
-        rewriting.finish_rewriting_journals(journals, deliveries, "r2")
-    else:
-        replace_rewritten_files(journals, deliveries, [prepared], "r1")
+            rewriting.remove_versions_of_rewritten_files(journals)
+    assert rewriting.remove_versions_of_rewritten_files(journals)
     found = client.list_object_versions(Bucket=bucket)
     kept = [
         one["Key"] for one in (*found.get("Versions", ()), *found.get("DeleteMarkers", ())) if ".rewritten.part" not in one["Key"]
@@ -89,3 +89,27 @@ def test_a_bucket_with_versions_keeps_no_former_one_of_a_file_that_is_replaced(
     assert kept == ([] if gone is None else ["landed/shop/a/1.json"]) + ["landed/shop/a/1.json.other"] * 2
     assert gone is None or place.read_bytes() == b'{"id": 2}\n'
     assert not list(journals.glob("*"))
+
+
+def test_a_bucket_that_lets_no_version_go_holds_up_no_ingest_and_the_erasure_says_why(place: Location, tmp_path: Path) -> None:
+    client, bucket = _client(), f"locked-{tmp_path.name.replace('_', '-')[-40:]}"
+    client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
+    locked = locate(f"s3://{bucket}/landed/shop/a/1.json")
+    locked.write_bytes(LINES)
+    until = datetime.now(UTC) + timedelta(days=1)
+    client.put_object_retention(
+        Bucket=bucket, Key="landed/shop/a/1.json", Retention={"Mode": "COMPLIANCE", "RetainUntilDate": until}
+    )
+    journals, deliveries = tmp_path / "journals", str(tmp_path / "deliveries")
+    prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", locked, {0}, False)
+    assert replace_rewritten_files(journals, deliveries, [prepared], "r1") == 1
+    assert rewriting.finish_rewriting_journals(journals, deliveries, "r2") == 0 and locked.read_bytes() == b'{"id": 2}\n'
+    for _ in range(2):
+        with pytest.raises(SluiceError, match=r"AccessDenied.* needs s3:ListBucketVersions, s3:DeleteObjectVersion"):
+            rewriting.remove_versions_of_rewritten_files(journals)
+
+
+def _client() -> Any:
+    import boto3  # type: ignore[import-untyped]  # it has no types
+
+    return boto3.client("s3", region_name="us-east-1")
