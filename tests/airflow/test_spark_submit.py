@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -416,6 +417,39 @@ def test_a_request_in_the_last_batch_of_the_task_before_ends_the_run(
         assert operator.execute(first)["stage"] == "silver"
     assert bool(told(records)) != stops
     assert not request.exists()
+
+
+def test_a_request_for_the_driver_of_a_killed_task_does_not_end_the_next_task(
+    checkout: Checkout, operator: Any, records: Path
+) -> None:
+    """Somebody marked the killed task as a success, and nobody asked the run to stop."""
+    from orchestration.dag_run import run_identity
+    from orchestration.spark_submit.cluster_driver import DriverFollower, SubmittedDriver
+    from orchestration.spark_submit.cluster_managers import find_cluster_manager
+
+    following = context() | {"ti": SimpleNamespace(try_number=1)}
+    following["dag_run"].start_date = datetime.now(UTC) - timedelta(minutes=1)
+    run, hook = run_identity(following), operator._make_hook(PipelineRecords(checkout.settings, "gym"), "r1")
+    driver = SubmittedDriver("spark_default", "gym", run, "attempt", name="", submitted_at=time.time())
+    DriverFollower(driver, hook, find_cluster_manager("yarn"), checkout.settings).stop(ask_seconds=0)
+    assert PipelineRecords(checkout.settings, "gym").stop_request(run).exists(), "for a driver that is not at a batch's end yet"
+    assert operator.execute(following)["stage"] == "silver"
+
+
+def test_a_killed_task_asks_its_own_job_to_stop_and_no_later_one(operator: Any, checkout: Checkout) -> None:
+    from orchestration.spark_submit.stop_requests import concerns_killed_job
+
+    records = PipelineRecords(checkout.settings, "gym")
+    request, hook = records.stop_request("af-1"), operator._make_hook(records, "af-1")
+    with subprocess.Popen(["sleep", "600"], process_group=0) as job:
+        hook._submit_sp = job
+        killed = threading.Thread(target=hook.stop_submit)
+        killed.start()
+        try:
+            until(lambda: request.exists() and concerns_killed_job(request), 15, "the request to the job")
+        finally:
+            job.kill()
+            killed.join()
 
 
 def test_what_a_failed_job_did_is_alerted_of(operator: Any, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:

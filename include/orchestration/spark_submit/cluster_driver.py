@@ -16,6 +16,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from orchestration.spark_submit.cluster_managers import ClusterManager
 from orchestration.spark_submit.job_code import is_code_shipped, write_driver_files_zip
+from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop
 from sluice.durable_files import remove_file_durably
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.followed_job import BEAT_SECONDS, JobEnd, JobLost, JobWatch, locate_followed_job
@@ -114,8 +115,7 @@ class DriverFollower:
         A driver whose batch takes longer finds the request at the end of that batch. The next attempt of the task removes it.
         """
         request = self._records.stop_request(self._driver.run)
-        request.parent.mkdir(parents=True, exist_ok=True)
-        request.touch()
+        ask_killed_job_to_stop(request)
         with suppress(JobLost):
             deadline = self._clock() + ask_seconds
             while self._clock() < deadline:

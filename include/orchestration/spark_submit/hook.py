@@ -16,6 +16,7 @@ from orchestration import stopping
 from orchestration.spark_submit.chosen_spark import choose_driver_manager, choose_spark
 from orchestration.spark_submit.cluster_managers import ClusterManager
 from orchestration.spark_submit.job_environment import build_job_environment
+from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop
 from sluice.errors import UsageError
 from sluice.settings import Settings
 
@@ -91,8 +92,7 @@ class SluiceSparkSubmitHook(SparkSubmitHook):
             return
         self.log.info("Asking the job to stop before its next batch.")
         try:
-            self._stop_request.parent.mkdir(parents=True, exist_ok=True)
-            self._stop_request.touch()
+            ask_killed_job_to_stop(self._stop_request)
         except OSError as error:
             self.log.warning("The stop request could not be written (%s).", error.strerror)
         stopper = subprocess.Popen(

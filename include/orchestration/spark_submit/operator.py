@@ -47,6 +47,7 @@ from orchestration.spark_submit.job_arguments import digest_job_arguments, spark
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.job_environment import build_job_environment
 from orchestration.spark_submit.lineage_parent import name_parent_runs
+from orchestration.spark_submit.stop_requests import concerns_killed_job
 from orchestration.ui import stage_task_links
 from sluice.durable_files import remove_file_durably
 from sluice.errors import LeaseHeld, SluiceError, UsageError
@@ -258,16 +259,18 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def _take_earlier_stop_request(self, records: PipelineRecords, context: Context) -> None:
         """Remove a stop request that was there before this attempt. Raises AirflowException if it is for this DAG run and no job has obeyed it.
 
-        An earlier attempt of this task, or of a DAG run that was cleared since, leaves a request too; that one is obeyed.
+        An earlier attempt of this task, or of a DAG run that was cleared since, leaves a request too; that one is obeyed. A killed task
+        leaves one for its own job.
         """
         request = records.stop_request(run_identity(context))
         try:
-            asked_at = request.stat().st_mtime
+            asked_at, is_for_killed_job = request.stat().st_mtime, concerns_killed_job(request)
         except FileNotFoundError:
             return
         request.unlink(missing_ok=True)
         began = context["dag_run"].start_date
-        if context["ti"].try_number == 1 and began is not None and asked_at >= began.timestamp():
+        may_be_unanswered = context["ti"].try_number == 1 and not is_for_killed_job
+        if may_be_unanswered and began is not None and asked_at >= began.timestamp():
             raise AirflowException(
                 f"{self.name}: sluice stop asked this run to stop, in the last batch of the task before. The next attempt goes on from there."
             )

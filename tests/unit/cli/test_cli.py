@@ -19,6 +19,7 @@ from deltalake import write_deltalake
 from tests.commands import Call, set_places
 
 from orchestration.backfill import checks
+from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop, concerns_killed_job
 from sluice.cli import COMMANDS, CommandEntry, load_command, main
 from sluice.cli.monitoring import status
 from sluice.cli.setup import machine
@@ -281,7 +282,14 @@ def test_stop_asks_the_run_that_holds_the_lease(call: Call, settings: Settings) 
     describe_holder(settings, os.getpid(), datetime.now(UTC))
     # It need not wait for an end: this process holds the lease, and does not give it up.
     assert "run r1" in call("stop", "gym", "--within", "0")[1]
-    assert PipelineRecords(settings, "gym").stop_request("r1").exists()
+    request = PipelineRecords(settings, "gym").stop_request("r1")
+    assert request.exists()
+    ask_killed_job_to_stop(request)
+    assert not concerns_killed_job(request), "the run was asked first"
+    request.unlink()
+    ask_killed_job_to_stop(request)
+    assert concerns_killed_job(request) and call("stop", "gym", "--within", "0")[0] == 0
+    assert not concerns_killed_job(request), "now the whole run is asked"
     assert "run r1" in call("status", "gym")[1]
 
 
