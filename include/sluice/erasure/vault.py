@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +19,8 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.private_files import read_secret_file
 from sluice.settings import Settings
 
+_LAKE = "lake"
+"""In an entry, the lake whose request it is."""
 _WRITTEN_WITHIN = timedelta(hours=1)
 """A file that is still unfinished after this time has no writer any more."""
 
@@ -45,7 +48,8 @@ class VaultEntryMissing(UsageError):
 def store_vault_entry(records: PipelineRecords, request: str, asked: Iterable[Identifier], expires_at: str) -> Location:
     """Stores the identifiers that a request was made by. expires_at: ISO 8601, when the entry may be removed."""
     first = list(asked)
-    return _write_vault_entry(records, request, {**_serialize_identifiers(first), "asked": len(first), "expires_at": expires_at})
+    own = {"asked": len(first), "expires_at": expires_at, _LAKE: records.settings.lake}
+    return _write_vault_entry(records, request, {**_serialize_identifiers(first), **own})
 
 
 def add_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Location:
@@ -95,23 +99,25 @@ def remove_vault_entry(records: PipelineRecords, request: str) -> None:
 def remove_ownerless_entries(records: PipelineRecords, requests: Collection[str], now: datetime) -> None:
     """Removes what a process that was killed, or a full disk, left here: entries of no request whose time is over, and unfinished files.
 
-    requests: the ids of all requests. Raises UsageError for an entry that cannot be read, after all others are done.
+    requests: the ids of all requests of this lake. Another lake of the pipeline may have the same vault, and its requests are not among
+    these. So an entry stays that is of another lake, does not say of which, or cannot be read.
     """
-    folder, unread = records.settings.vault / records.pipeline, list[UsageError]()
+    folder = records.settings.vault / records.pipeline
     for path in sorted(folder.glob("*.json")):
-        if path.stem not in requests:
-            try:
-                until = read_vault_expiry(records, path.stem)
-            except UsageError as error:
-                unread.append(error)
-                continue
-            if until and datetime.fromisoformat(until) <= now:
-                remove_vault_entry(records, path.stem)
+        if path.stem not in requests and _is_expired_here(records, path.stem, now):
+            remove_vault_entry(records, path.stem)
     for path in sorted(folder.glob(".*.tmp")):
-        if path.stat().st_mtime < (now - _WRITTEN_WITHIN).timestamp():
-            remove_file_durably(path)
-    if unread:
-        raise unread[0]
+        with suppress(FileNotFoundError):  # its writer has finished meanwhile
+            if path.stat().st_mtime < (now - _WRITTEN_WITHIN).timestamp():
+                remove_file_durably(path)
+
+
+def _is_expired_here(records: PipelineRecords, request: str, now: datetime) -> bool:
+    try:
+        stored = _read_vault_entry(records, request)
+        return stored.get(_LAKE) == records.settings.lake and datetime.fromisoformat(stored["expires_at"]) <= now
+    except (UsageError, OSError, AttributeError, KeyError, TypeError, ValueError):
+        return False
 
 
 def _prepare_vault_folder(settings: Settings) -> None:

@@ -107,11 +107,14 @@ def forget_expired_identifiers(records: PipelineRecords) -> None:
     """Removes expired identifiers from the vault.
 
     It keeps those of requests that are not proved yet, which could not be proved without them, and for a while those that the second scan
-    needs. An entry may have no request: it is written before the request is. Raises UsageError for an entry that cannot be read, after all
-    others are done.
+    needs. An entry may have no request: it is written before the request is. In a clone nothing is removed: the vault is that of the lake
+    which was cloned, and so are the requests. Raises UsageError for a request's entry that cannot be read, after all others are done.
     """
     from sluice.erasure import vault
+    from sluice.runs.execution import clones
 
+    if clones.read_clone_description(records) is not None:
+        return
     now = datetime.now(UTC)
     unread: list[UsageError] = []
     standings = due.read_request_standings(records)
@@ -125,10 +128,7 @@ def forget_expired_identifiers(records: PipelineRecords) -> None:
             continue
         if until and datetime.fromisoformat(until) <= now:
             vault.remove_vault_entry(records, one.request)
-    try:
-        vault.remove_ownerless_entries(records, {one.request for one in standings}, now)
-    except UsageError as error:
-        unread.append(error)
+    vault.remove_ownerless_entries(records, {one.request for one in standings}, now)
     if unread:
         raise unread[0]
 

@@ -204,6 +204,29 @@ def test_what_no_request_owns_leaves_the_vault_when_its_time_is_over(settings: S
     assert left == {*(f"{one}.json" for one in asked), "0123456789cd.json", fresh.name}
 
 
+def test_what_may_be_of_another_lake_stays_in_the_vault_and_ends_no_stage(settings: Settings, asked: list[str]) -> None:
+    records, other = (PipelineRecords(one, "gym") for one in (settings, replace(settings, lake=f"{settings.lake}_of_a_trial")))
+    from sluice.erasure import vault
+
+    for owner, name in ((records, "0123456789ab"), (other, "0123456789cd"), (records, "0123456789ef")):
+        vault.store_vault_entry(owner, name, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
+    folder = settings.vault / "gym"
+    older = folder / "0123456789ef.json"
+    older.write_text(json.dumps({key: said for key, said in json.loads(older.read_text()).items() if key != "lake"}))
+    for number, damaged in enumerate(("{", "[]", "{}")):
+        (folder / f"{number}.json").write_text(damaged)
+        (folder / f"{number}.json").chmod(0o600)
+    (folder / ".0.json.00ff.tmp").symlink_to("finished-meanwhile")
+    before = {path.name for path in folder.iterdir()}
+    copied = Path(records.bookkeeping()) / "clone.json"
+    copied.write_text('{"from": "/the/first"}')
+    job.forget_expired_identifiers(records)
+    assert {path.name for path in folder.iterdir()} == before, "a clone has no requests of its own"
+    copied.unlink()
+    job.forget_expired_identifiers(records)
+    assert {path.name for path in folder.iterdir()} == before - {"0123456789ab.json"}
+
+
 def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Settings, asked: list[str]) -> None:
     records = PipelineRecords(settings, "gym")
     from sluice.erasure import vault
