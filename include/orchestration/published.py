@@ -41,15 +41,18 @@ def new_version(pipeline: str, table: str, **options: Any) -> NewVersionOperator
 
 @dataclass(frozen=True)
 class DataVersion:
-    """A table's latest commit that wrote data, the time of that commit (UTC), and the table's number of rows."""
+    """A table's latest commit that wrote data, the time of that commit (UTC), and the table's number of rows.
 
-    version: int
+    version: None if the table never had data. The time is then that of its first commit.
+    """
+
+    version: int | None
     at: datetime
     rows: int | None
 
 
 def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersion | None:
-    """The latest version with data by the table's log, read without a JVM; None if the table does not exist or never had any."""
+    """The latest version with data by the table's log, read without a JVM; None if the table does not exist."""
     from deltalake import DeltaTable  # not at the top: Airflow parses this module
 
     from sluice.runs import ledger
@@ -59,9 +62,9 @@ def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersio
         return None
     delta = DeltaTable(found[0]["path"])
     newest = _find_newest_data_commit(delta)
-    if newest is None:
-        return None
-    return DataVersion(newest["version"], datetime.fromtimestamp(newest["timestamp"] / 1000, UTC), found[0]["rows"])
+    decisive = newest or delta.history()[-1]
+    at = datetime.fromtimestamp(decisive["timestamp"] / 1000, UTC)
+    return DataVersion(newest["version"] if newest else None, at, found[0]["rows"])
 
 
 def _find_newest_data_commit(delta: DeltaTable) -> dict[str, Any] | None:
@@ -79,7 +82,8 @@ class PublishOperator(BaseOperator):
     """Announces a table's new version; is skipped if the latest version was announced already.
 
     It reads the table's log, not what this run's tasks report, so the next run announces a version that a failed run made.
-    freshness: how old the latest data may be before an alert is sent, such as "36 hours". Returns the event's extra.
+    freshness: how old the latest data may be before an alert is sent, such as "36 hours"; also how long a new table may stay without data.
+    Returns the event's extra.
     """
 
     def __init__(self, *, pipeline: str, table: str, freshness: str | None = None, **options: Any) -> None:
@@ -93,10 +97,12 @@ class PublishOperator(BaseOperator):
         """Read the table's log and set the event. Raises AirflowSkipException if there is nothing to announce."""
         found = find_latest_data_version(PipelineRecords(Settings.current(), self.pipeline), self.table)
         if found is None:
-            raise AirflowSkipException(f"There is no data in {self.pipeline}.{self.table} yet.")
+            raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")
         age = datetime.now(UTC) - found.at
         if self.freshness and age > parse_duration(self.freshness):
             alerts.alert_stale_table(self.pipeline, self.table, age, self.freshness)
+        if found.version is None:
+            raise AirflowSkipException(f"There is no data in {self.pipeline}.{self.table} yet.")
         if [_version_of_event(event) for event in _latest_asset_events(context["inlet_events"][self.asset], 1)] == [
             found.version
         ]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,11 +63,32 @@ def test_no_table_no_version(checkout: Checkout) -> None:
 def test_a_table_without_data_has_no_version(checkout: Checkout, table: str) -> None:
     shutil.rmtree(table)
     made = DeltaTable.create(table, pa.schema([("device_id", pa.int64())]))
-    assert version(checkout.settings) is None
+    assert version(checkout.settings) == (None, 0)
     made.alter.set_table_properties({"made": "now"}, False)
-    assert version(checkout.settings) is None, "nothing to announce after a commit of metadata either"
+    assert version(checkout.settings) == (None, 0), "nothing to announce after a commit of metadata either"
     write_deltalake(table, pa.table({"device_id": [1]}), mode="append")
     assert version(checkout.settings) == (2, 1)
+
+
+@pytest.mark.parametrize(("freshness", "is_stale"), [("1 hour", False), ("1 second", True), (None, False)])
+def test_a_table_that_stays_without_data_is_stale_and_not_announced(
+    checkout: Checkout, table: str, monkeypatch: pytest.MonkeyPatch, freshness: str | None, is_stale: bool
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowSkipException
+
+    from orchestration import alerts
+    from orchestration.published import PublishOperator
+
+    shutil.rmtree(table)
+    made = DeltaTable.create(table, pa.schema([("device_id", pa.int64())]))
+    time.sleep(1.2)
+    made.alter.set_table_properties({"made": "now"}, False)  # which makes its data no younger
+    sent: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(alerts, "send_alert", lambda kind, text, **facts: sent.append((kind, facts["table"], facts["freshness"])))
+    task = PublishOperator(task_id="publish", pipeline="gym", table="device_day", freshness=freshness)
+    with pytest.raises(AirflowSkipException, match=r"no data in gym\.device_day yet"):
+        task.execute({"inlet_events": {task.asset: []}})
+    assert sent == ([("stale table", "device_day", "1 second")] if is_stale else [])
 
 
 def test_a_log_that_has_lost_its_beginning_gives_the_newest_version(checkout: Checkout, table: str) -> None:
