@@ -57,7 +57,7 @@ def count_noun(number: int, noun: str, verb: str = "", verbs: str = "") -> str:
 def _plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
-    return f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{noun}es" if noun.endswith(("s", "x", "z", "ch", "sh")) else f"{noun}s"
 
 
 def match_number(number: float, singular: str, plural: str) -> str:

@@ -28,10 +28,10 @@ from demonstrations.tour_report import compare_with_truth
 from orchestration.backfill.through_airflow import (
     BackfillRequest,
     BackfillRun,
-    data_intervals_starting_within,
     follow_backfill_runs,
     start_backfill_per_interval,
 )
+from orchestration.dag_run import data_intervals_starting_within
 from orchestration.local import LocalAirflow
 from orchestration.rest.client import Client
 from orchestration.server.home import local_airflow_process_environment
