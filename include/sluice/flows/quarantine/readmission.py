@@ -38,6 +38,7 @@ from sluice.ingest.reading.examination import Delivery, examine_deliveries, is_d
 from sluice.lake import commits, tables
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.printable import count_noun
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
 
@@ -93,8 +94,8 @@ def _is_row_width_unknown(source: Source) -> bool:
 def _note_rows_of_unknown_width(source: Source, count: int) -> list[str]:
     return (
         [
-            f"{count} rows stay: the files of '{source.name}' have no header and it declares no schema, so a single row does not say how many "
-            "fields it must have. Declare a schema and replay them, or discard them"
+            f"{count_noun(count, 'row', 'stays', 'stay')}: the files of '{source.name}' have no header and it declares no schema, so a "
+            "single row does not say how many fields it must have. Declare a schema and replay them, or discard them"
         ]
         if count
         else []
