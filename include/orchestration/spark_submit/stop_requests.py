@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sluice.durable_files import write_text_durably
+
 _KILLED = "killed"
 """The content of such a request. That of `sluice stop` is empty; a job looks only whether there is one."""
 
@@ -12,7 +14,7 @@ def ask_killed_job_to_stop(request: Path) -> None:
     """Ask the job of a killed task to stop before its next batch. A request of `sluice stop` that is there remains one."""
     if not request.exists():
         request.parent.mkdir(parents=True, exist_ok=True)
-        request.write_text(_KILLED)
+        write_text_durably(request, _KILLED)
 
 
 def concerns_killed_job(request: Path) -> bool:

@@ -24,6 +24,7 @@ import typer
 from orchestration.stopping import end_process_and_jvm, is_process_alive
 from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
 from sluice.declare.interval import Interval
+from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stage_names
@@ -253,7 +254,7 @@ def stop(
     process = _find_run_process(found)
     request = records.stop_request(found.run)
     request.parent.mkdir(parents=True, exist_ok=True)
-    request.write_text("")  # also over that of a task that Airflow killed, which would count for that task alone
+    write_text_durably(request, "")  # also over that of a task that Airflow killed, which would count for that task alone
     escaping_console().print(f"Asked {found} to stop. It does so before its next batch; what is committed stays.", soft_wrap=True)
     started = time.monotonic()
     while not _has_run_ended(records, found) and time.monotonic() - started < within:
