@@ -51,10 +51,10 @@ def format_seconds(seconds: float) -> str:
 def count_noun(number: int, noun: str, verb: str = "", verbs: str = "") -> str:
     """A count with its noun: 1 row, 2 rows, 1,234 deliveries. verb, verbs: what follows it where the count is one, and otherwise: 1 row was."""
     follows = " ".join(["", match_number(number, verb, verbs)]).rstrip()
-    return f"{number:,} {match_number(number, noun, _plural(noun))}{follows}"
+    return f"{number:,} {match_number(number, noun, _form_plural(noun))}{follows}"
 
 
-def _plural(noun: str) -> str:
+def _form_plural(noun: str) -> str:
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "x", "z", "ch", "sh")) else f"{noun}s"

@@ -45,7 +45,7 @@ def check_field_types(declared: Any, owner: str, examples: Mapping[str, str] | N
         if isinstance(said, Iterator) and _takes_tuple(hint):
             said = tuple(said)
             object.__setattr__(declared, field.name, said)  # a declaration is frozen
-        if not _fits(said, hint):
+        if not _fits_annotation(said, hint):
             example = (examples or {}).get(field.name) or _example_of(field)
             shown = f", as in {field.name}={example}" if example else ""
             raise DeclarationError(
@@ -84,18 +84,20 @@ def _example_of(field: Field[Any]) -> str:
     return repr(field.default) if whole_number else ""
 
 
-def _fits(said: object, hint: Any) -> bool:
+def _fits_annotation(said: object, hint: Any) -> bool:
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
-        return any(_fits(said, one) for one in inner)
+        return any(_fits_annotation(said, one) for one in inner)
     if origin is Literal:  # the declaration itself says which words it knows
         return any(type(said) is type(one) for one in inner)
     if origin is tuple and inner[-1:] == (...,):
-        return _fits_each(said, inner[0])
+        return _fits_each_part(said, inner[0])
     if origin is Mapping or origin is dict:
-        return isinstance(said, Mapping) and all(_fits(key, inner[0]) and _fits(one, inner[1]) for key, one in said.items())
+        return isinstance(said, Mapping) and all(
+            _fits_annotation(key, inner[0]) and _fits_annotation(one, inner[1]) for key, one in said.items()
+        )
     if origin is frozenset:
-        return isinstance(said, Set) and all(_fits(one, inner[0]) for one in said)
+        return isinstance(said, Set) and all(_fits_annotation(one, inner[0]) for one in said)
     return _fits_plain(said, origin)
 
 
@@ -108,17 +110,21 @@ def _find_wrong_part(said: object, hint: Any) -> object:
     """The first part of a tuple or a dict that does not fit, if it may be one; else the whole value."""
     for one in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         if get_origin(one) is tuple and isinstance(said, tuple | list):
-            return next((part for part in said if not _fits(part, get_args(one)[0])), said)
+            return next((part for part in said if not _fits_annotation(part, get_args(one)[0])), said)
         if get_origin(one) is Mapping and isinstance(said, Mapping):
-            return next((part for part in said.values() if not _fits(part, get_args(one)[1])), said)
+            return next((part for part in said.values() if not _fits_annotation(part, get_args(one)[1])), said)
     return said
 
 
-def _fits_each(said: object, hint: Any) -> bool:
+def _fits_each_part(said: object, hint: Any) -> bool:
     """A text alone stands for one name; a set would be as good as a tuple."""
     if isinstance(said, str):
         return hint in (str, Any)
-    return isinstance(said, Collection) and not isinstance(said, bytes | Mapping) and all(_fits(one, hint) for one in said)
+    return (
+        isinstance(said, Collection)
+        and not isinstance(said, bytes | Mapping)
+        and all(_fits_annotation(one, hint) for one in said)
+    )
 
 
 def _fits_plain(said: object, hint: Any) -> bool:

@@ -13,14 +13,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
-from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
+from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.erasure.steps import places, readings
+from sluice.erasure.steps import places, readings, row_fields, written_forms
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
@@ -29,24 +29,14 @@ from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_stages import DELETIONS
 from sluice.quality import quarantine
 
-_SHORTEST = 5
-"""In characters."""
-_SHORTEST_DOUBLE = 8
-"""The same for a number of many digits as Java writes a DOUBLE: 7.0E9 is short."""
-_DIGITS_WITH_EXPONENT = 8
-"""From this many digits on, Java writes a DOUBLE with an exponent."""
-LEAST_DIGITS = 9
-"""From this many digits on, a number is not repeated by chance. The scan defines its own limit, and shares nothing with this."""
 _WORD = re.compile(rb"[0-9A-Za-z]+")
 _WORD_GOES_ON = re.compile(rb"[0-9a-z_]")
 _COLUMN_NAME = re.compile(rb"[a-z_][a-z0-9_ .-]*")
-_WHOLE_NUMBER = re.compile(r"[+-]?0*([0-9]{1,19})")
 _TEXT_ENDS = re.compile(rb"[\"'\s,;}\])<&|\\]|[.:!?](?:\s|\Z)|\Z")
 _WRITTEN_NUMBER = re.compile(rb"[+-]?[0-9]+(?:\.[0-9]+(?:e[0-9]+)?)?")
 _LIST_BEGINS = re.compile(rb"[^a-z0-9\n\[(]{1,16}(?:in[^a-z0-9\n\[(]{0,4})?[\[(]")
 _LISTED = re.compile(rb"[^\])]{0,20000}")
 _LONGEST_ELEMENT = 200
-_AROUND_ELEMENTS = b" \t\r\n\"'\\"
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,7 @@ class ErasedNames:
     by_first: Mapping[bytes, Sequence[tuple[bytes, int]]] = field(default_factory=dict, repr=False)
     short: frozenset[tuple[bytes, bytes]] = field(default=frozenset(), repr=False)
     """Short numbers and texts, folded, each after a column that it may stand beside."""
-    phones: frozenset[bytes] = frozenset()
+    phones: frozenset[bytes] = field(default=frozenset(), repr=False)
     """Telephone numbers, of digits alone, that a text may write in groups."""
     encodings: tuple[str, ...] = ()
     """Text encodings to try with a whole file, besides the usual ones."""
@@ -83,7 +73,7 @@ class ErasedNames:
             other
             or any(_is_whole_word(lowered, found.start() - before, name) for found, name, before in near)
             or self._beside(lowered)
-            or (bool(self.phones) and any(number in self.phones for number in readings.join_grouped_digits(lowered)))
+            or (bool(self.phones) and any(number in self.phones for number in written_forms.join_grouped_digits(lowered)))
         )
 
     def are_in_record(self, record: bytes, dialect: CsvDialect | None = None) -> bool:
@@ -94,11 +84,13 @@ class ErasedNames:
         if self.are_in_bytes(record):
             return True
         row = readings.fold_letters(readings.strip_byte_order_mark(record))
-        return _may_be_rows(row) and self._have_short(_split_fields(row, _choose_delimiters(row, dialect)))
+        return row_fields.may_be_rows(row) and self._have_short(
+            row_fields.split_fields(row, row_fields.choose_delimiters(row, dialect))
+        )
 
     def _have_short(self, fields: Iterable[bytes]) -> bool:
         """Whether a short value is one of these fields, in whichever column."""
-        return any(value in self._short_values for field in fields for value in _list_field_values(field))
+        return any(value in self._short_values for field in fields for value in row_fields.list_field_values(field))
 
     @cached_property
     def _short_values(self) -> frozenset[bytes]:
@@ -125,7 +117,7 @@ class ErasedNames:
             listed = _LISTED.match(lowered, begun.end())
             elements = listed[0].split(b",") if listed else []
             searched[named[1]] = begun.end() + (len(listed[0]) if listed else 0)
-        return any((named[1], element.strip(_AROUND_ELEMENTS)) in self.short for element in elements)
+        return any((named[1], element.strip(row_fields.AROUND_ELEMENTS)) in self.short for element in elements)
 
     def _begins_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
         """Whether a short value of a column follows its name as a whole word; of a text, as all of it: `jan` is not `jan.kowalski`.
@@ -156,19 +148,24 @@ class ErasedNames:
 
     def _are_in_rows(self, content: bytes) -> bool:
         """Whether a short value is a field of delimited text: in its column, or in any where the fields have no names."""
-        if not self.short or not _may_be_rows(content):
+        if not self.short or not row_fields.may_be_rows(content):
             return False
         lines = readings.fold_letters(content).splitlines()
-        mark = _find_usual_delimiter(lines[0]) if lines else ""
-        header = _split_fields(lines[0], mark) if lines else []
+        mark = row_fields.find_usual_delimiter(lines[0]) if lines else ""
+        header = row_fields.split_fields(lines[0], mark) if lines else []
         named = [self._short_by_column.get(name, frozenset()) for name in header]
         has_names = any(named) or all(map(_COLUMN_NAME.fullmatch, header))
         for line in lines:
-            fields = _split_fields(line, mark)
+            fields = row_fields.split_fields(line, mark)
             if has_names and len(fields) == len(header):
-                if any(not values.isdisjoint(_list_field_values(field)) for field, values in zip(fields, named, strict=True)):
+                if any(
+                    not values.isdisjoint(row_fields.list_field_values(field))
+                    for field, values in zip(fields, named, strict=True)
+                ):
                     return True
-            elif self._have_short(fields) or self._have_short(_split_fields(line, _find_usual_delimiter(line))):
+            elif self._have_short(fields) or self._have_short(
+                row_fields.split_fields(line, row_fields.find_usual_delimiter(line))
+            ):
                 return True
         return False
 
@@ -235,80 +232,19 @@ def index_erased_names(
     """
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
     texts = list(values)
-    long = {form for value in texts for form, is_short in _list_forms(value) if not is_short}
+    long = {form for value in texts for form, is_short in written_forms.list_search_forms(value) if not is_short}
     for name in sorted({readings.fold_letters(value.encode()) for value in long}):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
     short = {
         (readings.fold_letters(column.rpartition(".")[2].encode()), readings.fold_letters(text.encode()))
         for column, value in beside
-        for text, is_short in _list_forms(value)
+        for text, is_short in written_forms.list_search_forms(value)
         if text and is_short
     }
-    grouped = [*(readings.find_phone_digits(value) for value in texts), *map(readings.keep_digits, phones)]
-    numbers = frozenset(digits.encode() for digits in grouped if digits and len(digits) >= LEAST_DIGITS)
+    grouped = [*(written_forms.find_phone_digits(value) for value in texts), *map(written_forms.keep_digits, phones)]
+    numbers = frozenset(digits.encode() for digits in grouped if digits and len(digits) >= written_forms.LEAST_DIGITS)
     return ErasedNames(by_first, frozenset(short), numbers, tuple(sorted(encodings)))
-
-
-def _choose_delimiters(record: bytes, dialect: CsvDialect | None) -> str:
-    """The delimiters of a record: its source's, unless others are more frequent, which may be why nobody could read it."""
-    if dialect is None:
-        return "".join(USUAL_DELIMITERS)
-    marks = [dialect.delimiter, *USUAL_DELIMITERS]
-    return max(marks, key=lambda mark: record.count(mark.encode()))
-
-
-def _find_usual_delimiter(row: bytes) -> str:
-    return max(USUAL_DELIMITERS, key=lambda mark: row.count(mark.encode()))
-
-
-def _may_be_rows(content: bytes) -> bool:
-    """Whether it may be text in rows of fields; in JSON and XML a field has its name beside it."""
-    return b"\0" not in content and not content.lstrip().startswith((b"{", b"[", b"<"))
-
-
-def _split_fields(row: bytes, delimiters: str) -> list[bytes]:
-    """What stands between the delimiters of a folded row, without quotes and blanks around it. A delimiter in a quoted field is none."""
-    return [field.strip(b" \"'") for field in _compile_field_pattern(delimiters).findall(row)]
-
-
-@lru_cache
-def _compile_field_pattern(delimiters: str) -> re.Pattern[bytes]:
-    """Matches the fields of a row, each with the delimiter before it. A quote that nothing closes is a letter as any other."""
-    escaped = [re.escape(one.encode()) for one in (*delimiters, "\r", "\n")]
-    marks = b"[" + b"".join(escaped) + b"]" if delimiters.isascii() else b"(?:" + b"|".join(escaped) + b")"
-    other = marks.replace(b"[", b"[^", 1) + b"*+" if delimiters.isascii() else b"(?:(?!" + marks + rb")[\s\S])*+"
-    return re.compile(rb"(?:\A|" + marks + rb')("[^"]*+(?:""[^"]*+)*+"' + other + b"|" + other + b")")
-
-
-def _list_field_values(field: bytes) -> list[bytes]:
-    """What a field says: its text or, of an array, each of its elements."""
-    if field.startswith(b"[") and field.endswith(b"]"):
-        return [element.strip(_AROUND_ELEMENTS) for element in field[1:-1].split(b",")]
-    return [field]
-
-
-def _is_short(value: str) -> bool:
-    """Whether a value is a number or text short enough to occur in many places by chance."""
-    text = value.strip()
-    return len(text) < (LEAST_DIGITS if text.isascii() and text.isdigit() else _SHORTEST)
-
-
-def _list_forms(value: str) -> Iterator[tuple[str, bool]]:
-    """How an identifier is written, and of each form whether it is short. Of a whole number, also as Java writes a DOUBLE."""
-    for form in readings.list_written_forms(value):
-        yield form, _is_short(form)
-    number = _WHOLE_NUMBER.fullmatch(value.strip())
-    if number:
-        double = _write_java_double(number[1])
-        yield double, _is_short(number[1]) or len(double) < _SHORTEST_DOUBLE
-
-
-def _write_java_double(digits: str) -> str:
-    """A number of these digits as Java and Spark write a DOUBLE: 12140.0, and from ten million on 1.2345678E7."""
-    if len(digits) < _DIGITS_WITH_EXPONENT:
-        return f"{digits}.0"
-    return f"{digits[0]}.{digits[1:].rstrip('0') or '0'}E{len(digits) - 1}"
 
 
 def _ends_value(content: bytes, start: int, end: int) -> bool:

@@ -44,58 +44,6 @@ def fold_letters(content: bytes) -> bytes:
     return unicodedata.normalize("NFKC", text).replace("i\u0307", "i").encode("utf-8", "surrogateescape")
 
 
-_PAIRS_OF_MAC = 6
-_MAC = re.compile(r"(?:[0-9A-Fa-f]{2}[:\-. ]?){5}[0-9A-Fa-f]{2}")
-_PHONE = re.compile(r"\+?[0-9][0-9 ()/.\-]{6,}[0-9]")
-_DIGITS = frozenset("0123456789")
-_ADDRESS = r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}"
-_DATE_OR_ADDRESS = re.compile(
-    rb"(?<![0-9.])(?:[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ t][0-9]{2}(?=:))?|" + _ADDRESS.encode() + rb")(?![0-9.]?[0-9])"
-)
-_GROUPED_DIGITS = re.compile(rb"[0-9]+(?:[ ()/.\-]{1,3}[0-9]+)+")
-_GROUP_MARKS = bytes.maketrans(b"()/.-", b"     ")
-
-
-def list_written_forms(value: str) -> list[str]:
-    """The identifier, and, of a MAC address or a telephone number, the same with other separators or none.
-
-    A number of twelve digits may be a MAC address, but in pairs with blanks or in fours with dots it may as well be anything else.
-    """
-    text = value.strip()
-    if _MAC.fullmatch(text):
-        bare = re.sub("[^0-9A-Fa-f]", "", text)
-        pairs = [bare[2 * place : 2 * place + 2] for place in range(_PAIRS_OF_MAC)]
-        grouped = ".".join(bare[start : start + 4] for start in range(0, 2 * _PAIRS_OF_MAC, 4))
-        other = () if _DIGITS.issuperset(text) else (grouped, ".".join(pairs), " ".join(pairs))
-        return list(dict.fromkeys((text, bare, ":".join(pairs), "-".join(pairs), *other)))
-    return list(dict.fromkeys((text, keep_digits(text) if _PHONE.fullmatch(text) else text)))
-
-
-def keep_digits(value: str) -> str:
-    """The digits of a text."""
-    return re.sub("[^0-9]", "", value)
-
-
-def find_phone_digits(value: str) -> str | None:
-    """The digits of what is written as a telephone number, with a + or with separators. None for an address of a machine and all else."""
-    text = value.strip()
-    if _DIGITS.issuperset(text) or re.fullmatch(_ADDRESS, text) or not _PHONE.fullmatch(text):
-        return None
-    return keep_digits(text)
-
-
-def join_grouped_digits(content: bytes) -> Iterator[bytes]:
-    """The digits of each number that is written in groups, and of the same without its first group: `7, 49 170-12`, `7 49 170-12`.
-
-    Neither dates nor addresses of machines are such groups.
-    """
-    for found in _GROUPED_DIGITS.finditer(_DATE_OR_ADDRESS.sub(b"|", content)):
-        first, _, others = found.group().translate(_GROUP_MARKS).partition(b" ")
-        rest = others.replace(b" ", b"")
-        yield first + rest
-        yield rest
-
-
 def decode_whole_file(content: bytes, encodings: Iterable[str] = ()) -> Iterator[bytes]:
     """The bytes of a file as they are, and what they may be as UTF-8 where they are compressed or in another encoding.
 

@@ -1049,3 +1049,9 @@ def test_what_no_place_is_called_is_no_step(workspace: Workspace) -> None:
     assert erasing.is_done("landing") and erasing.is_done("canary table")
     with pytest.raises(ValueError, match=r"no personal place 'landings' in the registry\. Did you mean 'landing'"):
         erasing.is_done("landings")
+
+
+def test_the_names_that_are_searched_for_do_not_show_themselves() -> None:
+    names = naming.index_erased_names(["anna-schmidt", "+49 170 1234567"], [("reviewer", "bob")], phones=["441632960961"])
+    assert names.are_in_bytes(b"call (49) 170-1234567") and "1234567" not in repr(names)
+    assert not any(value in repr(names) for value in ("schmidt", "bob", "441632960961"))
