@@ -21,7 +21,7 @@ from tests.commands import Call, set_places
 from orchestration.backfill import checks
 from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop, concerns_killed_job
 from sluice.cli import COMMANDS, CommandEntry, load_command, main
-from sluice.cli.monitoring import status
+from sluice.cli.monitoring import standing
 from sluice.cli.setup import machine
 from sluice.errors import DeclarationError
 from sluice.ingest import ledger as tables
@@ -376,7 +376,7 @@ def test_status_check_fails_while_nothing_can_be_judged(call: Call, monkeypatch:
     def broken(settings: Settings, name: str) -> None:
         raise DeclarationError("silver.py, line 3: it does not load")
 
-    monkeypatch.setattr(status, "load_declaration_graph", broken)
+    monkeypatch.setattr(standing, "load_declaration_graph", broken)
     code, out, _ = call("status", "gym", "--check")
     assert code == 1 and "it does not load" in out
 

@@ -13,7 +13,7 @@ import pytest
 from tests.commands import set_places
 
 from sluice.cli import main
-from sluice.cli.monitoring import metrics, status
+from sluice.cli.monitoring import metrics, standing
 from sluice.cli.monitoring.metrics import METRICS, PipelineNumbers, format_metrics
 from sluice.errors import DeclarationError, SluiceError
 from sluice.pipeline_records import PipelineRecords
@@ -158,7 +158,7 @@ def test_what_cannot_be_found_out_has_no_number(settings: Settings, monkeypatch:
     def broken(settings: Settings, name: str) -> None:
         raise DeclarationError("silver.py, line 3: it does not load")
 
-    monkeypatch.setattr(status, "load_declaration_graph", broken)
+    monkeypatch.setattr(standing, "load_declaration_graph", broken)
     found = parse(format_metrics([metrics.collect_numbers(PipelineRecords(settings, "gym"))]))
     assert not {"records_add_up", "files_missed"} & found.keys()
     assert found["status_problems"] == {'pipeline="gym"': 1}
