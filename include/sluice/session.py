@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
+from sluice.call_sites import record_call_sites_where_asked
 from sluice.java_lookups import keep_java_lookups
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings
@@ -49,6 +50,7 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    record_call_sites_where_asked()  # not for a session that somebody else began, as a notebook's
     _START_UP[:] = [_measure_start_up(began)]
     _keep_standard_output_from_jvm(session)
     return session

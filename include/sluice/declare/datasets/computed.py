@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names
 from sluice.declare.datasets.decorator_options import build_unstored_fields
-from sluice.declare.datasets.made_rows import require_frame
+from sluice.declare.datasets.made_rows import call_transform
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import find_calling_module, record_declaration, watch_decorator
 from sluice.declare.field_types import check_field_types
@@ -47,8 +47,7 @@ class View(Declaration, Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """Returns what the transform makes of these inputs."""
-        made: DataFrame = require_frame(self.function(*args, **kwargs), (*args, *kwargs.values()), self.label)
-        return made
+        return call_transform(self.function, self.label, *args, **kwargs)
 
     def __post_init__(self) -> None:
         owner = f"View '{self.name}'"

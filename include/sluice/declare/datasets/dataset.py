@@ -75,7 +75,7 @@ class Dataset(Declaration, Generic[P]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
         """Returns what the transform makes of these inputs."""
-        made = made_rows.require_frame(self.function(*args, **kwargs), (*args, *kwargs.values()), self.label)
+        made = made_rows.call_transform(self.function, self.label, *args, **kwargs)
         return made_rows.null_empty_partition_texts(made, self.partition_by)
 
     def __post_init__(self) -> None:

@@ -9,9 +9,10 @@ instance after an erasure, leaves the view as a deleted key does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ParamSpec
 
+from sluice.call_sites import call_sites_recorded
 from sluice.declare.lazy import F
 from sluice.declare.quoting import quote_column
 from sluice.declare.type_names import TEXT_TYPES, WHOLE_NUMBER_TYPES
@@ -20,9 +21,17 @@ from sluice.errors import DeclarationError, nearest_name_hint
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+P = ParamSpec("P")
 
-def require_frame(made: Any, given: Iterable[object], owner: str) -> Any:
-    """Returns what a transform made of what it was given. Raises DeclarationError if it is no DataFrame, as after a forgotten `return`."""
+
+def call_transform(function: Callable[P, DataFrame], owner: str, *args: P.args, **kwargs: P.kwargs) -> DataFrame:
+    """Returns what a transform makes of these inputs. An error of Spark names the transform's line.
+
+    Raises DeclarationError if it is no DataFrame, as after a forgotten `return`.
+    """
+    with call_sites_recorded():
+        made = function(*args, **kwargs)
+    given = (*args, *kwargs.values())
     if made is None or (any(_is_frame(one) for one in given) and not _is_frame(made)):
         hint = ": is a `return` missing?" if made is None else "."
         raise DeclarationError(f"{owner}: its function returned {type(made).__name__}, not a DataFrame{hint}")

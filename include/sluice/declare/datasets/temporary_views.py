@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, overload
 
 from sluice.declare import kinds
 from sluice.declare.datasets.decorator_options import build_unstored_fields
-from sluice.declare.datasets.made_rows import require_frame
+from sluice.declare.datasets.made_rows import call_transform
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import record_declaration, watch_decorator
 from sluice.declare.field_types import check_field_types
@@ -37,8 +37,7 @@ class TemporaryView(Declaration):
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """Returns what the transform makes of its input."""
-        made: DataFrame = require_frame(self.function(frame), (frame,), self.label)
-        return made
+        return call_transform(self.function, self.label, frame)
 
     def __post_init__(self) -> None:
         owner = f"Temporary view '{self.name}'"

@@ -1,0 +1,40 @@
+"""Of which of its operations PySpark tells the JVM the line in the code: of those of transforms, so that an error can name it.
+
+PySpark asks the JVM four times more at each operation on a column or a frame (the session, a property, the line, and to forget it). An
+increment does thousands of them, nearly all the engine's own, whose lines help nobody. PySpark's own switch
+(spark.python.sql.dataFrameDebugging.enabled) is for all operations or none, and is read once, off if there is no session yet.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Recording(threading.local):
+    is_on = False
+
+
+_RECORDING = _Recording()
+
+
+@contextmanager
+def call_sites_recorded() -> Iterator[None]:
+    """Lines are recorded in this thread while the block lasts."""
+    before, _RECORDING.is_on = _RECORDING.is_on, True
+    try:
+        yield
+    finally:
+        _RECORDING.is_on = before
+
+
+def record_call_sites_where_asked() -> None:
+    """Make PySpark record lines only where `call_sites_recorded` asks for it. Calling this again changes nothing."""
+    from pyspark.errors import utils
+
+    utils.is_debugging_enabled = _is_recording
+
+
+def _is_recording() -> bool:
+    return _RECORDING.is_on
