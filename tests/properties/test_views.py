@@ -12,12 +12,12 @@ from datetime import UTC, date, datetime, timedelta
 from random import Random
 
 import pytest
-from delta.tables import DeltaTable
 from hypothesis import Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from tests.few_rows import append_rows, merge_rows
 
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -300,7 +300,7 @@ class Inputs:
             shape = TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=IDENTITY[name])
             tables.create_table(workspace.session, workspace.path(name), shape)
             self.rows[name] = {self._key(name, row): row for row in (self._row(name) for _ in range(14))}
-            self._frame(name, list(self.rows[name].values())).write.format("delta").mode("append").save(workspace.path(name))
+            append_rows(workspace.path(name), ddl, self.rows[name].values())
 
     def change(self) -> list[str]:
         """Insert, update and delete a few rows in a few of the inputs. Returns what was done."""
@@ -318,14 +318,8 @@ class Inputs:
         path, keys = self.workspace.path(name), IDENTITY[name]
         names = tables.parse_ddl_schema(INPUTS[name]).names
         dead = [tuple(dict(zip(keys, key, strict=True)).get(column) for column in names) for key in gone]
-        marked = [(*row, True) for row in dead] + [(*row, False) for row in put.values()]
-        if not marked:
-            return
-        source = self.workspace.session.createDataFrame(marked, f"{INPUTS[name]}, gone BOOLEAN")
-        on = " AND ".join(f"t.{key} <=> s.{key}" for key in keys)
-        merging = DeltaTable.forPath(self.workspace.session, path).alias("t").merge(source.alias("s"), on)
-        values = {column: f"s.{column}" for column in names}
-        merging.whenMatchedDelete("s.gone").whenMatchedUpdate(set=values).whenNotMatchedInsert("NOT s.gone", values).execute()
+        if dead or put:
+            merge_rows(path, INPUTS[name], keys, put.values(), dead)
 
     def _frame(self, name: str, rows: list[Row]) -> DataFrame:
         return self.workspace.session.createDataFrame(rows, INPUTS[name])

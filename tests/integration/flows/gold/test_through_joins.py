@@ -8,6 +8,7 @@ import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
+from tests.few_rows import merge_rows
 
 from sluice.cli.running.plan import _describe_bound
 from sluice.declare import Pipeline, Source, materialized_view
@@ -72,9 +73,7 @@ class Shop:
         if not DeltaTable.isDeltaTable(self.workspace.session, path):
             shape = TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=(key,))
             tables.create_table(self.workspace.session, path, shape)
-        frame = tables.make_inline_frame(self.workspace.session, rows, ddl)
-        merging = DeltaTable.forPath(self.workspace.session, path).alias("t").merge(frame.alias("s"), f"t.{key} = s.{key}")
-        merging.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        merge_rows(path, ddl, (key,), rows)
 
     def run(self) -> dict[str, FlowReport]:
         try:

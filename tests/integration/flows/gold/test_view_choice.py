@@ -14,6 +14,7 @@ from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from tests.few_rows import append_rows
 
 from sluice.cli.running.plan import _describe_bound
 from sluice.declare import Pipeline, Source, TimeReach, materialized_view
@@ -73,8 +74,7 @@ class Lake:
             self.put([(region, FIRST + timedelta(days=day), 1) for region in (1, 2) for day in range(start, start + 10)])
 
     def put(self, rows: list[tuple[object, ...]]) -> None:
-        frame = tables.make_inline_frame(self.workspace.session, rows, DDL).coalesce(1)
-        frame.write.format("delta").mode("append").save(self.path)
+        append_rows(self.path, DDL, rows)
 
     def run(self) -> dict[str, FlowReport]:
         try:

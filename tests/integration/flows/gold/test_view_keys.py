@@ -8,6 +8,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.few_rows import append_rows
 
 from sluice.declare import Pipeline, Source, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -54,6 +55,9 @@ class Lake:
         tables.create_table(spark, self.path, TableShape(schema=tables.parse_ddl_schema(DDL), comment="", statistics=("device",)))
 
     def put(self, *rows: tuple[object, ...], ddl: str = DDL) -> None:
+        if ddl == DDL:
+            append_rows(self.path, ddl, rows)
+            return
         frame = tables.make_inline_frame(self.workspace.session, rows, ddl).coalesce(1)
         frame.write.format("delta").mode("append").option("mergeSchema", "true").save(self.path)
 
