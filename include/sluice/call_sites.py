@@ -29,12 +29,6 @@ def call_sites_recorded() -> Iterator[None]:
         _RECORDING.is_on = before
 
 
-def record_call_sites_where_asked() -> None:
-    """Make PySpark record lines only where `call_sites_recorded` asks for it. Calling this again changes nothing."""
-    from pyspark.errors import utils
-
-    utils.is_debugging_enabled = _is_recording
-
-
-def _is_recording() -> bool:
+def are_call_sites_recorded() -> bool:
+    """Whether lines are recorded in this thread now: what PySpark asks in a session of Sluice, in place of its own switch."""
     return _RECORDING.is_on

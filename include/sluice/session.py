@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from sluice.call_sites import record_call_sites_where_asked
+from sluice.call_sites import are_call_sites_recorded
 from sluice.java_lookups import keep_java_lookups
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings
@@ -50,7 +50,7 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    record_call_sites_where_asked()  # not for a session that somebody else began, as a notebook's
+    _record_call_sites_where_asked()
     _START_UP[:] = [_measure_start_up(began)]
     _keep_standard_output_from_jvm(session)
     return session
@@ -84,6 +84,13 @@ def _keep_standard_output_from_jvm(session: SparkSession) -> None:
     jvm: Any = session._jvm
     console = getattr(getattr(jvm.scala, "Console$"), "MODULE$")
     console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
+
+
+def _record_call_sites_where_asked() -> None:
+    """Make PySpark record lines of the code only in `call_sites_recorded`. Not in a session that somebody else began, as a notebook's."""
+    from pyspark.errors import utils
+
+    utils.is_debugging_enabled = are_call_sites_recorded
 
 
 def _silence_query_logs() -> None:

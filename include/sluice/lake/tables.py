@@ -19,6 +19,7 @@ from sluice.declare.sql.schema import not_null_rule_name, sql_literal
 from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import clustering, log, property_commits, table_frames
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
+from sluice.lake.new_tables import create_empty_table, is_created_by_delta_rs
 from sluice.locations import locate, remove_folder
 from sluice.open_tables import open_checked_table
 from sluice.table_properties import CHECKS, CONSTRAINT, INSTANTS, MICROSECONDS
@@ -68,7 +69,11 @@ def create_table(session: SparkSession, path: str, shape: TableShape) -> bool:
         _align_table_layout(session, path, shape)
         return False
     remove_unfinished_table(path)
-    _build_table(session, DeltaTable.createIfNotExists(session).location(path), shape)
+    properties = _shape_properties(shape)
+    if not shape.cluster_by and is_created_by_delta_rs(session, path, shape.schema, properties, shape.partition_by):
+        create_empty_table(session, path, shape.schema, shape.comment, properties, shape.partition_by)
+    else:
+        _build_table(session, DeltaTable.createIfNotExists(session).location(path), shape)
     return True
 
 

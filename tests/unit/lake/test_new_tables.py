@@ -1,0 +1,138 @@
+"""An empty table that delta-rs makes is the one that Spark makes; what is not known to be so, Spark makes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.errors import AnalysisException
+
+from sluice.lake import tables
+from sluice.lake.commit_marks import _NOTE
+from sluice.lake.new_tables import is_created_by_delta_rs
+from sluice.lake.tables import TableShape, parse_ddl_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DDL = (
+    "id BIGINT NOT NULL COMMENT 'it''s the key', at TIMESTAMP, day DATE, part STRUCT<a: INT, b: ARRAY<STRING>>, sum DECIMAL(10,2)"
+)
+
+
+def _make_shape(ddl: str = DDL, **otherwise: Any) -> TableShape:
+    plain = TableShape(schema=parse_ddl_schema(ddl), comment='A "plain" table.', statistics=("id",))
+    return replace(plain, **otherwise)
+
+
+def _is_created_by_delta_rs(session: SparkSession, path: Path, shape: TableShape) -> bool:
+    return is_created_by_delta_rs(session, str(path), shape.schema, tables._shape_properties(shape), shape.partition_by)
+
+
+def _read_first_commit(path: Path) -> dict[str, Any]:
+    lines = (path / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
+    found: dict[str, Any] = {}
+    for line in lines:
+        found |= json.loads(line)
+    for name in ("id", "createdTime", "name"):
+        found["metaData"].pop(name, None)
+    found["metaData"]["schemaString"] = json.loads(found["metaData"]["schemaString"])
+    return found
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"statistics": ("id", "at")},
+        {"change_feed": False, "partition_by": ("day",)},
+        {"file_bytes": 1 << 20, "retain": "0 seconds", "statistics": ()},
+    ],
+    ids=str,
+)
+def test_the_metadata_is_what_spark_writes(spark: SparkSession, tmp_path: Path, otherwise: dict[str, Any]) -> None:
+    shape = _make_shape(**otherwise)
+    assert _is_created_by_delta_rs(spark, tmp_path / "small", shape)
+    assert tables.create_table(spark, str(tmp_path / "small"), shape) and not tables.create_table(
+        spark, str(tmp_path / "small"), shape
+    )
+    tables._build_table(spark, DeltaTable.createIfNotExists(spark).location(str(tmp_path / "spark")), shape)
+    ours, theirs = _read_first_commit(tmp_path / "small"), _read_first_commit(tmp_path / "spark")
+    assert ours["commitInfo"]["engineInfo"].startswith("delta-rs") and theirs["commitInfo"]["engineInfo"].startswith(
+        "Apache-Spark"
+    )
+    assert ours["commitInfo"]["operation"] == theirs["commitInfo"]["operation"] == "CREATE TABLE"
+    assert ours["metaData"] == theirs["metaData"]
+    # Version 4 has the features that Spark names one by one: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, Valid Feature Names.
+    assert ours["protocol"] == {"minReaderVersion": 1, "minWriterVersion": 4 if shape.change_feed else 2}
+    named = {"invariants", "appendOnly", *(("changeDataFeed",) if shape.change_feed else ())}
+    assert set(theirs["protocol"].get("writerFeatures", named)) == named and theirs["protocol"]["minReaderVersion"] == 1
+    assert (tmp_path / "small" / "_delta_log" / f"{0:020d}.crc").is_file(), "Spark finds columns and protocol without a job"
+
+
+def test_spark_writes_it_refuses_what_is_null_and_gives_a_change_feed(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    tables.create_table(spark, path, _make_shape())
+    rows = "SELECT {} AS id, NULL::TIMESTAMP AS at, NULL::DATE AS day, NULL::STRUCT<a: INT, b: ARRAY<STRING>> AS part, 1.25::DECIMAL(10,2) AS sum"
+    spark.sql(f"INSERT INTO delta.`{path}` {rows.format('1L')}")
+    with pytest.raises(Exception, match="NOT_NULL"):
+        spark.sql(f"INSERT INTO delta.`{path}` {rows.format('NULL::BIGINT')}")
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 1")
+    changes = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 0).load(path)
+    assert [row["_change_type"] for row in changes.orderBy("_commit_version").collect()] == ["insert", "delete"]
+
+
+def test_the_first_commit_has_the_mark_of_the_session(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set(_NOTE, '{"run": "r1"}')
+    try:
+        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+    finally:
+        spark.conf.unset(_NOTE)
+    assert _read_first_commit(tmp_path / "t")["commitInfo"]["userMetadata"] == '{"run": "r1"}'
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"cluster_by": ("id",)},
+        {"deletion_vectors": True},
+        {"checks": {"positive": "id > 0"}},
+        {"retain": "1 day 12 hours"},
+        {"statistics": ("day", "part")},
+        {"ddl": "id BIGINT, n TIMESTAMP_NTZ"},
+        {"ddl": "id BIGINT, `a b` INT"},
+        {"ddl": "id BIGINT, m MAP<STRING, INT>"},
+        {"ddl": "id BIGINT, v VARIANT"},
+        {"ddl": "id BIGINT, s STRUCT<`a b`: INT>"},
+        {"ddl": "id BIGINT, c VARCHAR(3)"},
+        {"ddl": "id BIGINT, g BIGINT, G BIGINT"},
+    ],
+    ids=str,
+)
+def test_what_is_not_known_to_come_out_the_same_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, otherwise: dict[str, Any]
+) -> None:
+    shape = _make_shape(**otherwise)
+    if shape.cluster_by:
+        tables.create_table(spark, str(tmp_path / "t"), shape)
+        assert _read_first_commit(tmp_path / "t")["commitInfo"]["engineInfo"].startswith("Apache-Spark")
+    else:
+        assert not _is_created_by_delta_rs(spark, tmp_path / "t", shape)
+
+
+def test_properties_that_the_session_gives_to_new_tables_are_not_lost(spark: SparkSession, tmp_path: Path) -> None:
+    name = "spark.databricks.delta.properties.defaults.checkpointInterval"
+    spark.conf.set(name, "7")
+    try:
+        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+    finally:
+        spark.conf.unset(name)
+    assert _read_first_commit(tmp_path / "t")["metaData"]["configuration"]["delta.checkpointInterval"] == "7"
+
+
+def test_names_that_differ_in_case_alone_are_refused_as_before(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisException, match="COLUMN_ALREADY_EXISTS"):
+        tables.create_table(spark, str(tmp_path / "t"), _make_shape("id BIGINT, ID BIGINT"))
