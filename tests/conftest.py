@@ -18,10 +18,9 @@ import hypothesis
 import pyarrow as pa
 import pytest
 from deltalake import QueryBuilder
-from tests import slow_rotation
+from tests import slow_rotation, time_left
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 from tests.commands import call, places, set_places  # noqa: F401  # fixtures
-from tests.slow_rotation import pytest_configure  # noqa: F401  # slow tests in turns
 
 from demonstrations.store_server import S3Server, running_s3_server
 from sluice.declare.assembly.graph import Graph
@@ -97,9 +96,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of all tests."""
     slow_rotation.pytest_addoption(parser)
+    time_left.pytest_addoption(parser)
     parser.addoption(
         "--lake-on-store", action="store_true", help="Lakes lie on an object store: what is marked on_store runs there, too."
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Slow tests in turns, and a check that ends in time."""
+    slow_rotation.pytest_configure(config)
+    time_left.pytest_configure(config)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = """#!/bin/bash
 echo "$*" >>made
+if [ -n "$LEFT_OUT" ] && [[ "$*" =~ ^"test WITHOUT".*cache_dir=([^ ]+) ]]; then
+  mkdir -p "${BASH_REMATCH[1]}/v/sluice"; echo "$LEFT_OUT" >"${BASH_REMATCH[1]}/v/sluice/left_out"
+fi
 case "$*" in $FAILS)
   if [[ "$*" =~ cache_dir=([^ ]+) ]] && [ -n "$FAILED_TESTS" ]; then
     mkdir -p "${BASH_REMATCH[1]}/v/cache"; echo "$FAILED_TESTS" >"${BASH_REMATCH[1]}/v/cache/lastfailed"
@@ -42,7 +47,12 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def check(
-    checkout: Path, elapsed: int = 0, fails: str = "nothing", failed_tests: tuple[str, ...] = (), once: bool = False
+    checkout: Path,
+    elapsed: int = 0,
+    fails: str = "nothing",
+    failed_tests: tuple[str, ...] = (),
+    once: bool = False,
+    left_out: tuple[str, ...] = (),
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run it as if so many seconds were over; what it printed, and what it asked of make."""
     variables = {**os.environ, "PATH": f"{checkout.parent / 'bin'}:{os.environ['PATH']}", "FAILS": fails}
@@ -51,6 +61,7 @@ def check(
         json.dumps(dict.fromkeys(failed_tests, True), indent=2) if failed_tests else ""
     )  # as pytest writes them
     variables["ONCE"] = "yes" if once else ""
+    variables["LEFT_OUT"] = json.dumps(left_out, indent=2) if left_out else ""
     done = subprocess.run([".ci/run"], cwd=checkout, env=variables, capture_output=True, text=True, check=False, timeout=600)
     return done, (checkout / "made").read_text().splitlines()
 
@@ -103,7 +114,18 @@ def test_what_passes_when_it_is_tried_alone_is_named_at_the_end_and_fails_nothin
 )
 def test_what_is_no_chance_fails_the_check(checkout: Path, failed_tests: tuple[str, ...], once: bool) -> None:
     done, made = check(checkout, fails=TESTS, failed_tests=failed_tests, once=once)
-    assert done.returncode == 7 and not any(one.startswith(("run", "test-slow")) for one in made)
+    assert done.returncode == 7 and not any(one.startswith("test-slow") for one in made)
+
+
+def test_tests_begin_until_minute_77_but_not_where_one_is_tried_again(checkout: Path) -> None:
+    began = time.time()
+    done, made = check(checkout, fails=TESTS, failed_tests=(ONE,), once=True, left_out=(ONE, ANOTHER))
+    assert done.returncode == 0, done.stdout
+    for step in ("test WITHOUT_STORE", "test AIRFLOW=2", "test-system", "test-store-first"):
+        (until,) = {int(found[1]) for one in made if one.startswith(step) and (found := re.search(r"--begin-until=(\d+)", one))}
+        assert until == pytest.approx(began + 77 * 60, abs=60)
+    assert not any("--begin-until" in one for one in made if "--last-failed" in one or one.startswith("test-slow"))
+    assert "LEFT OUT  for want of time, of all: 2. Their names" in done.stdout.splitlines()[-2]
 
 
 def test_a_failed_step_ends_what_goes_on_aside(checkout: Path) -> None:
