@@ -315,6 +315,11 @@ def copied_places(made: Settings, folder: Path) -> Settings:
     return copy
 
 
+def copied_lakehouse(made: Lakehouse, folder: Path) -> Lakehouse:
+    """A lake that was made once, for a test to go on with in its own folder."""
+    return Lakehouse(copied_places(made.settings, folder), made.spark, made.graph, made.landed)
+
+
 def lake_on_disk(settings: Settings, folder: Path) -> Path:
     """The folder of the lake, for tools that read files; of a lake on a store a copy, as it is now, in a new folder below `folder`."""
     if not LAKES:

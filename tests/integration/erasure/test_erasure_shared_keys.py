@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -17,8 +17,6 @@ from sluice.errors import SluiceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from sluice.settings import Settings
 
 ANNA, ROBERT, CLEO = "anna-schmidt-4711", "robert-meier-0815", "cleo-nagy-2342"
 
@@ -37,10 +35,12 @@ def owned(owners: DataFrame) -> DataFrame:
     return owners.select("who", "device", "at")
 
 
-@pytest.fixture
-def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__))
-    house = Lakehouse(settings, spark, build_declaration_graph(pipeline, (owners, owner, owned)))
+    house = Lakehouse(
+        settings_at(tmp_path_factory.mktemp("first_run")), spark, build_declaration_graph(pipeline, (owners, owner, owned))
+    )
     delivered = ((1, ANNA, 1), (1, ROBERT, 2), (2, CLEO, 1), (3, ROBERT, 1))
     house.land(
         "owners/1.jsonl", "".join(json.dumps(dict(zip(("device", "who", "at"), row, strict=True))) + "\n" for row in delivered)
@@ -48,6 +48,11 @@ def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
     house.run()
     assert house.rows("owner", "device", "who") == [(1, ROBERT), (2, CLEO), (3, ROBERT)]
     return house
+
+
+@pytest.fixture
+def lake(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
+    return copied_lakehouse(first_run, tmp_path)
 
 
 def ask(lake: Lakehouse) -> str:

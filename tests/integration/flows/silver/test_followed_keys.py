@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -55,14 +56,20 @@ class Crash(BaseException):
     """Stands for a killed process: nothing of Sluice catches it."""
 
 
-@pytest.fixture
-def lake(settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
-    """A lake where no table is too small to be followed by keys."""
-    monkeypatch.setattr(choice, "SMALL_ROWS", 0)
-    lake = Lakehouse(settings, spark, GRAPH)
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
+    """Twenty people."""
+    lake = Lakehouse(settings_at(tmp_path_factory.mktemp("first_run")), spark, GRAPH)
     land(lake, "1", *((id, "Rome", 1, "insert") for id in range(20)))
     lake.run()
     return lake
+
+
+@pytest.fixture
+def lake(first_run: Lakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lakehouse:
+    """A lake where no table is too small to be followed by keys."""
+    monkeypatch.setattr(choice, "SMALL_ROWS", 0)
+    return copied_lakehouse(first_run, tmp_path)
 
 
 @pytest.fixture
