@@ -43,10 +43,14 @@ _DEFAULTS = "spark.databricks.delta.properties.defaults."
 def is_created_by_delta_rs(
     session: SparkSession, path: str, schema: StructType, properties: Mapping[str, str], partition_by: Sequence[str]
 ) -> bool:
-    """Whether an empty table with this schema and these properties is made through delta-rs. On an object store Spark makes it."""
+    """Whether an empty table with this schema and these properties is made through delta-rs. On an object store Spark makes it.
+
+    If the folder holds anything, Spark says why there can be no table.
+    """
     columns = {field.name: field.dataType for field in schema}
     return (
         is_on_disk(locate(path))
+        and _is_free(path)
         and properties.keys() <= _KNOWN_PROPERTIES
         and properties.get(DELETION_VECTORS, "false") == "false"
         and all(_INTERVAL.fullmatch(value) for value in properties.values() if value.startswith("interval"))
@@ -84,6 +88,11 @@ def create_empty_table(
         ) from error
     complete_commit(path, table)
     keep_written_table(path, table)
+
+
+def _is_free(path: str) -> bool:
+    folder = locate(path)
+    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
 def _are_of_types(columns: Mapping[str, DataType], names: Iterable[str], types: Iterable[str]) -> bool:

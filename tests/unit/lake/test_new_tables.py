@@ -136,3 +136,11 @@ def test_properties_that_the_session_gives_to_new_tables_are_not_lost(spark: Spa
 def test_names_that_differ_in_case_alone_are_refused_as_before(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match="COLUMN_ALREADY_EXISTS"):
         tables.create_table(spark, str(tmp_path / "t"), _make_shape("id BIGINT, ID BIGINT"))
+
+
+def test_a_folder_that_holds_something_else_gets_no_table(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / "somebody's.txt").write_text("no table")
+    with pytest.raises(AnalysisException, match=r"NON_EMPTY_LOCATION|is not a Delta table"):
+        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+    assert not (tmp_path / "t" / "_delta_log").exists()
