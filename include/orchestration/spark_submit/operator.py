@@ -1,4 +1,4 @@
-"""A stage of a pipeline as a task: its job's arguments, the meaning of its exit code, and its report."""
+"""A stage of a pipeline as a task: its job's arguments, how it is submitted and followed, and its report."""
 
 from __future__ import annotations
 
@@ -46,11 +46,12 @@ from orchestration.spark_submit.hook import (
 from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.job_environment import build_job_environment
+from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
 from orchestration.spark_submit.lineage_parent import name_parent_runs
-from orchestration.spark_submit.stop_requests import concerns_killed_job
+from orchestration.spark_submit.stop_requests import remove_earlier_stop_request
 from orchestration.ui import stage_task_links
 from sluice.durable_files import remove_file_durably
-from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import quiet
@@ -62,7 +63,6 @@ from sluice.runs.followed_job import (
     locate_followed_job,
     remove_old_followed_jobs,
 )
-from sluice.runs.lease import holder
 from sluice.runs.waiting_bytes import choose_session_conf
 from sluice.settings import Settings
 from sluice.spark_process import find_spark_properties_file
@@ -121,7 +121,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         asked = self._build_request(context)
         run, settings = run_identity(context), choose_spark_by_connection(Settings.current(), self._conn_id)
         records = PipelineRecords(settings, self.pipeline)
-        self._leave_to_kept_running(records, asked, certain=True)
+        leave_to_kept_running(records, asked, certain=True)
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
         if manager is not None:
             return self._run_on_cluster(asked, context, records, manager)
@@ -131,7 +131,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             # Airflow's secrets are in no file that could be compared.
             if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
                 return self._alert_and_return(_read_report(report), run)
-            self._take_earlier_stop_request(records, context)
+            self._refuse_unanswered_stop(records, context)
             self._hook = hook = self._make_hook(records, run, given=given, conf=name_parent_runs(settings, context))
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
@@ -140,7 +140,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
                     raise
                 end = JobEnd(hook.exit_code, hook.last_line or "it wrote nothing", _read_report(report))
                 self._alert_of_failed_job(end, run)
-                raise self._failure(records, asked, end) from None
+                raise explain_failed_job(records, self.stage, self.name, asked, end) from None
             except AirflowTaskTimeout:
                 hook.stop_submit()
                 self._alert_of_failed_job(JobEnd(SluiceError.exit_code, report=_read_report(report)), run)
@@ -161,7 +161,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             arguments = self._arguments(asked, context, ("--report", str(report)))
             if asked.takes_what_is_new and self._is_done_without_spark(records, arguments):
                 return self._alert_and_return(_read_report(report), run)
-        self._take_earlier_stop_request(records, context)
+        self._refuse_unanswered_stop(records, context)
         remove_old_followed_jobs(records)
         if living := find_living_job(records, f"{attempts}-"):
             self.log.info("The driver of an earlier attempt is at work. This one follows it.")
@@ -233,7 +233,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         followed.forget()
         if end.exit_code:
             self._alert_of_failed_job(end, followed.run)
-            raise self._failure(records, asked, end)
+            raise explain_failed_job(records, self.stage, self.name, asked, end)
         return self._alert_and_return(end.report, followed.run)
 
     def _make_hook(
@@ -256,21 +256,10 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             **options,
         )
 
-    def _take_earlier_stop_request(self, records: PipelineRecords, context: Context) -> None:
-        """Remove a stop request that was there before this attempt. Raises AirflowException if it is for this DAG run and no job has obeyed it.
-
-        An earlier attempt of this task, or of a DAG run that was cleared since, leaves a request too; that one is obeyed. A killed task
-        leaves one for its own job.
-        """
+    def _refuse_unanswered_stop(self, records: PipelineRecords, context: Context) -> None:
+        """Raises AirflowException if this DAG run was asked to stop and no job has obeyed that."""
         request = records.stop_request(run_identity(context))
-        try:
-            asked_at, is_for_killed_job = request.stat().st_mtime, concerns_killed_job(request)
-        except FileNotFoundError:
-            return
-        request.unlink(missing_ok=True)
-        began = context["dag_run"].start_date
-        may_be_unanswered = context["ti"].try_number == 1 and not is_for_killed_job
-        if may_be_unanswered and began is not None and asked_at >= began.timestamp():
+        if remove_earlier_stop_request(request, context["dag_run"].start_date, context["ti"].try_number == 1):
             raise AirflowException(
                 f"{self.name}: sluice stop asked this run to stop, in the last batch of the task before. The next attempt goes on from there."
             )
@@ -302,33 +291,6 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         if done.returncode == 0:
             self.log.info("%s", done.stdout.strip())
         return done.returncode == 0
-
-    def _leave_to_kept_running(self, records: PipelineRecords, asked: RunRequest, *, certain: bool = False) -> None:
-        """Raise if a process keeps the pipeline running, which does what an increment would do and nothing else, or only one stage.
-
-        certain: raise only if the process is seen to live on this host. If the lease was refused, it certainly lives.
-        """
-        found = holder.find_lease_holder(records)
-        if found is None or not found.kept_running or (certain and not found.here):
-            return
-        told = found.held(f"Pipeline '{self.pipeline}'", self.pipeline)
-        if found.stage is not None:
-            # The task of that stage fails too: if it were skipped, all later tasks would be, and nobody would learn that they are not done.
-            raise AirflowFailException(told)
-        if asked.mode == "increment":
-            raise AirflowSkipException(told)
-        raise AirflowFailException(f"A run in mode '{asked.mode}' cannot be left to that process: {told}")
-
-    def _failure(self, records: PipelineRecords, asked: RunRequest, end: JobEnd) -> AirflowException:
-        """The exception for an exit code other than 0. Raises what `_leave_to_kept_running` does, if that is the cause."""
-        if end.exit_code == UsageError.exit_code:
-            return AirflowFailException(f"{self.name}: wrong use or declaration: {end.reason}")
-        if end.exit_code == LeaseHeld.exit_code:
-            self._leave_to_kept_running(records, asked)
-            return AirflowException(f"{self.name}: another job writes this pipeline: {end.reason}")
-        if not describe_stage(self.stage).retried and end.exit_code == SluiceError.exit_code:
-            return AirflowFailException(f"{self.name}: {end.reason}")
-        return AirflowException(f"{self.name}: exit code {end.exit_code}: {end.reason}")
 
     def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
         """The arguments of the job's script, which a subclass may replace. answer: as in `spark_job_arguments`."""
