@@ -36,6 +36,7 @@ class TextDialect:
 
     def split_fields(self, line: str, mark: str) -> list[str]:
         """Splits a row into fields. mark: the delimiter to use, which may differ from the declared one."""
+        csv.field_size_limit(max(csv.field_size_limit(), len(line)))  # a field may be as long as the row
         return next(csv.reader([line], delimiter=mark, quotechar=self.quote), [])
 
     def has_open_quote(self, line: str) -> bool:

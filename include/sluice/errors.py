@@ -40,7 +40,11 @@ class LeaseHeld(SluiceError):
     exit_code = 3
 
 
-class LeaseLost(SluiceError):
+class StageEnded(SluiceError):
+    """What ends a whole stage, also one that goes on with other tables if one fails. Exit code 1."""
+
+
+class LeaseLost(StageEnded):
     """This process may not commit any more: its lease ran out before it could be renewed, or another took it. Exit code 1."""
 
 
@@ -48,7 +52,7 @@ class RuleNotMet(SluiceError):
     """Rows do not meet a rule that must hold, or too many do not meet one. Exit code 1."""
 
 
-class StopRequested(SluiceError):
+class StopRequested(StageEnded):
     """Somebody asked this run to stop; it did so at a batch boundary. Exit code 1."""
 
 

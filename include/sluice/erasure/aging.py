@@ -17,7 +17,7 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import SAME_ROW, delete_by_merge, note_rows, refold_tables_of_source
-from sluice.errors import StopRequested
+from sluice.errors import StageEnded
 from sluice.lake import table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -46,7 +46,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
         ):
             try:
                 reports += _expire_source(workspace, source, before)
-            except StopRequested:
+            except StageEnded:
                 raise
             except Exception as error:  # of one source: the others go on
                 errors[source.name] = error

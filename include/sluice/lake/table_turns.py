@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sluice.errors import LeaseLost, StopRequested
+from sluice.errors import StageEnded
 from sluice.lake import log
 from sluice.lake.report import FlowReport, FlowsFailed
 
@@ -21,13 +21,13 @@ class TableTurns:
     def take_turn(self, name: str, layer: str, path: str, work: Callable[[], FlowReport | None]) -> None:
         """Does the work on one table, and keeps its report, if there is one. If it fails, a report says which versions it left.
 
-        layer: as in the report. Raises what ends the whole stage: StopRequested and LeaseLost.
+        layer: as in the report. Raises what ends the whole stage: StageEnded.
         """
         failed = FlowReport(flow=name, layer=layer)
         try:
             failed.version_before = failed.version_after = log.latest_table_version(path)
             report = work()
-        except (StopRequested, LeaseLost):
+        except StageEnded:
             raise
         except Exception as error:
             self.errors[name] = error
@@ -52,11 +52,11 @@ class TableTurns:
         """
         try:
             return work()
-        except (StopRequested, LeaseLost):
+        except StageEnded:
             raise
         except FlowsFailed as several:
             self.errors |= several.errors
-            if ended := [error for error in several.errors.values() if isinstance(error, (StopRequested, LeaseLost))]:
+            if ended := [error for error in several.errors.values() if isinstance(error, StageEnded)]:
                 self.reports += several.reports
                 raise ended[0] from None
             return several.reports
@@ -74,7 +74,7 @@ def take_table_turns(stage: str) -> Iterator[TableTurns]:
     turns = TableTurns()
     try:
         yield turns
-    except (StopRequested, LeaseLost) as ended:
+    except StageEnded as ended:
         if not turns.errors:
             raise
         if ended not in turns.errors.values():

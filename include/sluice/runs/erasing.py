@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.errors import SluiceError, StageEnded, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.runs import due, job, script
@@ -199,7 +199,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     try:
         reports += lifetimes.remove_expired_rows(workspace, datetime.now(UTC))
         reports += aging.delete_expired_rows(workspace, follow)
-    except StopRequested:
+    except StageEnded:
         raise
     except NotFollowed as failed:
         reports, errors = [*reports, *failed.reports], dict(failed.errors)
@@ -208,7 +208,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     try:
         reports += propagation.propagate_deletions(workspace, follow, only=options.requests)
     except SluiceError as error:
-        if not errors or isinstance(error, StopRequested):
+        if not errors or isinstance(error, StageEnded):
             raise
         reports, errors = [*reports, FlowReport(flow=stage, layer=stage)], {stage: error, **errors}
     if errors:

@@ -211,6 +211,10 @@ def test_files_are_read_as_their_source_says_whatever_they_are_called(
     assert not residue.scan_roots([residue.ScanRoot("r", str(tmp_path))], wanted, processes=1).hits or b"{" in content
 
 
+def test_a_field_may_be_as_long_as_its_row() -> None:
+    assert residue.TextDialect().split_fields("a" * 200_000 + ",12140", ",")[1] == "12140"
+
+
 @pytest.mark.parametrize(("line", "wanted"), [("7,12140", False), ("12140,7", True), ("7;12140;x;y", True), ("7,12140,x", False)])
 def test_a_row_that_lacks_fields_has_the_others_in_their_columns(line: str, wanted: bool, tmp_path: Path) -> None:
     (tmp_path / "part-0").write_text(f"user_id,steps,x\n{line}\n")

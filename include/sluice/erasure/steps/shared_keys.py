@@ -23,7 +23,7 @@ from sluice.erasure.steps.rows import (
     note_rows,
     refold_tables_of_source,
 )
-from sluice.errors import StopRequested
+from sluice.errors import StageEnded
 from sluice.flows.progress import checkpoints
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
@@ -119,7 +119,7 @@ def _refold_or_start_over(workspace: Workspace, source: Source, table: AnyTable,
     """A table that cannot be folded keeps nobody in the lake: its rows go by its own subject, and its flow starts over."""
     try:
         (report,) = refold_tables_of_source(workspace, source, gone, lambda one: one is table, gone=True)
-    except StopRequested:
+    except StageEnded:
         raise
     except Exception as error:
         flow = workspace.graph.flow_name(table)

@@ -707,6 +707,31 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
     assert followed and [one.name for one in left] == ["broken.json"], "the next run goes on with it"
 
 
+@pytest.mark.parametrize("end", [LeaseLost("Another has it"), StopRequested("asked")])
+def test_what_ends_the_stage_ends_it_at_the_first_source(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, end: SluiceError
+) -> None:
+    old = replace(source, keep_for="1 day", subject_at="at")
+    sources = [replace(old, name="broken"), old]
+    made = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [*sources, said, each]))
+    for name in ("broken", "says"):
+        _written(made.path(name), [1])
+        _made(Path(workspace.places.bookkeeping("aging")) / f"{name}.json")
+    tried: list[str] = []
+
+    def fail(_: Workspace, of: Source) -> list[FlowReport]:
+        tried.append(of.name)
+        raise end
+
+    monkeypatch.setattr(aging, "_delete_journalled_rows", fail)
+    with pytest.raises(type(end)):
+        aging.delete_expired_rows(made, lambda: [])
+    monkeypatch.setattr(propagation, "propagate_deletions", lambda *_, **__: tried.append("requests"))
+    with pytest.raises(type(end)):
+        stages.run_pipeline_stage(made, "propagate_deletions")
+    assert tried == ["broken"] * 2
+
+
 def test_an_identifier_whose_rows_tell_no_time_is_its_owners_until_now_and_of_two_owners_nobodys() -> None:
     link = Link("worn", person=("who", "who"), identifier=("badge", "badge"), since="since")
     assert closure.compute_holding_times([LinkRow("anna", "1", None)], link, NOW) == {"1": [("anna", (None, None, NOW))]}
