@@ -86,6 +86,13 @@ def find_last_data_change(path: str) -> datetime | None:
     return None
 
 
+def find_first_commit(path: str) -> datetime | None:
+    """Returns when the first commit that is still in a table's log was made (UTC). None if there is no table, or it does not say so."""
+    commits = read_commit_history(path) if is_delta_table(path) else []
+    at: datetime | None = commits[-1]["at"] if commits else None
+    return at
+
+
 def has_new_data(path: str) -> bool:
     """Whether rows came since the last OPTIMIZE, or since the table was created, or that OPTIMIZE was killed between two groups of files."""
     if latest_table_version(path) is None:

@@ -167,14 +167,14 @@ def _print_freshness(published: list[dict[str, Any]]) -> None:
     rows = [
         {
             "table": table["table"],
-            "latest data": table["data_at"],
+            "latest data": table["data_at"] or "never",
             "age": _format_seconds(table["age_seconds"]),
             "target": _format_seconds(table["target_seconds"]),
             "": "late" if table["late"] else None,
             "last checked": table["checked_at"],
         }
         for table in published
-        if table["data_at"]
+        if table["age_seconds"] is not None
     ]
     if rows:
         print_rows(rows, ("table", "latest data", "age", "target", "", "last checked"), title="Freshness (UTC)")
