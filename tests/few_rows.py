@@ -38,5 +38,5 @@ def merge_rows(path: str, ddl: str, keys: Sequence[str], put: Iterable[Row], gon
 
 
 def _make_arrow_table(ddl: str, rows: Iterable[Row]) -> pa.Table:
-    schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(parse_ddl_schema(ddl))])
+    schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(parse_ddl_schema(ddl), timezone="UTC")])
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)

@@ -50,7 +50,7 @@ def start_spark_session(settings: Settings, name: str, conf: Mapping[str, str] |
     for key, value in (conf or {}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    _record_call_sites_where_asked()
+    _record_call_sites_where_asked(session)
     _START_UP[:] = [_measure_start_up(began)]
     _keep_standard_output_from_jvm(session)
     return session
@@ -65,6 +65,7 @@ def take_start_up_seconds() -> float:
     return _START_UP.pop() if _START_UP else 0.0
 
 
+_LINES = "spark.python.sql.dataFrameDebugging.enabled"
 _LONG_THERE = 60.0
 """If a process is older when it starts a session, it was started for something else, such as a notebook."""
 
@@ -86,11 +87,15 @@ def _keep_standard_output_from_jvm(session: SparkSession) -> None:
     console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
 
 
-def _record_call_sites_where_asked() -> None:
-    """Make PySpark record lines of the code only in `call_sites_recorded`. Not in a session that somebody else began, as a notebook's."""
+def _record_call_sites_where_asked(session: SparkSession) -> None:
+    """Make PySpark record lines of the code only in `call_sites_recorded`. Not in a session that somebody else began, as a notebook's.
+
+    Who debugs the engine gets all lines, and who turned them off gets none, as PySpark does it.
+    """
     from pyspark.errors import utils
 
-    utils.is_debugging_enabled = are_call_sites_recorded
+    if not os.environ.get("SLUICE_DEBUG") and session.conf.get(_LINES, "true") == "true":
+        utils.is_debugging_enabled = are_call_sites_recorded
 
 
 def _silence_query_logs() -> None:

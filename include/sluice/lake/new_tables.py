@@ -1,30 +1,34 @@
 """Makes the first commit of an empty table through delta-rs: Spark takes half a second for it, delta-rs hundredths.
 
-Only a table that any reader and writer would find the same is made so: a plain protocol, and nothing that Delta on Spark would refuse.
+Only a table that every reader and writer handles as it would the one that Spark makes is made so. What Delta on Spark refuses, it is left
+to refuse.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, StringType, StructType
 
 from sluice import delta_log
 from sluice.delta_rs_commits import complete_commit
-from sluice.errors import SluiceError
+from sluice.errors import table_collision
 from sluice.lake.commit_marks import read_session_mark
 from sluice.lake.layout_properties import LAYOUT_PROPERTIES
+from sluice.lake.small_writes import SmallWriteFailed
 from sluice.locations import is_on_disk, locate
 from sluice.open_tables import keep_written_table
-from sluice.stores.settling import store_commit_properties
-from sluice.table_properties import DELETION_VECTORS, INSTANTS, STATISTICS, parse_statistics_columns
+from sluice.table_properties import CHANGE_FEED, DELETION_VECTORS, INSTANTS, STATISTICS, parse_statistics_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_OF_CHANGE_FEED = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+"""Columns that Delta adds to the rows of a change feed, and that no table with one may have."""
 
 _KNOWN_PROPERTIES = frozenset({*(one.name for one in LAYOUT_PROPERTIES), INSTANTS})
 """Not CHECKs, whose conditions Spark examines, nor what else asks for more of readers and writers."""
@@ -55,19 +59,20 @@ def is_created_by_delta_rs(
         and properties.get(DELETION_VECTORS, "false") == "false"
         and all(_INTERVAL.fullmatch(value) for value in properties.values() if value.startswith("interval"))
         and _has_plain_fields(schema)
+        and not (properties.get(CHANGE_FEED) == "true" and _OF_CHANGE_FEED & {name.lower() for name in columns})
         and set(partition_by) < columns.keys()
         and _are_of_types(columns, partition_by, _TYPES)
         and _are_of_types(columns, parse_statistics_columns(properties.get(STATISTICS, "")), _WITH_STATISTICS)
-        and not any(name.startswith(_DEFAULTS) for name in session.conf.getAll)
+        and not _has_table_defaults(session)
     )
 
 
 def create_empty_table(
     session: SparkSession, path: str, schema: StructType, comment: str, properties: Mapping[str, str], partition_by: Sequence[str]
 ) -> None:
-    """Makes the table, unless somebody else does so meanwhile. `is_created_by_delta_rs` must have said yes.
+    """Makes the table. `is_created_by_delta_rs` must have said yes.
 
-    Raises SluiceError if the folder cannot be written.
+    Raises SluiceError if somebody else makes it meanwhile, SmallWriteFailed or OSError if it cannot be written.
     """
     mark = read_session_mark(session)
     try:
@@ -77,17 +82,23 @@ def create_empty_table(
             partition_by=list(partition_by) or None,
             description=comment,
             configuration=dict(properties),
-            commit_properties=store_commit_properties(path, {"userMetadata": mark} if mark else None),
+            # Tried once: delta-rs would otherwise commit a second CREATE TABLE after somebody else's.
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": mark} if mark else None, max_commit_retries=0),
             raise_if_key_not_exists=False,  # Sluice's own properties
         )
-    except (DeltaError, OSError) as error:
+    except DeltaError as error:
         if delta_log.is_delta_table(path):
-            return
-        raise SluiceError(
-            f"The table {path} cannot be made ({type(error).__name__}). Is its folder writable, and the disk not full?"
-        ) from error
+            raise table_collision(path) from None
+        raise SmallWriteFailed(f"{path}: {type(error).__name__}") from error
     complete_commit(path, table)
     keep_written_table(path, table)
+
+
+def _has_table_defaults(session: SparkSession) -> bool:
+    configuration: Any = session.conf
+    return _DEFAULTS in str(
+        configuration._jconf.getAllAsJava().keySet().toString()
+    )  # one text: getAll asks twice for each property
 
 
 def _is_free(path: str) -> bool:
@@ -99,18 +110,27 @@ def _are_of_types(columns: Mapping[str, DataType], names: Iterable[str], types: 
     return all(name in columns and _type_name(columns[name]) in types for name in names)
 
 
-def _has_plain_fields(kind: DataType) -> bool:
-    """Whether Delta needs no feature for the type, and no names that only column mapping allows."""
+def _has_plain_fields(kind: DataType, required: bool = True) -> bool:
+    """Whether Delta needs no feature for the type, no names that only column mapping allows, and no NOT NULL within an array.
+
+    required: whether a field may be NOT NULL.
+    """
     if isinstance(kind, StructType):
         names = [field.name for field in kind]
         return len({name.lower() for name in names}) == len(names) > 0 and all(
-            _NAME.fullmatch(field.name) and set(field.metadata) <= {"comment"} and _has_plain_fields(field.dataType)
+            _NAME.fullmatch(field.name)
+            and set(field.metadata) <= {"comment"}
+            and (required or field.nullable)
+            and _has_plain_fields(field.dataType, required)
             for field in kind
         )
     if isinstance(kind, ArrayType):
-        return _has_plain_fields(kind.elementType)
+        return kind.containsNull and _has_plain_fields(kind.elementType, required=False)
     return _type_name(kind) in _TYPES
 
 
 def _type_name(kind: DataType) -> str:
-    return "decimal" if isinstance(kind, DecimalType) else kind.typeName()
+    """A text with a collation has its collation in it."""
+    return (
+        "decimal" if isinstance(kind, DecimalType) else kind.simpleString() if isinstance(kind, StringType) else kind.typeName()
+    )

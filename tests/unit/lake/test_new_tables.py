@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from delta.tables import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 
+from sluice.errors import SluiceError
 from sluice.lake import tables
 from sluice.lake.commit_marks import _NOTE
-from sluice.lake.new_tables import is_created_by_delta_rs
+from sluice.lake.new_tables import create_empty_table, is_created_by_delta_rs
+from sluice.lake.small_writes import SmallWriteFailed
 from sluice.lake.tables import TableShape, parse_ddl_schema
+from sluice.runs import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,6 +115,9 @@ def test_the_first_commit_has_the_mark_of_the_session(spark: SparkSession, tmp_p
         {"ddl": "id BIGINT, s STRUCT<`a b`: INT>"},
         {"ddl": "id BIGINT, c VARCHAR(3)"},
         {"ddl": "id BIGINT, g BIGINT, G BIGINT"},
+        {"ddl": "id BIGINT, s STRING COLLATE UTF8_LCASE"},
+        {"ddl": "id BIGINT, a ARRAY<STRUCT<b: INT NOT NULL>>"},
+        {"ddl": "id BIGINT, _Change_Type STRING"},
     ],
     ids=str,
 )
@@ -131,6 +140,38 @@ def test_properties_that_the_session_gives_to_new_tables_are_not_lost(spark: Spa
     finally:
         spark.conf.unset(name)
     assert _read_first_commit(tmp_path / "t")["metaData"]["configuration"]["delta.checkpointInterval"] == "7"
+
+
+def test_of_two_that_make_it_at_once_one_does(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(20):
+        path, shape = str(tmp_path / str(number)), _make_shape()
+        start = threading.Barrier(2)
+
+        def make(path: str = path, shape: TableShape = shape, start: threading.Barrier = start) -> str:
+            start.wait()
+            try:
+                create_empty_table(spark, path, shape.schema, shape.comment, tables._shape_properties(shape), ())
+            except SluiceError as error:
+                return str(error)
+            return ""
+
+        with ThreadPoolExecutor(2) as pool:
+            said = sorted(one.result() for one in [pool.submit(make), pool.submit(make)])
+        assert said[0] == "" and "Somebody else wrote to the table" in said[1]
+        assert len(list((Path(path) / "_delta_log").glob("*.json"))) == 1
+
+
+@pytest.mark.parametrize(("says", "kind"), [("(os error 28)", "full disk"), ("(os error 13)", "read-only folder")])
+def test_why_it_could_not_be_made_is_what_any_write_would_say(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, kind: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise DeltaError(f"Generic LocalFileSystem error {says}")
+
+    monkeypatch.setattr("sluice.lake.new_tables.DeltaTable.create", fail)
+    with pytest.raises(SmallWriteFailed) as raised:
+        tables.create_table(spark, str(tmp_path / "t"), _make_shape())
+    assert failures.name_failure(raised.value) == kind
 
 
 def test_names_that_differ_in_case_alone_are_refused_as_before(spark: SparkSession, tmp_path: Path) -> None:
