@@ -106,14 +106,22 @@ def _rounded_excess(low: float, high: float) -> int:
 
 def _evaluate_freshness(rule: Fresh, whole: WholeTable) -> TableRuleFinding:
     known, latest = file_statistics.read_highest_value(whole.path, rule.column)
-    if not known:
-        row = table_frames.read_table(whole.session, whole.path).agg(F.max(quote_column(rule.column)).alias("latest")).first()
-        latest = row.latest if row else None
-    if latest is None:
+    since = whole.now - parse_duration(rule.within)
+    older = (
+        (None if latest is None else _as_utc_instant(latest) < since) if known else _is_highest_value_before(rule, whole, since)
+    )
+    if older is None:
         return TableRuleFinding(False, 1, f"it has no value in '{rule.column}'")
-    if whole.now - _as_utc_instant(latest) > parse_duration(rule.within):
+    if older:
         return TableRuleFinding(False, 1, f"its latest '{rule.column}' is older than {rule.within}")
     return TableRuleFinding(True)
+
+
+def _is_highest_value_before(rule: Fresh, whole: WholeTable, instant: datetime) -> bool | None:
+    """Compares in Spark: a date may lie beyond the years that Python knows. None if there is no value."""
+    latest = F.max(quote_column(rule.column)).cast("timestamp")
+    row = table_frames.read_table(whole.session, whole.path).agg((latest < F.lit(instant)).alias("older")).first()
+    return row.older if row else None
 
 
 def _as_utc_instant(value: date | datetime) -> datetime:

@@ -6,7 +6,7 @@ It leaves the flow's checkpoint alone: what the stream brings later equals what 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -37,6 +37,8 @@ from sluice.lake.workspace import PROVENANCE, Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Completes = Callable[[Interval | None], bool]
 """Given the interval that all records lie in, if it is known, tells whether the replay leaves no row that earlier code made."""
@@ -131,10 +133,18 @@ def _read_record_extent(workspace: Workspace, source: Source) -> Interval | None
         return None
     at = F.expr(source.dated_by).cast("timestamp")
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
-    row = bronze.agg(F.min(at).alias("earliest"), F.max(at).alias("latest"), F.count_if(at.isNull()).alias("undated")).first()
+    ends = (F.unix_micros(F.min(at)).alias("earliest"), F.unix_micros(F.max(at)).alias("latest"))
+    row = bronze.agg(*ends, F.count_if(at.isNull()).alias("undated")).first()
     if row is None or row.undated or row.earliest is None:
         return None
-    return Interval(row.earliest.astimezone(UTC), row.latest.astimezone(UTC) + timedelta(microseconds=1))
+    return Interval(_clip_to_python(row.earliest), _clip_to_python(row.latest + 1))
+
+
+def _clip_to_python(microseconds: int) -> datetime:
+    """Returns an instant by its microseconds since 1970; of one beyond the years that Python knows, the nearest that it knows."""
+    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    low, high = ((end - _EPOCH) // timedelta(microseconds=1) for end in (first, last))
+    return _EPOCH + timedelta(microseconds=min(max(microseconds, low), high))
 
 
 def _interval_condition(source: Source, interval: Interval) -> Column | None:
