@@ -388,7 +388,7 @@ def test_ids_that_are_none_are_wrong_use() -> None:
     ]
 
 
-SOLD = Source(name="orders", schema="id BIGINT, name STRING, who STRING", subject="who")
+SOLD = Source(name="orders", schema="id BIGINT, name STRING, who STRING, at TIMESTAMP", subject="who")
 
 
 def _sold(*rules: Any) -> Any:
@@ -396,7 +396,7 @@ def _sold(*rules: Any) -> Any:
 
     def order(orders: DataFrame) -> DataFrame:
         """An order."""
-        return orders.selectExpr("id AS number", "upper(name) AS name", "who", "explode(array('a', 'b')) AS copy")
+        return orders.selectExpr("id AS number", "upper(name) AS name", "who", "at", "explode(array('a', 'b')) AS copy")
 
     declared: Any = order
     for rule in rules:
@@ -411,7 +411,8 @@ NAMED, KNOWN = expect_or_quarantine("named", "name IS NOT NULL"), expect_or_quar
 def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_with_its_subject(shop: Shop) -> None:
     lake = shop(SOLD, _sold(NAMED))
     lake.land(
-        "orders/1.jsonl", '{"id": 1, "who": "ann", "vat": 7}\n{"id": 2, "who": "bob", "name": "x"}\n{"id": 3, "who": "cat"}\n'
+        "orders/1.jsonl",
+        '{"id": 1, "who": "ann", "vat": 7, "at": "2026-11-20T10:00:00.123456Z"}\n{"id": 2, "who": "bob", "name": "x"}\n{"id": 3, "who": "cat"}\n',
     )
     lake.run()
     columns = ("_delivery", "_row", "_file", "_subject", "reasons", "record", "made", "rules_version")
@@ -419,7 +420,13 @@ def test_what_silver_set_aside_is_kept_as_it_came_and_as_it_was_made_and_goes_wi
     assert [row[:5] for row in found] == [
         (1, number, "1.jsonl", who, ["named"]) for number, who in ((0, "ann"), (2, "cat")) for _ in range(2)
     ]
-    assert json.loads(found[0][5]) == {"id": 1, "who": "ann", "_rescued_data": '{"vat":7}'}
+    assert json.loads(found[0][5]) == {
+        "id": 1,
+        "who": "ann",
+        "at": "2026-11-20T10:00:00.123456Z",
+        "_rescued_data": '{"vat":7}',
+    }
+    assert {json.loads(row[6]).get("at") for row in found[:2]} == {"2026-11-20T10:00:00.123456Z"}, "whole, not to the millisecond"
     assert [json.loads(row[6])["copy"] for row in found[:2]] == ["a", "b"]
     assert {row[7] for row in found} == {verdicts.expectations_version(lake.graph.tables["order"].expectations)}
     receiving.receive_erasure_request(lake.settings, lake.graph, ["ann"], "who")
