@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pyspark.sql import functions as F
 
 from sluice import entries
+from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_column
@@ -105,7 +106,7 @@ def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
         if anonymised.keeps_anonymised_facts(workspace.graph, source):
             # From these an ingest keeps the facts, and leaves nothing out.
             outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name)), 1)
-        if source.also_subjects:
+        if subjects.find_other_subject_columns(workspace.graph, source):
             outcomes |= dict.fromkeys(anonymised.find_marked_deliveries(workspace.path(source.name), anonymised.CELL_MARK), 1)
     found: defaultdict[str, set[str]] = defaultdict(set)
     left_out: dict[tuple[str, str], bool] = {}
@@ -208,7 +209,7 @@ def _examine_landed_files(
     try:
         gone: dict[int, set[int] | None] = dict(_find_suppressed_records(workspace, source, names, found))
         emptied, unfit = _find_other_subject_fields(workspace, source, found)
-        _add_named_text_fields(source, names, found, emptied)
+        _add_named_text_fields(subjects.find_free_text_columns(workspace.graph, source), names, found, emptied)
     finally:
         found.release()
     whole = [one.delivery for one in looked if one.state == QUARANTINED]
@@ -271,7 +272,7 @@ def _find_other_subject_fields(
 
     Also the records with such a person that do not fit into bronze, which an ingest leaves out.
     """
-    cells = dict(source.also_subjects)
+    cells = subjects.find_other_subject_columns(workspace.graph, source)
     found: Emptied = defaultdict(dict)
     unfit: defaultdict[int, set[int]] = defaultdict(set)
     if read.frame is None or not cells or suppression_list.is_suppression_list_empty(workspace):
@@ -289,11 +290,11 @@ def _find_other_subject_fields(
     return found, unfit
 
 
-def _add_named_text_fields(source: Source, names: naming.ErasedNames, read: DeliveredRecords, emptied: Emptied) -> None:
-    """Adds the free text fields that name somebody. Searches in this process, so that no value gets into a plan."""
+def _add_named_text_fields(texts: Collection[str], names: naming.ErasedNames, read: DeliveredRecords, emptied: Emptied) -> None:
+    """Adds the free text fields that name somebody. texts: their columns. Searches in this process, so that no value gets into a plan."""
     if read.frame is None or not names:
         return
-    here = [found for name in source.free_text if (found := find_column_spelling(name, read.frame.columns))]
+    here = [found for name in texts if (found := find_column_spelling(name, read.frame.columns))]
     if here:
         good = read.frame.where(F.col("_problem").isNull()).select(
             "_delivery", "_row", *(quote_column(name).cast("string") for name in here)
