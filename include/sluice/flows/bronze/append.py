@@ -34,6 +34,7 @@ from sluice.ingest.deliveries import dates, discovery
 from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
+from sluice.ingest.schema import evolution
 from sluice.lake import evaluation, log, table_frames, tables
 from sluice.lake.commits import Transaction
 from sluice.lake.nested_types import union_columns
@@ -92,6 +93,7 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
         checkpoint.path, name, identity, path, (source.name,)
     ):
         return
+    report.notes += _note_ignored_hints(workspace, source)
     # A file of the deliveries table is one rate-limited group of deliveries. If the stream starts anew, most of them have an outcome.
     at_once = streams.ALL_FILES if checkpoint.rebased and _has_outcomes(workspace) else 1
     rows = streams.stream_table(workspace.session, path, at_once, checkpoint.starts.get(name))
@@ -102,6 +104,19 @@ def _stream_deliveries(workspace: Workspace, source: Source, report: FlowReport,
 
     with count_work("deliveries", partial(_count_waiting_deliveries, workspace, source, report)) as work:
         streams.run_stream(workspace, rows.where(ours), checkpoint, on_batch)
+
+
+def _note_ignored_hints(workspace: Workspace, source: Source) -> list[str]:
+    """Returns a note if schema_hints name columns that bronze has with another type."""
+    if not source.schema_hints:
+        return []
+    ignored = evolution.find_ignored_hints(source, table_frames.read_table(workspace.session, workspace.path(source.name)).schema)
+    remedy = f"sluice run {workspace.pipeline} --mode refresh --table {source.name}, which needs may_refresh=True"
+    return (
+        [f"schema_hints change no column that is there: {', '.join(ignored)}. To read all files anew: {remedy}"]
+        if ignored
+        else []
+    )
 
 
 def _count_waiting_deliveries(workspace: Workspace, source: Source, report: FlowReport) -> int:
@@ -193,7 +208,9 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
         stored.append(True)
         _replace_bronze_rows(workspace, source, shape, rows, examined)
 
-    written = intake.quarantine_and_store_records(workspace, source, examined, store, anew=True)
+    others = _read_rows_of_other_deliveries(workspace, source, examined)
+    beside = StructType() if others.isEmpty() else others.schema
+    written = intake.quarantine_and_store_records(workspace, source, examined, store, beside)
     if not stored:  # none of their records fits any more
         store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0))
     outcomes = accounting.build_outcome_rows(
@@ -217,14 +234,18 @@ def _examine_known_deliveries(workspace: Workspace, source: Source) -> list[Exam
 def _replace_bronze_rows(
     workspace: Workspace, source: Source, shape: TableShape, rows: DataFrame, examined: list[ExaminedDelivery]
 ) -> None:
-    path = workspace.path(source.name)
-    again = tables.make_inline_frame(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
-    others = table_frames.read_table(workspace.session, path).join(F.broadcast(again), "_delivery", "left_anti")
+    others = _read_rows_of_other_deliveries(workspace, source, examined)
     final = rows if others.isEmpty() else _join_in_one_schema(rows, others)
     technical = [name for name in shape.schema.names if is_reserved_column(name)]
     names = [*(name for name in final.columns if name not in technical), *technical]
     schema = StructType([type(field)(field.name, field.dataType, True) for field in (final.schema[name] for name in names)])
-    tables.replace_table(final, path, replace(shape, schema=schema))
+    tables.replace_table(final, workspace.path(source.name), replace(shape, schema=schema))
+
+
+def _read_rows_of_other_deliveries(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> DataFrame:
+    again = tables.make_inline_frame(workspace.session, [(item.delivery.number,) for item in examined], "_delivery BIGINT")
+    bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
+    return bronze.join(F.broadcast(again), "_delivery", "left_anti")
 
 
 def _join_in_one_schema(rows: DataFrame, others: DataFrame) -> DataFrame:

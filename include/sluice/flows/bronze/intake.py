@@ -38,6 +38,7 @@ from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 Store = Callable[["DataFrame", RowsSize], None]
 
@@ -129,17 +130,20 @@ def _find_written_deliveries(workspace: Workspace, source: Source, examined: lis
     return {row._delivery for row in present.collect()}
 
 
-def current_source_columns(workspace: Workspace, source: Source, anew: bool = False) -> SourceColumns:
-    """Returns the source's current columns. anew: as if nothing had been ingested yet."""
+def current_source_columns(workspace: Workspace, source: Source) -> SourceColumns:
+    """Returns the source's current columns."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
-    return evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run, anew)
+    return evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run)
 
 
 def quarantine_and_store_records(
-    workspace: Workspace, source: Source, examined: list[ExaminedDelivery], store: Store, anew: bool = False
+    workspace: Workspace, source: Source, examined: list[ExaminedDelivery], store: Store, beside: StructType | None = None
 ) -> WrittenDeliveries:
-    """Sets aside records that do not fit and gives the rest, if any, to `store`. anew: finds out their columns from scratch."""
-    examined, found, held_back = read_delivery_records(workspace, source, examined, anew)
+    """Sets aside records that do not fit and gives the rest, if any, to `store`.
+
+    beside: the columns of rows that stay, if those of the records are found out from scratch; None if they are known.
+    """
+    examined, found, held_back = read_delivery_records(workspace, source, examined, beside)
     # If the file has changed since an earlier attempt, only what that attempt set aside is left of it, so it stays.
     numbers = [item.delivery.number for item in examined if item.state != MISSED]
     whole = _refused_files_for_quarantine(workspace, examined)
@@ -162,10 +166,13 @@ def quarantine_and_store_records(
 
 
 def read_delivery_records(
-    workspace: Workspace, source: Source, examined: list[ExaminedDelivery], anew: bool
+    workspace: Workspace, source: Source, examined: list[ExaminedDelivery], beside: StructType | None = None
 ) -> tuple[list[ExaminedDelivery], DeliveredRecords, dict[int, dict[str, str]]]:
-    """Returns the deliveries' records in the columns that all of them together have, and by delivery the fields that did not become columns."""
-    columns = current_source_columns(workspace, source, anew)
+    """Returns the deliveries' records in the columns that all of them together have, and by delivery the fields that did not become columns.
+
+    beside: as in `quarantine_and_store_records`.
+    """
+    columns = current_source_columns(workspace, source) if beside is None else evolution.start_source_columns(source, beside)
     log_ = workspace.schemas(source.table)
     if not columns.settled:
         some = evolution.select_sampled_deliveries(examined)

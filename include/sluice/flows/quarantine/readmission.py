@@ -194,7 +194,7 @@ def _replay_some_records(workspace: Workspace, source: Source, rows: Sequence[Ro
     waiting = [QuarantinedRecord(row._delivery, row._row, row._file, row.record, headers.get(row._delivery)) for row in rows]
     with open_staging_folder(workspace) as folder:
         staged = stage_records(source, waiting, folder)
-        _, parsed, _ = intake.read_delivery_records(workspace, source, staged.examined, False)
+        _, parsed, _ = intake.read_delivery_records(workspace, source, staged.examined)
         try:
             if parsed.frame is not None:
                 _admit_fitting_records(workspace, source, staged, parsed.frame, report)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from sluice.declare.assembly.kept_fields import suggest_kept_fields
 from sluice.declare.ingest.field_names import becomes_column, is_reserved_column
@@ -23,6 +23,7 @@ from sluice.errors import SluiceError
 from sluice.ingest.schema import schema_log
 from sluice.ingest.values import types
 from sluice.lake import tables
+from sluice.lake.nested_types import has_other_type, union_columns, union_nested_fields
 from sluice.printable import escape_to_one_line
 
 if TYPE_CHECKING:
@@ -43,27 +44,34 @@ class NewColumns(SluiceError):
 
 @dataclass(frozen=True)
 class SourceColumns:
-    """The source as it is read, and its columns as Arrow types, without Sluice's own. settled: whether types were inferred before."""
+    """The source as it is read, and its columns as Arrow types, without Sluice's own. settled: whether types were inferred before.
+
+    beside: the columns of rows that stay while the others are read from scratch. They become columns once types are inferred.
+    """
 
     source: Source
     schema: pa.Schema
     settled: bool
+    beside: StructType | None = None
 
     def spark(self) -> StructType:
         """The columns as Spark types."""
         return from_arrow_schema(self.schema)
 
 
-def read_source_columns(source: Source, folder: str, bronze: StructType | None, run: str, anew: bool = False) -> SourceColumns:
-    """Returns the columns as they are now. folder: the schema log's. bronze: the table's columns. anew: as if nothing had been ingested yet."""
+def read_source_columns(source: Source, folder: str, bronze: StructType, run: str) -> SourceColumns:
+    """Returns the columns as they are now. folder: the schema log's. bronze: the table's columns.
+
+    A column that the table has and the log lacks keeps the table's type: another one would make the table's values misfits.
+    """
     grows = source.schema_evolution == "add_new_columns"
-    logged = None if anew or (source.ddl and not grows) else schema_log.read_latest_schema_version(folder)
-    there = _without_own_columns(bronze or StructType())
+    logged = None if source.ddl and not grows else schema_log.read_latest_schema_version(folder)
+    there = _without_own_columns(bronze)
     if source.ddl:
         declared = tables.parse_ddl_schema(source.ddl)
         schema = _apply_logged_growth(declared, _without_own_columns(logged.columns()), source) if logged else declared
         return SourceColumns(source, _arrow_schema(schema), settled=True)
-    if logged is None and there.fields and not anew:
+    if logged is None and there.fields:
         # Their types were not inferred: values were kept as text, and still are.
         schema_log.write_schema_version(folder, there, run, _AS_IT_WAS)
         logged = schema_log.read_latest_schema_version(folder)
@@ -71,9 +79,36 @@ def read_source_columns(source: Source, folder: str, bronze: StructType | None, 
         return SourceColumns(source, _arrow_schema(_hinted_columns(source)), settled=False)
     if schema_log.read_schema_versions(folder)[0].why == _AS_IT_WAS:
         source = replace(source, infer_types=False, widen_types=False)
-    return SourceColumns(
-        source, _arrow_schema(_union_columns(_without_own_columns(logged.columns()), _hinted_columns(source))), settled=True
-    )
+    known = union_columns(there, _without_own_columns(logged.columns()))
+    return SourceColumns(source, _arrow_schema(_union_columns(known, _hinted_columns(source))), settled=True)
+
+
+def start_source_columns(source: Source, beside: StructType) -> SourceColumns:
+    """Returns the columns as if nothing had been ingested yet. beside: the columns of rows that stay all the same."""
+    beside = _without_own_columns(beside)
+    if not source.ddl:
+        return SourceColumns(source, _arrow_schema(_hinted_columns(source)), settled=False, beside=beside)
+    declared = tables.parse_ddl_schema(source.ddl)
+    if source.schema_evolution == "add_new_columns":
+        declared = union_columns(beside, declared)
+    return SourceColumns(source, _arrow_schema(declared), settled=True)
+
+
+def find_ignored_hints(source: Source, bronze: StructType) -> list[str]:
+    """Returns what schema_hints say about columns that bronze has with another type, in words. bronze: the table's columns."""
+    there = {column.name.lower(): column.dataType for column in bronze}
+    found = [(hint, there.get(hint.name.lower())) for hint in _hinted_columns(source)]
+    return [
+        f"{hint.name} {hint.dataType.simpleString()} (bronze has {present.simpleString()})"
+        for hint, present in found
+        if present is not None and has_other_type(present, hint.dataType) and not _was_widened(source, hint.dataType, present)
+    ]
+
+
+def _was_widened(source: Source, hinted: DataType, present: DataType) -> bool:
+    """Whether a column may have got its type by growing wider than its hint."""
+    before, now = (_arrow_schema(StructType([StructField("_", kind)])).field(0).type for kind in (hinted, present))
+    return source.widen_types and not pa.types.is_string(now) and types.merge_types(before, now) == now
 
 
 def grow_source_columns(columns: SourceColumns, news: pa.StructType, folder: str, run: str, why: str = "") -> SourceColumns:
@@ -91,6 +126,8 @@ def grow_source_columns(columns: SourceColumns, news: pa.StructType, folder: str
     if source.schema_evolution != "add_new_columns":
         news = _select_known_fields(columns.schema, news)
     schema = types.grow_schema(columns.schema, news, source, _arrow_schema(_hinted_columns(source)))
+    if columns.beside is not None:
+        schema = _arrow_schema(union_columns(columns.beside, from_arrow_schema(schema)))
     if schema.equals(columns.schema) and (columns.settled or not schema.names):
         return columns
     schema_log.write_schema_version(
@@ -146,9 +183,14 @@ def _union_columns(schema: StructType, more: StructType) -> StructType:
 
 def _apply_logged_growth(declared: StructType, logged: StructType, source: Source) -> StructType:
     """Returns the declared columns and those that came since. What grew below a declared column, or was widened, is as in the log."""
-    since = {field.name: field for field in logged}
-    grew = [field.name in since and (isinstance(field.dataType, StructType) or source.widen_types) for field in declared]
-    return _union_columns(StructType([since[f.name] if new else f for f, new in zip(declared, grew, strict=True)]), logged)
+    since = {field.name: field.dataType for field in logged}
+
+    def grow(field: StructField) -> StructField:
+        before = since.get(field.name, field.dataType)
+        grown = before if source.widen_types else union_nested_fields(before, field.dataType)
+        return StructField(field.name, grown, field.nullable, field.metadata)
+
+    return _union_columns(StructType([grow(field) for field in declared]), logged)
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
