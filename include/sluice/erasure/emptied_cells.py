@@ -7,6 +7,7 @@ The cells get NULL and no token: rows of one person that could still be told apa
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, places
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
+from sluice.erasure.steps.shared_keys import find_tables_with_shared_keys, refold_or_start_over
 from sluice.lake import log, table_frames, tables
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -150,7 +152,7 @@ def _refold_marked_rows(
 
 
 def anonymise_kept_facts(erasing: Erasing) -> None:
-    """Anonymises bronze of the sources whose facts a table keeps, then folds these tables."""
+    """Anonymises bronze of the sources whose facts a table keeps, then folds these tables, and others that may lose a shared key."""
     workspace = erasing.workspace
     for source in workspace.graph.sources.values():
         kept = (
@@ -162,7 +164,17 @@ def anonymise_kept_facts(erasing: Erasing) -> None:
             report = _anonymise_bronze_rows(workspace, source)
             anonymises = lambda table: table.on_erasure == "anonymise"  # noqa: E731
             erasing.reports += [report, *_refold_marked_rows(workspace, source, anonymised.MARK, anonymises)]
+            refolded = _refold_shared_keys(workspace, source)
+            erasing.left += Counter({one.flow: one.deleted + one.updated for one in refolded})
+            erasing.reports += refolded
             erasing.done(_FACTS_STEP, source.name, rows=report.updated)
+
+
+def _refold_shared_keys(workspace: Workspace, source: Source) -> list[FlowReport]:
+    """Folds again the tables that lose the person's rows, where others may have the same keys: their next best rows take the places."""
+    marked = table_frames.read_table(workspace.session, workspace.path(source.name)).where(anonymised.MARK).select(*PROVENANCE)
+    deleting = [one for one in find_tables_with_shared_keys(workspace, source) if one.on_erasure != "anonymise"]
+    return [refold_or_start_over(workspace, source, table, marked) for table in deleting]
 
 
 def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:

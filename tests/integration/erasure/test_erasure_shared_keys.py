@@ -11,12 +11,14 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import ledger, receiving, request_events, requests
+from sluice.erasure import emptied_cells, ledger, receiving, request_events, requests
 from sluice.erasure.steps import rows, shared_keys
 from sluice.errors import SluiceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from sluice.settings import Settings
 
 ANNA, ROBERT, CLEO = "anna-schmidt-4711", "robert-meier-0815", "cleo-nagy-2342"
 
@@ -112,3 +114,50 @@ def test_a_table_that_cannot_be_folded_keeps_nobody_in_the_lake_and_is_made_up_l
     assert ROBERT not in str(lake.rows("owner", "device", "who"))
     lake.run()
     assert is_as_in_a_lake_without_robert(lake)
+
+
+stays = Source(
+    name="stays", pattern="*.jsonl", schema="id BIGINT, locker BIGINT, who STRING, at BIGINT", subject="who", comment="Stays."
+)
+
+
+@table(reads="stays", keys="id", subject="who", on_erasure="anonymise")
+def stay(stays: DataFrame) -> DataFrame:
+    """A stay, which remains without its guest."""
+    return stays.select("id", "who", "at")
+
+
+@table(reads="stays", keys="locker", sequence_by="at", subject="who")
+def locker(stays: DataFrame) -> DataFrame:
+    """Who had a locker last; erased with the person."""
+    return stays.select("locker", "who", "at")
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_next_best_row_takes_the_place_also_where_another_table_keeps_the_facts(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__))
+    house = Lakehouse(settings, spark, build_declaration_graph(pipeline, (stays, stay, locker)))
+    delivered = ((1, 7, ANNA, 1), (2, 7, ROBERT, 2), (3, 8, ROBERT, 3))
+    house.land(
+        "stays/1.jsonl",
+        "".join(json.dumps(dict(zip(("id", "locker", "who", "at"), row, strict=True))) + "\n" for row in delivered),
+    )
+    house.run()
+    assert house.rows("locker", "locker", "who") == [(7, ROBERT), (8, ROBERT)]
+    ask(house)
+    if killed:
+
+        def kill(*_: Any, **__: Any) -> Any:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(emptied_cells, "_refold_shared_keys", kill)
+            house.run("propagate_deletions")
+        house.run()
+    house.run("propagate_deletions")
+    assert house.rows("locker", "locker", "who") == [(7, ANNA)]
+    assert house.rows("stay", "id", "who") == [(1, ANNA), (2, None), (3, None)]
+    house.run()
+    assert house.rows("locker", "locker", "who") == [(7, ANNA)]

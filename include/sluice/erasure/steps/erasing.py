@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,13 +36,17 @@ class NotFollowed(Exception):
 
 @dataclass
 class Erasing:
-    """waiting: the requests to carry out. reports: one per table. began: when it began, in seconds since 1970."""
+    """waiting: the requests to carry out. reports: one per table. began: when it began, in seconds since 1970.
+
+    left: how many rows left each table before the step that erases from tables.
+    """
 
     workspace: Workspace
     waiting: list[ErasureRequest]
     follow: Follow
     reports: list[FlowReport] = field(default_factory=list)
     began: float = field(default_factory=time.time)
+    left: Counter[str] = field(default_factory=Counter)
 
     @property
     def domains(self) -> set[str]:

@@ -10,6 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from sluice import delta_log
+from sluice.declare.cdc.histories import SEQUENCE
+from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing
@@ -25,9 +27,11 @@ from sluice.erasure.steps.rows import (
 )
 from sluice.errors import StageEnded
 from sluice.flows.progress import checkpoints
+from sluice.lake import table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
+from sluice.printable import count_noun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +47,8 @@ def erase_table_rows(erasing: Erasing) -> None:
     workspace = erasing.workspace
     found = places.find_subject_tables(workspace)
     of_bronze = {place.name: place for place in found if place.name in workspace.graph.sources}
-    left: Counter[str] = Counter()
+    left = Counter(erasing.left)
+    extracts = _count_extracts(workspace)
     for name, place in of_bronze.items():
         source = workspace.graph.sources[name]
         begun = open_erased_rows_journal(workspace, source).is_written()
@@ -52,6 +57,32 @@ def erase_table_rows(erasing: Erasing) -> None:
             if not erasing.is_done("tables", name):
                 erasing.done("tables", name, rows=left[name])
     erase_step_tables(erasing, "tables", found, left)
+    erasing.reports += _report_emptied_extracts(extracts, _count_extracts(workspace))
+
+
+def _count_extracts(workspace: Workspace) -> Counter[str]:
+    """By target of full extracts, how many extracts have rows."""
+    found: Counter[str] = Counter()
+    for view in workspace.graph.views.values():
+        if isinstance(view.function, ChangeLogFold) and view.function.declared.from_snapshots:
+            for path in map(workspace.path, view.reads):
+                rows = (
+                    table_frames.read_table(workspace.session, path).select(SEQUENCE) if delta_log.is_delta_table(path) else None
+                )
+                found[view.name] += rows.distinct().count() if rows is not None else 0
+    return found
+
+
+def _report_emptied_extracts(before: Counter[str], after: Counter[str]) -> list[FlowReport]:
+    """An extract that had the person alone is not known any more: a key that it lacked ends at the next one, or is current again."""
+    reports = []
+    for target, count in (before - after).items():
+        report = FlowReport(flow=f"{target}_extracts", layer=DELETIONS.name)
+        report.notes.append(
+            f"{count_noun(count, 'extract')} had no other row: keys that were missing there count until the next extract"
+        )
+        reports.append(report)
+    return reports
 
 
 def may_share_a_key(workspace: Workspace, source: Source, table: AnyTable) -> bool:
@@ -109,13 +140,13 @@ def _erase_journalled_rows(workspace: Workspace, source: Source, journal: RowJou
             report.deleted = report.rows_out = delete_by_merge(workspace, path, gone, SAME_ROW)
         return [
             report,
-            *(_refold_or_start_over(workspace, source, table, gone) for table in find_tables_with_shared_keys(workspace, source)),
+            *(refold_or_start_over(workspace, source, table, gone) for table in find_tables_with_shared_keys(workspace, source)),
         ]
     finally:
         gone.unpersist()
 
 
-def _refold_or_start_over(workspace: Workspace, source: Source, table: AnyTable, gone: DataFrame) -> FlowReport:
+def refold_or_start_over(workspace: Workspace, source: Source, table: AnyTable, gone: DataFrame) -> FlowReport:
     """A table that cannot be folded keeps nobody in the lake: its rows go by its own subject, and its flow starts over."""
     try:
         (report,) = refold_tables_of_source(workspace, source, gone, lambda one: one is table, gone=True)
