@@ -54,6 +54,10 @@ class PipelineRecords:
         """The path of one of Sluice's own records: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
         return f"{self._root(restricted)}/_sluice/{name}".rstrip("/")
 
+    def last_removal_by_age(self, source: str) -> str:
+        """The path of the file that says when rows of a source were last removed by age."""
+        return self.bookkeeping(f"removals_by_age/{source}.json")
+
     @property
     def delivery_ledger(self) -> str:
         """The table of deliveries: which file came when. Append-only; bronze flows stream it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
@@ -31,16 +33,12 @@ def reset_stateful_streams(erasing: Erasing) -> None:
 def run_following_flows(erasing: Erasing) -> None:
     """Runs every flow above bronze to its end. A failing flow of a table does not matter: its rows are already removed.
 
-    Restored views are recomputed in full: they may have rows that no change of their inputs affects any more. Raises SluiceError if
-    something that cannot be cleaned in another way did not follow.
+    Raises SluiceError if something that cannot be cleaned in another way did not follow.
     """
     if erasing.is_done("views"):
         return
     workspace = erasing.workspace
-    for view in workspace.graph.views.values():
-        if versions.read_restoration_mark(workspace.path(view.name)) is not None:
-            flow = workspace.graph.flow_name(view)
-            checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow)
+    reset_restored_views(workspace, workspace.graph.views)
     try:
         reports, errors = erasing.follow(), {}
     except NotFollowed as failed:
@@ -62,6 +60,14 @@ def run_following_flows(erasing: Erasing) -> None:
         if told not in erasing.reports:
             erasing.reports.append(told)
     erasing.done("views", rows=sum(report.deleted for report in reports))
+
+
+def reset_restored_views(workspace: Workspace, names: Container[str]) -> None:
+    """Makes those of these views start anew that were restored: they may have rows that no change of their inputs affects any more."""
+    for view in workspace.graph.views.values():
+        if view.name in names and versions.read_restoration_mark(workspace.path(view.name)) is not None:
+            flow = workspace.graph.flow_name(view)
+            checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow)
 
 
 def _find_input_domains(workspace: Workspace, reads: tuple[str, ...]) -> set[str]:

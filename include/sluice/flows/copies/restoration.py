@@ -19,7 +19,7 @@ from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
 from sluice.lake import evaluation, log, table_frames, tables, versions
 from sluice.lake.report import FlowReport
-from sluice.lake.workspace import Workspace
+from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.printable import count_noun, match_number
 from sluice.privacy import suppression, suppression_list
 from sluice.table_properties import CONSTRAINT
@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: int, report: FlowReport) -> None:
+def restore_table_version(
+    workspace: Workspace, dataset: Dataset[Any], version: int, report: FlowReport, bronze: str | None = None
+) -> None:
     """Gives the table the rows of a version. The version must be readable and have the same columns.
+
+    bronze: the path of the table that its rows were made from, if only rows that this still has may come back.
 
     Raises SluiceError if a constraint of today refuses the old rows.
     """
@@ -38,7 +42,8 @@ def restore_table_version(workspace: Workspace, dataset: Dataset[Any], version: 
     evaluation.choose_evaluation_settings(session, [path, path])
     now = table_frames.read_table(session, path)
     then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted_names(now.columns))
-    wanted = drop_rows_of_erased(workspace, dataset, then, versions.read_version_commit_time(path, version))
+    kept = then if bronze is None else then.join(table_frames.read_table(session, bronze), [*PROVENANCE], "left_semi")
+    wanted = drop_rows_of_erased(workspace, dataset, kept, versions.read_version_commit_time(path, version))
     _check_constraints_hold(workspace, dataset, wanted, version)
     report.suppressed = 0 if wanted is then else then.count() - wanted.count()
     with persist_frame(plan_merge_operations(wanted, now, dataset.keys)) as differing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,12 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
+from sluice.durable_files import load_kept_object
 from sluice.erasure import requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
-from sluice.lake import log, versions
+from sluice.lake import commit_history, log, versions
+from sluice.locations import locate
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
@@ -74,7 +77,11 @@ def run_table_restore(settings: Settings, graph: Graph, name: str, to: str, wait
         report = FlowReport(flow=name, layer=RESTORE)
         try:
             stages.run_timed_flow(
-                workspace, report, lambda: restoration.restore_table_version(workspace, dataset, version, report)
+                workspace,
+                report,
+                lambda: restoration.restore_table_version(
+                    workspace, dataset, version, report, _find_expiring_bronze(workspace, dataset)
+                ),
             )
         except Exception as error:
             raise FlowsFailed([report], {name: error}) from None
@@ -114,7 +121,50 @@ def _check_restorable_version(workspace: Workspace, dataset: Dataset[Any], versi
         raise SluiceError(
             f"Version {version} of '{called}' has pseudonyms that were made with another key. Choose a later version."
         )
+    _check_expired_rows(workspace, dataset, version, called)
     _check_erased_people(workspace, dataset, version, called, list(now))
+
+
+def _find_expiring_bronze(workspace: Workspace, dataset: Dataset[Any]) -> str | None:
+    """Returns where the bronze rows of a silver table lie, if some of them were, or will be, removed by age. They name the ones that are left."""
+    source = dataset.folded_source
+    if source is None:
+        return None
+    expires = workspace.graph.sources[source].keep_for is not None or _find_last_removal(workspace, [source]) is not None
+    path = workspace.path(source)
+    return path if expires and delta_log.is_delta_table(path) else None
+
+
+def _find_last_removal(workspace: Workspace, sources: Iterable[str]) -> datetime | None:
+    """Returns when rows of one of these sources were last removed by age; None if none were. The flows that read them had followed by then."""
+    found = []
+    for source in sources:
+        file = locate(workspace.records.last_removal_by_age(source))
+        if file.exists():
+            remedy = "Remove it if no rows of that source were removed by age."
+            said = load_kept_object(file, "when rows were last removed by age", remedy)
+            found.append(datetime.fromisoformat(said["at"]))
+    return max(found, default=None)
+
+
+def _check_expired_rows(workspace: Workspace, dataset: Dataset[Any], version: int, called: str) -> None:
+    """Raises SluiceError for a view's version from before rows were removed by age: nothing says which of its rows were made of them."""
+    if dataset.name not in workspace.graph.views:
+        return
+    below = {source.name for source in workspace.graph.sources.values() if dataset.name in workspace.graph.below(source.name)}
+    last = _find_last_removal(workspace, below)
+    later = [
+        commit["at"]
+        for commit in commit_history.read_commit_history(workspace.path(dataset.name))
+        if commit["version"] > version and commit["at"] is not None
+    ]
+    # The last version of before, or of, that removal has followed it.
+    if last is not None and later and min(later) <= last:
+        raise SluiceError(
+            f"Rows that have become too old since may be in version {version} of '{called}', and nothing in a view says which. "
+            f"Versions from {last:%Y-%m-%dT%H:%M:%SZ} on have none of them. "
+            f"Make it from scratch instead: sluice run {workspace.pipeline} --mode refresh --table {dataset.name}"
+        )
 
 
 def _refuse_while_requests_wait(workspace: Workspace, known: list[ErasureRequest]) -> None:

@@ -16,7 +16,10 @@ from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materializ
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import aging
 from sluice.erasure.steps import rows
+from sluice.errors import SluiceError
+from sluice.lake import log
 from sluice.lake.commit_marks import find_version_origins
+from sluice.runs.repair import restoring
 from sluice.runs.status import reconciliation
 from sluice.verification.verify import verify_tables
 
@@ -43,6 +46,9 @@ def spending(order: DataFrame) -> DataFrame:
     return order.groupBy("who").agg(F.sum("spent").alias("spent"))
 
 
+DERIVED = (order, spending)
+
+
 def line(number: int, who: str, days: int | None, spent: int) -> str:
     at = None if days is None else (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="seconds")
     return json.dumps({"id": number, "who": who, "at": at, "spent": spent}) + "\n"
@@ -55,12 +61,12 @@ def adds_up(lake: Lakehouse) -> bool:
 @pytest.fixture
 def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     """With old rows from a time when nobody had said how long they are kept."""
-    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, spending]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, *DERIVED]))
     lake.land("orders/1.jsonl", line(1, "ada", 500, 9) + line(1, "bob", 10, 5) + line(2, "ada", 399, 7) + line(3, "eve", 900, 3))
     lake.land("orders/2.jsonl", line(4, "eve", None, 2) + line(5, "eve", 450, -1) + "{ not a record\n")
     lake.run()
     assert lake.rows("order", "id", "who", "spent") == [(1, "ada", 9), (2, "ada", 7), (3, "eve", 3), (4, "eve", 2)]
-    lake.graph = build_declaration_graph(PIPELINE, [KEPT, order, spending])
+    lake.graph = build_declaration_graph(PIPELINE, [KEPT, *DERIVED])
     return lake
 
 
@@ -86,6 +92,37 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
     assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
 
 
+def test_nothing_that_was_too_old_comes_back_by_a_restore(shop: Lakehouse) -> None:
+    before = {name: str(log.latest_table_version(shop.workspace().path(name))) for name in ("order", "spending")}
+    shop.run("propagate_deletions")
+    left = shop.rows("spending")
+    restoring.run_table_restore(shop.settings, shop.graph, "order", before["order"])
+    # The young row of a key is not in the old version; the old one, which is, may not come back.
+    assert shop.rows("order", "id", "who") == [(2, "ada"), (4, "eve")]
+    with pytest.raises(SluiceError, match=r"have become too old since may be in version .* --mode refresh --table spending"):
+        restoring.run_table_restore(shop.settings, shop.graph, "spending", before["spending"])
+    assert shop.rows("spending") == left
+
+    shop.graph = build_declaration_graph(PIPELINE, [ORDERS, *DERIVED])
+    shop.run(mode="refresh", tables=["order"])
+    restoring.run_table_restore(shop.settings, shop.graph, "order", before["order"])
+    assert shop.rows("order", "id", "who") == [(2, "ada"), (4, "eve")], "nor if all is kept by now"
+
+
+def test_a_restored_view_loses_what_gets_too_old_later(shop: Lakehouse) -> None:
+    """Its inputs do not have the row any more, so that no change of them tells."""
+    shop.graph = build_declaration_graph(PIPELINE, [ORDERS, *DERIVED])
+    version = log.latest_table_version(shop.workspace().path("spending"))
+    shop.land("orders/3.jsonl", line(3, "kim", 1, 30))
+    shop.run()
+    assert shop.rows("spending") == [("ada", 16), ("eve", 2), ("kim", 30)]
+    restoring.run_table_restore(shop.settings, shop.graph, "spending", str(version))
+    assert shop.rows("spending") == [("ada", 16), ("eve", 5)]
+    shop.graph = build_declaration_graph(PIPELINE, [KEPT, *DERIVED])
+    shop.run("propagate_deletions")
+    assert shop.rows("spending") == [("ada", 7), ("bob", 5), ("eve", 2), ("kim", 30)]
+
+
 def test_what_could_not_be_read_goes_by_when_it_was_set_aside(shop: Lakehouse) -> None:
     assert len(shop.rows("orders_quarantine")) == 1
     later = datetime.now(UTC) + timedelta(days=401)
@@ -107,7 +144,7 @@ def test_a_run_that_was_killed_is_brought_to_its_end(
             shop.run("propagate_deletions")
     assert len(shop.rows("orders", "id")) == 3 and (1, "ada") in shop.rows("order", "id", "who"), "bronze only"
     _as_after_a_vacuum(Path(shop.settings.lake) / "shop" / "bronze" / "orders")
-    shop.graph = build_declaration_graph(PIPELINE, [declared, order, spending])
+    shop.graph = build_declaration_graph(PIPELINE, [declared, *DERIVED])
     shop.run("propagate_deletions")
     assert shop.rows("order", "id", "who") == [(1, "bob"), (2, "ada"), (4, "eve")]
     assert all(finding.equal for finding in verify_tables(shop.settings, spark, shop.graph))
@@ -127,14 +164,14 @@ def test_a_row_whose_place_was_too_old_goes_when_the_place_that_has_it_too_gets_
     settings: Settings, spark: SparkSession
 ) -> None:
     """The file comes again, with another time for the same row: silver does not show the time, so its row is the same."""
-    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, spending]))
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, *DERIVED]))
     lake.land("orders/1.jsonl", line(1, "ada", 500, 9))
     lake.run()
     lake.land("orders/1.jsonl", line(1, "ada", 450, 9))
     lake.run()
     assert lake.rows("order", "id", "_delivery") == [(1, 1)]
     for kept, left in (("480 days", [(1, 2)]), ("400 days", [])):
-        lake.graph = build_declaration_graph(PIPELINE, [replace(ORDERS, keep_for=kept), order, spending])
+        lake.graph = build_declaration_graph(PIPELINE, [replace(ORDERS, keep_for=kept), *DERIVED])
         lake.run("propagate_deletions")
         assert lake.rows("order", "id", "_delivery") == left, kept
     assert lake.rows("orders", "id") == lake.rows("spending") == []
