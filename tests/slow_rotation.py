@@ -46,15 +46,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TimeLeft(turn))
 
 
-def commit_number(root: Path) -> int:
-    """How many commits led to the one checked out. If git does not know, the hours since 1970: every turn comes, though not in order."""
+def commit_number(root: Path, otherwise_at: float | None = None) -> int:
+    """How many commits led to the one checked out. If git does not know, the hours since 1970: every turn comes, though not in order.
+
+    otherwise_at: the time that counts then, in seconds since 1970; now, if not given.
+    """
 
     def answer(*words: str) -> str:
         return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False).stdout.strip()
 
     if answer("rev-parse", "--is-shallow-repository") == "false":
         return int(answer("rev-list", "--count", "HEAD"))
-    return int(time.time() // 3600)
+    return int((time.time() if otherwise_at is None else otherwise_at) // 3600)
 
 
 def measured_durations(file: Path) -> dict[str, float]:

@@ -1,22 +1,24 @@
 """On a slow machine a check ends in time all the same: tests that it has no time left to begin are left out, counted and named.
 
-Another check begins with other files of tests/integration, so that none is left out each time.
+Another check begins with other files, so that none is left out each time.
 """
 
 from __future__ import annotations
 
 import time
+import zlib
 from typing import Any
 
 import pytest
 from tests.slow_rotation import ROOT, commit_number
 
-ROTATED = "tests/integration/"
-GOLDEN = 0.6180339887
-"""By what part of the files the next commit begins further on: so the beginnings of any few commits lie far apart."""
+ROTATED = ("tests/integration/", "tests/system/")
+"""Folders whose files come last, beginning with another one at each commit."""
+SYSTEM_EARLIER = 10 * 60.0
+"""How many seconds before the others tests marked system begin at the latest: some take nine minutes."""
 LEFT_OUT = "left out: the time of this check is over"
-CACHED = "sluice/left_out"
-"""Where pytest's cache has their names, for `.ci/run`."""
+SUMMARY, LAST_FAILED = "sluice/tests_in_time", "cache/lastfailed"
+"""Where pytest's cache has what `.ci/run` reads: how many tests were left out of how many, and how pytest ended; and what failed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--begin-until",
         metavar="TIME",
         type=float,
-        help="tests that have not begun by then, in seconds since 1970, are left out; files of tests/integration come last, in turns",
+        help="tests that have not begun by then, in seconds since 1970, are left out; files of some folders come last, in turns",
     )
 
 
@@ -35,9 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(TestsInTime(config, until))
 
 
-def rotate_files(files: list[str], commit: int) -> list[str]:
-    """The files in the order in which the check of a commit takes them."""
-    first = int(commit * GOLDEN % 1 * len(files))
+def rotate_files(files: list[str], number: int) -> list[str]:
+    """The files in the order in which the check with this number takes them. Which one is the first looks like chance."""
+    first = zlib.crc32(str(number).encode()) % len(files) if files else 0
     return files[first:] + files[:first]
 
 
@@ -49,19 +51,24 @@ class TestsInTime:
     def __init__(self, config: pytest.Config, until: float) -> None:
         self.config, self.until = config, until
         self.left_out: list[str] = []
+        self.failed: set[str] = set()
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         files = sorted({one for item in items if (one := item.nodeid.partition("::")[0]).startswith(ROTATED)})
-        place = {file: number for number, file in enumerate(rotate_files(files, commit_number(ROOT)), 1)}
+        # Each process of a session finds the same order: where git does not know, by the session's own time.
+        number = commit_number(ROOT, otherwise_at=self.until)
+        place = {file: at for at, file in enumerate(rotate_files(files, number), 1)}
         items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], 0))
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self) -> None:
-        if time.time() >= self.until:
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if time.time() >= self.until - (SYSTEM_EARLIER if item.get_closest_marker("system") else 0):
             pytest.skip(LEFT_OUT)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
         if report.skipped and LEFT_OUT in str(report.longrepr):
             self.left_out.append(report.nodeid)
 
@@ -71,6 +78,12 @@ class TestsInTime:
             for name in self.left_out:
                 terminalreporter.line(name)
 
-    def pytest_sessionfinish(self) -> None:
-        if self.config.cache is not None and not hasattr(self.config, "workerinput"):
-            self.config.cache.set(CACHED, self.left_out)
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        cache = self.config.cache
+        if cache is None or hasattr(self.config, "workerinput"):
+            return
+        # A test whose process died comes once more, at the end; left out there, it would no longer count as failed.
+        if hidden := self.failed & {*self.left_out}:
+            cache.set(LAST_FAILED, {**cache.get(LAST_FAILED, {}), **dict.fromkeys(sorted(hidden), True)})
+        cache.set(SUMMARY, f"{len({*self.left_out})} of {session.testscollected}, exit {int(exitstatus)}")

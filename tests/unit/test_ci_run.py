@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAKE = """#!/bin/bash
 echo "$*" >>made
 if [ -n "$LEFT_OUT" ] && [[ "$*" =~ ^"test WITHOUT".*cache_dir=([^ ]+) ]]; then
-  mkdir -p "${BASH_REMATCH[1]}/v/sluice"; echo "$LEFT_OUT" >"${BASH_REMATCH[1]}/v/sluice/left_out"
+  mkdir -p "${BASH_REMATCH[1]}/v/sluice"; echo "\"$LEFT_OUT\"" >"${BASH_REMATCH[1]}/v/sluice/tests_in_time"
 fi
 case "$*" in $FAILS)
   if [[ "$*" =~ cache_dir=([^ ]+) ]] && [ -n "$FAILED_TESTS" ]; then
@@ -24,6 +24,7 @@ case "$*" in $FAILS)
   fi
   [[ "$*" == *--last-failed* && -n "$ONCE" ]] || { echo "this went wrong"; exit 7; };;
 esac
+case "$*" in "setup AIRFLOW=2") sleep "${SETUP_SECONDS:-0}";; esac
 case "$*" in "installed AIRFLOW=2") sleep 0.3; echo "late, but there" | tee -a made;; esac
 """
 PYTHON = """#!/bin/bash
@@ -52,7 +53,8 @@ def check(
     fails: str = "nothing",
     failed_tests: tuple[str, ...] = (),
     once: bool = False,
-    left_out: tuple[str, ...] = (),
+    left_out: str = "",
+    setup_seconds: int = 0,
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run it as if so many seconds were over; what it printed, and what it asked of make."""
     variables = {**os.environ, "PATH": f"{checkout.parent / 'bin'}:{os.environ['PATH']}", "FAILS": fails}
@@ -61,7 +63,7 @@ def check(
         json.dumps(dict.fromkeys(failed_tests, True), indent=2) if failed_tests else ""
     )  # as pytest writes them
     variables["ONCE"] = "yes" if once else ""
-    variables["LEFT_OUT"] = json.dumps(left_out, indent=2) if left_out else ""
+    variables |= {"LEFT_OUT": left_out, "SETUP_SECONDS": str(setup_seconds)}
     done = subprocess.run([".ci/run"], cwd=checkout, env=variables, capture_output=True, text=True, check=False, timeout=600)
     return done, (checkout / "made").read_text().splitlines()
 
@@ -117,19 +119,31 @@ def test_what_is_no_chance_fails_the_check(checkout: Path, failed_tests: tuple[s
     assert done.returncode == 7 and not any(one.startswith("test-slow") for one in made)
 
 
-def test_tests_begin_until_minute_77_but_not_where_one_is_tried_again(checkout: Path) -> None:
+def test_tests_begin_until_minute_75_but_not_where_one_is_tried_again(checkout: Path) -> None:
     began = time.time()
-    done, made = check(checkout, fails=TESTS, failed_tests=(ONE,), once=True, left_out=(ONE, ANOTHER))
+    done, made = check(checkout, fails=TESTS, failed_tests=(ONE,), once=True, left_out="2 of 9, exit 1")
     assert done.returncode == 0, done.stdout
     for step in ("test WITHOUT_STORE", "test AIRFLOW=2", "test-system", "test-store-first"):
         (until,) = {int(found[1]) for one in made if one.startswith(step) and (found := re.search(r"--begin-until=(\d+)", one))}
-        assert until == pytest.approx(began + 77 * 60, abs=60)
+        assert until == pytest.approx(began + 75 * 60, abs=60)
     assert not any("--begin-until" in one for one in made if "--last-failed" in one or one.startswith("test-slow"))
-    assert "LEFT OUT  for want of time, of all: 2. Their names" in done.stdout.splitlines()[-2]
+    assert "LEFT OUT  for want of time, of all: 2 of 9 tests. Their names" in done.stdout.splitlines()[-2]
+
+
+@pytest.mark.parametrize("said", ["9 of 9, exit 0", "0 of 9, exit 3"], ids=["no test had time", "pytest itself failed"])
+def test_what_shows_nothing_about_the_tests_fails_the_check_and_is_not_tried_again(checkout: Path, said: str) -> None:
+    fails = TESTS if said.endswith("3") else "nothing"
+    done, made = check(checkout, fails=fails, failed_tests=(ONE,), once=True, left_out=said)
+    assert done.returncode in (1, 7) and not any("--last-failed" in one or one.startswith("test-slow") for one in made)
+
+
+def test_without_time_for_it_nothing_is_tried_again(checkout: Path) -> None:
+    done, made = check(checkout, elapsed=84 * 60 - 50, fails=TESTS, failed_tests=(ONE,), once=True)
+    assert done.returncode == 7 and not any("--last-failed" in one for one in made) and ONE in done.stdout
 
 
 def test_a_failed_step_ends_what_goes_on_aside(checkout: Path) -> None:
-    done, made = check(checkout, fails="lint")
+    done, made = check(checkout, fails="lint", setup_seconds=5)
     assert done.returncode == 7 and not any(one.startswith(("test-slow", "test-system")) for one in made)
 
 
