@@ -88,7 +88,10 @@ _BY_NAME = {one.name: one for one in LAYOUT_PROPERTIES}
 
 @dataclass(frozen=True)
 class PropertyChanges:
-    """What differs between a table's properties and its declaration. given: the new values by name. taken: the names that go."""
+    """What differs between a table's properties and what they should be. given: the new values by name. taken: the names that go.
+
+    given may hold Sluice's own properties, which say nothing about the protocol.
+    """
 
     given: Mapping[str, str]
     taken: tuple[str, ...] = ()
@@ -99,7 +102,7 @@ class PropertyChanges:
     @property
     def fit_delta_rs(self) -> bool:
         """Whether delta-rs makes them as Spark would: it takes no property away, and none may change the protocol."""
-        return not self.taken and not any(_BY_NAME[name].changes_protocol for name in self.given)
+        return not self.taken and not any(_BY_NAME[name].changes_protocol for name in self.given if name in _BY_NAME)
 
 
 def choose_layout_properties(shape: TableShape) -> dict[str, str]:

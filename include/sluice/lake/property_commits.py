@@ -37,7 +37,10 @@ def change_table_properties(session: SparkSession, path: str, changes: PropertyC
             try:
                 with settle_store_commit(path, table, properties):
                     table.alter.set_table_properties(
-                        dict(changes.given), commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS
+                        dict(changes.given),
+                        raise_if_not_exists=False,  # Sluice's own properties
+                        commit_properties=properties,
+                        post_commithook_properties=NO_COMMIT_HOOKS,
                     )
             except CommitFailedError:
                 raise table_collision(path) from None

@@ -27,7 +27,8 @@ from sluice.flows.progress import checkpoints
 from sluice.flows.progress.continuity import REFRESH
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import clustering, log, table_frames, tables, versions
+from sluice.lake import clustering, log, property_commits, table_frames, tables, versions
+from sluice.lake.layout_properties import PropertyChanges
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
@@ -135,8 +136,7 @@ def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) ->
     wanted = {FINGERPRINT: compute_declaration_fingerprint(dataset), **pseudonym_key_properties(workspace, dataset)}
     path = workspace.path(dataset.name)
     if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
-        properties = ", ".join(f"'{name}' = '{value}'" for name, value in wanted.items())
-        workspace.session.sql(f"ALTER TABLE delta.{quote_identifier(path)} SET TBLPROPERTIES ({properties})")
+        property_commits.change_table_properties(workspace.session, path, PropertyChanges(wanted))
     versions.remove_restoration_mark(workspace.session, path)
 
 
