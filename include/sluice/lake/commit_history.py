@@ -87,9 +87,9 @@ def find_last_data_change(path: str) -> datetime | None:
 
 
 def find_first_commit(path: str) -> datetime | None:
-    """Returns when the first commit that is still in a table's log was made (UTC). None if there is no table, or it does not say so."""
+    """Returns when a table was made (UTC). None if there is none, or if its log does not go back to that."""
     commits = read_commit_history(path) if is_delta_table(path) else []
-    at: datetime | None = commits[-1]["at"] if commits else None
+    at: datetime | None = commits[-1]["at"] if commits and commits[-1]["version"] == 0 else None
     return at
 
 

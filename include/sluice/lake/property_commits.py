@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from sluice.declare.sql.schema import sql_literal
 from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit
 from sluice.errors import table_collision
 from sluice.lake.commit_marks import read_session_mark
 from sluice.lake.layout_properties import PropertyChanges, list_names_unknown_to_spark
-from sluice.lake.written_alike import has_protocol_written_alike
+from sluice.lake.small_writes import SmallWriteFailed
+from sluice.lake.written_alike import are_properties_set_alike
 from sluice.open_tables import keep_written_table, open_table_to_change
 from sluice.stores.settling import settle_store_commit, store_commit_properties
 
@@ -27,11 +28,11 @@ _ANY_NAME = "spark.databricks.delta.allowArbitraryProperties.enabled"
 def change_table_properties(session: SparkSession, path: str, changes: PropertyChanges) -> None:
     """Makes the changes; no file is rewritten. Call this under the lease, and only if there are some.
 
-    Raises SluiceError if somebody else writes meanwhile.
+    Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
     """
     if changes.fit_delta_rs:
         table = open_table_to_change(path)
-        if has_protocol_written_alike(table):
+        if are_properties_set_alike(table):
             mark = read_session_mark(session)
             properties = store_commit_properties(path, {"userMetadata": mark} if mark else None)
             try:
@@ -44,6 +45,8 @@ def change_table_properties(session: SparkSession, path: str, changes: PropertyC
                     )
             except CommitFailedError:
                 raise table_collision(path) from None
+            except DeltaError as error:
+                raise SmallWriteFailed(f"{path}: {type(error).__name__}") from error
             complete_commit(path, table)
             keep_written_table(path, table)
             return

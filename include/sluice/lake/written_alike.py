@@ -32,6 +32,7 @@ from sluice.table_properties import (
 )
 
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
+_NAMES_FEATURES = 7
 _JUDGING_VERSIONS = frozenset({3, 4})
 _WRITER_FEATURES = frozenset({"appendOnly", "changeDataFeed", "checkConstraints", "invariants", "timestampNtz"})
 _PROPERTIES = frozenset({
@@ -104,6 +105,15 @@ def has_protocol_written_alike(table: DeltaTable) -> bool:
         and protocol.min_writer_version in _WRITER_VERSIONS
         and set(protocol.writer_features or ()) <= _WRITER_FEATURES
     )
+
+
+def are_properties_set_alike(table: DeltaTable) -> bool:
+    """Whether delta-rs sets properties of a table and nothing else.
+
+    To a protocol that names its features (writer version 7) it adds what it takes to be needed: reader version 2, or VARIANT, which Sluice
+    and older readers do not know (deltalake 1.6.6, tried).
+    """
+    return has_protocol_written_alike(table) and table.protocol().min_writer_version < _NAMES_FEATURES
 
 
 def _is_judged_alike(table: DeltaTable, schema: StructType, condition: str) -> bool:

@@ -22,7 +22,9 @@ pytestmark = pytest.mark.spark
 SCHEMA = "sha STRING, author STRING, reviewer STRING, message STRING"
 PIPELINE = Pipeline(name="code", description="c", owner="t", layers=(__name__,))
 commits = Source(name="commits", schema=SCHEMA, subject="author", domain="mail", also_subjects=("reviewer",), free_text="message")
-mirrored = Source(name="mirrored", schema=SCHEMA, subject="author", domain="mail", into="commits")
+mirrored = Source(
+    name="mirrored", schema=SCHEMA, subject="author", domain="mail", into="commits", personal=("message", "reviewer")
+)
 
 
 def line(sha: str, author: str, reviewer: str | None, message: str | None) -> str:

@@ -39,13 +39,13 @@ def restore_table_version(
     """
     session, path = workspace.session, workspace.path(dataset.name)
     workspace.note(f"restore_{dataset.name}")
-    evaluation.choose_evaluation_settings(session, [path, path])
+    evaluation.choose_evaluation_settings(session, [path, path, *([bronze] if bronze else [])])
     now = table_frames.read_table(session, path)
     then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted_names(now.columns))
     kept = then if bronze is None else then.join(table_frames.read_table(session, bronze), [*PROVENANCE], "left_semi")
     wanted = drop_rows_of_erased(workspace, dataset, kept, versions.read_version_commit_time(path, version))
     _check_constraints_hold(workspace, dataset, wanted, version)
-    report.suppressed = 0 if wanted is then else then.count() - wanted.count()
+    report.suppressed = 0 if wanted is kept else kept.count() - wanted.count()
     with persist_frame(plan_merge_operations(wanted, now, dataset.keys)) as differing:
         if differing.isEmpty():
             report.notes.append(f"it is as it was at version {version}")

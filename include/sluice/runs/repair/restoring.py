@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log
+from sluice.commit_operations import WITHOUT_ROWS
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
@@ -156,7 +157,7 @@ def _check_expired_rows(workspace: Workspace, dataset: Dataset[Any], version: in
     later = [
         commit["at"]
         for commit in commit_history.read_commit_history(workspace.path(dataset.name))
-        if commit["version"] > version and commit["at"] is not None
+        if commit["version"] > version and commit["at"] is not None and commit["operation"] not in WITHOUT_ROWS
     ]
     # The last version of before, or of, that removal has followed it.
     if last is not None and later and min(later) <= last:

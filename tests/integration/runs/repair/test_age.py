@@ -15,6 +15,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import aging
+from sluice.erasure.proof.undeclared import find_undeclared_paths
 from sluice.erasure.steps import rows
 from sluice.errors import SluiceError
 from sluice.lake import log
@@ -81,6 +82,7 @@ def test_what_is_too_old_goes_and_younger_rows_take_its_place(shop: Lakehouse, s
     versions = shop.versions()
     of_deletion = find_version_origins(shop.workspace().path("orders"), lambda _: None)
     assert str(of_deletion[max(of_deletion)]) == "1 to 2"
+    assert find_undeclared_paths(shop.settings, shop.graph) == [], "what it notes is known to be Sluice's own"
     assert shop.run("propagate_deletions") == {} and shop.versions() == versions
 
     shop.land("orders/1-again.jsonl", line(1, "ada", 500, 9) + line(6, "eve", 401, 1) + line(7, "eve", 399, 4))
