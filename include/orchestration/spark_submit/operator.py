@@ -259,6 +259,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def _refuse_unanswered_stop(self, records: PipelineRecords, context: Context) -> None:
         """Raises AirflowException if this DAG run was asked to stop and no job has obeyed that."""
         request = records.stop_request(run_identity(context))
+        if not request.exists():
+            return
         if remove_earlier_stop_request(request, context["dag_run"].start_date, context["ti"].try_number == 1):
             raise AirflowException(
                 f"{self.name}: sluice stop asked this run to stop, in the last batch of the task before. The next attempt goes on from there."
