@@ -20,7 +20,6 @@ QUARANTINED_RECORD = ("record", "made", "content")
 PERSONAL_IN_QUARANTINE = frozenset({*QUARANTINED_RECORD, "_subject"})
 """The columns of a quarantine that may hold personal data: a record, and the person whose record it is."""
 LINEAGE_EVENTS = "openlineage"
-REMOVALS_BY_AGE = "removals_by_age"
 """The folder of a pipeline's `_sluice` for OpenLineage events that go to no server."""
 FOLLOWED_JOBS = "followed_jobs"
 """The folder of a pipeline's `_sluice` in which drivers that a cluster started write that they live, and how they ended."""
@@ -54,10 +53,6 @@ class PipelineRecords:
     def bookkeeping(self, name: str = "", *, restricted: bool = False) -> str:
         """The path of one of Sluice's own records: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
         return f"{self._root(restricted)}/_sluice/{name}".rstrip("/")
-
-    def last_removal_by_age(self, source: str) -> str:
-        """The path of the file that says when rows of a source were last removed by age."""
-        return self.bookkeeping(f"{REMOVALS_BY_AGE}/{source}.json")
 
     @property
     def delivery_ledger(self) -> str:

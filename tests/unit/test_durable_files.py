@@ -23,6 +23,7 @@ from tests.conftest import settings_at
 from sluice import durable_files
 from sluice.durable_files import KeptFileDamaged
 from sluice.erasure import canary, receiving, requests
+from sluice.erasure.removals_by_age import find_last_removal_by_age
 from sluice.ingest.landing import rewriting
 from sluice.ingest.schema import schema_log
 from sluice.lake.clone_registry import find_shallow_clone_lakes
@@ -275,6 +276,10 @@ READERS: dict[str, tuple[str, Callable[[Settings], Any]]] = {
     "schemas/readings/0.json ": (
         "the columns that a source had",
         lambda at: schema_log.read_schema_versions(PipelineRecords(at, "gym").bookkeeping("schemas/readings")),
+    ),
+    "removals_by_age/readings.json": (
+        "when rows were last removed by age",
+        lambda at: find_last_removal_by_age(PipelineRecords(at, "gym"), ["heart", "readings"]),
     ),
     "shallow_clones/1.json": (
         "where a shallow clone lies",

@@ -7,14 +7,14 @@ one finishes its work from the journal, however much later: it knows what has al
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.ingest.source import Source
-from sluice.durable_files import write_json_durably
+from sluice.erasure.removals_by_age import record_removal_by_age
 from sluice.erasure.steps.erasing import Follow, NotFollowed
 from sluice.erasure.steps.flows import reset_restored_views
 from sluice.erasure.steps.row_journal import RowJournal
@@ -23,7 +23,6 @@ from sluice.errors import StageEnded
 from sluice.lake import table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.locations import locate
 from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun
@@ -59,9 +58,7 @@ def delete_expired_rows(workspace: Workspace, follow: Follow, now: datetime | No
     reset_restored_views(workspace, set[str]().union(*(workspace.graph.below(source.name) for source in begun)))
     _follow_expired_sources(follow, begun, reports, errors)
     for source in begun:
-        mark = locate(workspace.records.last_removal_by_age(source.name))
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        write_json_durably(mark, {"at": datetime.now(UTC).isoformat()})
+        record_removal_by_age(workspace.records, source.name)
         _open_expiry_journal(workspace, source).remove_journal()
     if errors:
         raise NotFollowed(reports, errors)

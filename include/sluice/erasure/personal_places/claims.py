@@ -11,6 +11,7 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
+from sluice.erasure.removals_by_age import REMOVALS_BY_AGE
 from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
 from sluice.ingest.landing.rewriting import MARK
@@ -18,7 +19,7 @@ from sluice.lake import releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, is_on_disk, locate
-from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, REMOVALS_BY_AGE
+from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS
 from sluice.record_tables import RECORD_TABLES
 from sluice.settings import Settings
 
@@ -26,8 +27,8 @@ OWN_TABLES = (*RECORD_TABLES, "suppression")
 """The records of Sluice below a pipeline's `_sluice` that are tables."""
 _RECORDS = frozenset({
     *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erased_rows", "erasure_requests",
-    FOLLOWED_JOBS, "idle", "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions", REMOVALS_BY_AGE, "rewriting",
-    "schemas", "set_aside", "shallow_clones", "staging", "stop_requests",
+    FOLLOWED_JOBS, "idle", "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions",
+    REMOVALS_BY_AGE, "rewriting", "schemas", "set_aside", "shallow_clones", "staging", "stop_requests",
 })  # fmt: skip
 """The names of all of Sluice's own records."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,11 @@ from sluice.commit_operations import WITHOUT_ROWS
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.durable_files import load_kept_object
 from sluice.erasure import requests
+from sluice.erasure.removals_by_age import find_last_removal_by_age
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import commit_history, log, versions
-from sluice.locations import locate
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job
@@ -131,21 +129,11 @@ def _find_expiring_bronze(workspace: Workspace, dataset: Dataset[Any]) -> str | 
     source = dataset.folded_source
     if source is None:
         return None
-    expires = workspace.graph.sources[source].keep_for is not None or _find_last_removal(workspace, [source]) is not None
+    expires = (
+        workspace.graph.sources[source].keep_for is not None or find_last_removal_by_age(workspace.records, [source]) is not None
+    )
     path = workspace.path(source)
     return path if expires and delta_log.is_delta_table(path) else None
-
-
-def _find_last_removal(workspace: Workspace, sources: Iterable[str]) -> datetime | None:
-    """Returns when rows of one of these sources were last removed by age; None if none were. The flows that read them had followed by then."""
-    found = []
-    for source in sources:
-        file = locate(workspace.records.last_removal_by_age(source))
-        if file.exists():
-            remedy = "Remove it if no rows of that source were removed by age."
-            said = load_kept_object(file, "when rows were last removed by age", remedy)
-            found.append(datetime.fromisoformat(said["at"]))
-    return max(found, default=None)
 
 
 def _check_expired_rows(workspace: Workspace, dataset: Dataset[Any], version: int, called: str) -> None:
@@ -153,7 +141,7 @@ def _check_expired_rows(workspace: Workspace, dataset: Dataset[Any], version: in
     if dataset.name not in workspace.graph.views:
         return
     below = {source.name for source in workspace.graph.sources.values() if dataset.name in workspace.graph.below(source.name)}
-    last = _find_last_removal(workspace, below)
+    last = find_last_removal_by_age(workspace.records, below)
     later = [
         commit["at"]
         for commit in commit_history.read_commit_history(workspace.path(dataset.name))
