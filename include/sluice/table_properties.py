@@ -56,6 +56,8 @@ GROUPS_LEFT = "numGroupsLeft"
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """Whether a table has a change data feed."""
+CHANGE_FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+"""No properties: the columns that Delta adds to the rows of a feed. A table with a feed may have none of these names."""
 
 DELETION_VECTORS = "delta.enableDeletionVectors"
 """Whether deleted rows are only marked and stay in their files."""

@@ -22,13 +22,17 @@ from sluice.lake.layout_properties import LAYOUT_PROPERTIES
 from sluice.lake.small_writes import SmallWriteFailed
 from sluice.locations import is_on_disk, locate
 from sluice.open_tables import keep_written_table
-from sluice.table_properties import CHANGE_FEED, DELETION_VECTORS, INSTANTS, STATISTICS, parse_statistics_columns
+from sluice.table_properties import (
+    CHANGE_FEED,
+    CHANGE_FEED_COLUMNS,
+    DELETION_VECTORS,
+    INSTANTS,
+    STATISTICS,
+    parse_statistics_columns,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_OF_CHANGE_FEED = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
-"""Columns that Delta adds to the rows of a change feed, and that no table with one may have."""
 
 _KNOWN_PROPERTIES = frozenset({*(one.name for one in LAYOUT_PROPERTIES), INSTANTS})
 """Not CHECKs, whose conditions Spark examines, nor what else asks for more of readers and writers."""
@@ -59,7 +63,7 @@ def is_created_by_delta_rs(
         and properties.get(DELETION_VECTORS, "false") == "false"
         and all(_INTERVAL.fullmatch(value) for value in properties.values() if value.startswith("interval"))
         and _has_plain_fields(schema)
-        and not (properties.get(CHANGE_FEED) == "true" and _OF_CHANGE_FEED & {name.lower() for name in columns})
+        and not (properties.get(CHANGE_FEED) == "true" and {*CHANGE_FEED_COLUMNS} & {name.lower() for name in columns})
         and set(partition_by) < columns.keys()
         and _are_of_types(columns, partition_by, _TYPES)
         and _are_of_types(columns, parse_statistics_columns(properties.get(STATISTICS, "")), _WITH_STATISTICS)

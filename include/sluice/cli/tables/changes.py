@@ -21,9 +21,9 @@ from sluice.lake.python_values import list_rows_with_texts
 from sluice.open_tables import open_checked_table
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
-from sluice.table_properties import CHANGE_FEED
+from sluice.table_properties import CHANGE_FEED, CHANGE_FEED_COLUMNS
 
-CHANGE, VERSION, AT = "_change_type", "_commit_version", "_commit_timestamp"
+CHANGE, VERSION, AT = CHANGE_FEED_COLUMNS
 _KINDS = pa.array(["delete", "update_preimage", "update_postimage", "insert"])
 """The kinds of changes of one key in one version, in the order in which they are shown."""
 

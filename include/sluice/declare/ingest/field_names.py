@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from sluice.table_properties import CHANGE_FEED_COLUMNS
+
 if TYPE_CHECKING:
     from sluice.declare.ingest.source import Source
 
@@ -27,10 +29,9 @@ _BESIDE_BRONZE = frozenset({
     ),  # while people are looked for
     *("_failed_rules", "_null_rules"),  # while rows are judged
 })
-_OF_DELTA = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
 _OF_SPARK = frozenset({"_metadata", "_corrupt_record", "_tmp_metadata_row_index"})
 _BEGINNINGS = ("_sluice_", "__delta_internal", "_databricks_internal")
-_OWN = _IN_BRONZE | _BESIDE_BRONZE | _OF_DELTA | _OF_SPARK
+_OWN = _IN_BRONZE | _BESIDE_BRONZE | _OF_SPARK | {*CHANGE_FEED_COLUMNS}
 _UNNAMED = re.compile(r"_c\d+\Z")
 
 

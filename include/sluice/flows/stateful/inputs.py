@@ -21,6 +21,7 @@ from sluice.flows.progress.batches import VersionRange
 from sluice.lake import log, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import suppression, suppression_list
+from sluice.table_properties import CHANGE_FEED_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 AnyStream = Windowed[Any]
 ROW = "_row_of_batch"
 
-_FEED = ("_change_type", "_commit_version", "_commit_timestamp")
 _BEAT = "_beat"
 _LONG_AGO = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 
@@ -83,7 +83,7 @@ def check_watermark_column(stream: AnyStream, name: str, schema: StructType) -> 
 
 def drop_technical_columns(frame: DataFrame) -> DataFrame:
     """Drops technical columns: a transform gets the columns that a view gets."""
-    return frame.drop(*_FEED, *PROVENANCE)
+    return frame.drop(*CHANGE_FEED_COLUMNS, *PROVENANCE)
 
 
 def read_batch_input(workspace: Workspace, name: str, of: VersionRange) -> BatchInput:
