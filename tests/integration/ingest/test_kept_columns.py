@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.slow
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze",))
 
 
@@ -52,6 +51,7 @@ def test_a_refresh_keeps_the_columns_of_rows_whose_file_is_gone(settings: Settin
     ]
 
 
+@pytest.mark.slow
 def test_a_refresh_of_one_feed_keeps_the_columns_of_the_others(settings: Settings, spark: SparkSession) -> None:
     visits = Source(name="visits", may_refresh=True)
     lake = declared(settings, spark, visits, Source(name="north", may_refresh=True, into="visits"))
@@ -69,6 +69,7 @@ def test_a_refresh_of_one_feed_keeps_the_columns_of_the_others(settings: Setting
     ]
 
 
+@pytest.mark.slow
 def test_a_column_of_a_removed_hint_keeps_its_type_and_a_late_hint_is_noted(settings: Settings, spark: SparkSession) -> None:
     lake = declared(settings, spark, Source(name="visits", may_refresh=True))
     lake.land("visits/1.json", lines({"id": 1, "code": 7}))
