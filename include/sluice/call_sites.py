@@ -1,8 +1,8 @@
-"""Of which of its operations PySpark tells the JVM the line in the code: of those of transforms, so that an error can name it.
+"""Records the line of code of each operation in a transform, so that an error can name it, and of no other operation.
 
-PySpark asks the JVM four times more at each operation on a column or a frame (the session, a property, the line, and to forget it). An
-increment does thousands of them, nearly all the engine's own, whose lines help nobody. PySpark's own switch
-(spark.python.sql.dataFrameDebugging.enabled) is for all operations or none, and is read once, off if there is no session yet.
+By itself PySpark tells the JVM the line of every operation on a column or a frame, with four more requests (the session, a property, the
+line, and to forget it). An increment does thousands of operations, nearly all the engine's own, whose lines help nobody. PySpark's switch
+(spark.python.sql.dataFrameDebugging.enabled) is for all operations or none. It is read once; if there is no session yet, as off.
 """
 
 from __future__ import annotations

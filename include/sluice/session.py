@@ -65,7 +65,6 @@ def take_start_up_seconds() -> float:
     return _START_UP.pop() if _START_UP else 0.0
 
 
-_LINES = "spark.python.sql.dataFrameDebugging.enabled"
 _LONG_THERE = 60.0
 """If a process is older when it starts a session, it was started for something else, such as a notebook."""
 
@@ -87,14 +86,18 @@ def _keep_standard_output_from_jvm(session: SparkSession) -> None:
     console.setOutDirect(jvm.java.io.PrintStream(jvm.java.io.OutputStream.nullOutputStream()))
 
 
-def _record_call_sites_where_asked(session: SparkSession) -> None:
-    """Make PySpark record lines of the code only in `call_sites_recorded`. Not in a session that somebody else began, as a notebook's.
+_CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
+"""PySpark's own switch for recording lines of code."""
 
-    Who debugs the engine gets all lines, and who turned them off gets none, as PySpark does it.
+
+def _record_call_sites_where_asked(session: SparkSession) -> None:
+    """Make PySpark record lines of code only in `call_sites_recorded`. Not called for a session that somebody else began, as a notebook's.
+
+    With SLUICE_DEBUG all lines are recorded; if PySpark's switch is off, none are.
     """
     from pyspark.errors import utils
 
-    if not os.environ.get("SLUICE_DEBUG") and session.conf.get(_LINES, "true") == "true":
+    if not os.environ.get("SLUICE_DEBUG") and session.conf.get(_CALL_SITES, "true") == "true":
         utils.is_debugging_enabled = are_call_sites_recorded
 
 

@@ -86,7 +86,7 @@ def find_last_data_change(path: str) -> datetime | None:
     return None
 
 
-def find_first_commit(path: str) -> datetime | None:
+def find_creation_time(path: str) -> datetime | None:
     """Returns when a table was made (UTC). None if there is none, or if its log does not go back to that."""
     commits = read_commit_history(path) if is_delta_table(path) else []
     at: datetime | None = commits[-1]["at"] if commits and commits[-1]["version"] == 0 else None

@@ -139,11 +139,15 @@ def _count_waiting_deliveries(graph: Graph, flows: Sequence[Mapping[str, Any]]) 
     return sum(waiting.values())
 
 
+def _describe_lateness(table: Mapping[str, Any]) -> str:
+    return "the latest data is older than its target" if table["data_at"] else "it never had data, for longer than its target"
+
+
 def _list_problems(state: Mapping[str, Any]) -> list[str]:
     """The problems that `sluice status` would print, without file names."""
     found = [escape_to_one_line(problem) for problem in state["problems"]]
     found += [f"{flow['table']}: its flow is stuck; sluice status says why" for flow in state["flows"] if flow["stuck"]]
-    found += [f"{table['table']}: the latest data is older than its target" for table in state["freshness"] if table["late"]]
+    found += [f"{table['table']}: {_describe_lateness(table)}" for table in state["freshness"] if table["late"]]
     found += [f"{one['table']}: made by earlier code for {one['shown']}" for one in state["stale"]]
     found += [f"{one['table']}: restored to version {one['version']}" for one in state["restored"]]
     found += [f"no run for the scheduled interval {gap['scheduled']}" for gap in state["gaps"]]

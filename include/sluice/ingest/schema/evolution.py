@@ -185,12 +185,12 @@ def _apply_logged_growth(declared: StructType, logged: StructType, source: Sourc
     """Returns the declared columns and those that came since. What grew below a declared column, or was widened, is as in the log."""
     since = {field.name: field.dataType for field in logged}
 
-    def grow(field: StructField) -> StructField:
+    def grow_field(field: StructField) -> StructField:
         before = since.get(field.name, field.dataType)
         grown = before if source.widen_types else union_nested_fields(before, field.dataType)
         return StructField(field.name, grown, field.nullable, field.metadata)
 
-    return _union_columns(StructType([grow(field) for field in declared]), logged)
+    return _union_columns(StructType([grow_field(field) for field in declared]), logged)
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:

@@ -61,7 +61,7 @@ def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = N
         at = commit_history.find_last_data_change(books.path(name))
         layer = graph.layer(graph[name])
         runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == DONE]
-        since = at or commit_history.find_first_commit(books.path(name))
+        since = at or commit_history.find_creation_time(books.path(name))
         found.append(Freshness(name, at, now - since if since else None, target, runs[-1] if runs else None))
     return found
 
