@@ -61,8 +61,8 @@ def test_an_epoch_that_another_commit_came_before_is_committed_after_it(bucket_u
     write_deltalake(path, pa.table({"id": [0]}), storage_options=delta_rs_storage_options(path))
     opened = takeover._open_written_alike
 
-    def then_another_commits(path: str) -> DeltaTable | None:
-        table = opened(path)
+    def then_another_commits(path: str, can_use_spark: bool) -> DeltaTable | None:
+        table = opened(path, can_use_spark)
         patch.undo()
         open_delta_table(path).alter.set_table_properties({"delta.appendOnly": "false"})
         return table
