@@ -51,7 +51,8 @@ def repair(
     if refused:
         raise SluiceError(" ".join(refused))
     if not as_json:
-        escaping_console().print(f"Done. Run: sluice run {pipeline}", soft_wrap=True)
+        following = "repair" if any(one.later for one in found) else "run"
+        escaping_console().print(f"Done. Run: sluice {following} {pipeline}", soft_wrap=True)
 
 
 def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
@@ -60,7 +61,14 @@ def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
     lines = [f"{pipeline}.{found.table}: {', '.join(map(str, found.damage))}.{since}"]
     if found.refused:
         return lines[0]
-    lines.append(f"  The damaged files go to _sluice/{lost_commits.SET_ASIDE}; a commit that changes nothing takes their place.")
+    instead = "; a commit that changes nothing takes their place" if any(one.is_commit for one in found.damage) else ""
+    lines.append(f"  The damaged files go to _sluice/{lost_commits.SET_ASIDE}{instead}.")
+    if found.later:
+        later = ", ".join(map(str, found.later))
+        lines.append(
+            f"  The next repair takes {later}: without the cut checkpoint it finds what was lost. Repeat: sluice repair {pipeline}"
+        )
+        return "\n".join(lines)
     names = [name for name in found.anew if name not in found.streams]
     if names:
         lines.append(f"  These flows start anew in the next run: {', '.join(names)}.")
@@ -70,7 +78,7 @@ def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
     for source, numbers in found.lost.items():
         told = ", ".join(map(str, numbers))
         lines.append(f"  Deliveries of '{source}' that are read again from the landing folder: {told}.")
-    if not found.anew:
+    if not found.anew and instead:
         lines.append("  No flow makes this table, so its rows of that time are lost.")
     return "\n".join(lines)
 
@@ -84,6 +92,7 @@ def _log_repair_as_object(found: LogRepair) -> dict[str, Any]:
         "streams": list(found.streams),
         "read_again": {source: list(numbers) for source, numbers in found.lost.items()},
         "refused": found.refused,
+        "next_repair": [str(one) for one in found.later],
     }
 
 

@@ -15,12 +15,22 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
+
 from sluice.commit_operations import REPAIR
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delivery_states import INGESTED, LOST, QUARANTINED
-from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions, split_commit_lines
+from sluice.delta_log import (
+    LOG,
+    DamagedLog,
+    LogDamage,
+    checksum_file_path,
+    find_log_damage,
+    list_log_versions,
+    split_commit_lines,
+)
 from sluice.durable_files import write_text_durably
 from sluice.erasure import ledger as erasure_ledger
 from sluice.erasure import requests
@@ -31,12 +41,15 @@ from sluice.lake import durability
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
 from sluice.locations import Location, locate
-from sluice.open_tables import TableSnapshot, open_delta_table
+from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
 from sluice.pipeline_records import name_quarantine
 from sluice.settings import Settings
 
 SET_ASIDE = "set_aside"
 """The folder among a pipeline's records that keeps damaged files."""
+
+_SUPPRESSION = "suppression"
+"""The table of erased people."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,8 @@ class LogRepair:
     """A table with a damaged log. anew: the declared tables whose flows start anew. streams: those of them that have state.
 
     since: when the last whole commit was made (UTC); what came later is lost. lost: by source, the deliveries to be read again. refused: why it
-    cannot be repaired here, and what to do.
+    cannot be repaired here, and what to do. later: damaged commits for the next repair: what they held can be found only once the cut
+    checkpoint is set aside.
     """
 
     table: str
@@ -55,6 +69,7 @@ class LogRepair:
     since: datetime | None
     lost: dict[str, tuple[int, ...]]
     refused: str | None
+    later: tuple[LogDamage, ...] = ()
 
 
 def find_log_repairs(settings: Settings, graph: Graph, only: str | None = None) -> list[LogRepair]:
@@ -89,9 +104,16 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
 
 
 def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, damage: tuple[LogDamage, ...]) -> LogRepair:
+    refused = _explain_refused_repair(graph, name, path, damage)
+    later: tuple[LogDamage, ...] = ()
+    checkpoints_cut = tuple(one for one in damage if not one.is_commit)
+    if checkpoints_cut and not refused and _holds_what_no_flow_makes_again(graph, name):
+        damage, later = checkpoints_cut, tuple(one for one in damage if one.is_commit)
     first = min((one.version for one in damage if one.is_commit), default=None)
+    lost: dict[str, tuple[int, ...]] = {}
+    if first and not refused:
+        lost, refused = _find_losses(settings, graph, name, path, first)
     anew = _find_affected_flows(graph, name) if first is not None else ()
-    lost = find_lost_deliveries(settings, graph, name, path, first - 1) if first else {}
     return LogRepair(
         table=name,
         path=path,
@@ -100,8 +122,30 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
         streams=tuple(one for one in anew if one in graph.streams),
         since=_read_commit_time(path, first - 1) if first else None,
         lost=lost,
-        refused=_explain_refused_repair(settings, graph, name, path, damage),
+        refused=refused,
+        later=later,
     )
+
+
+def _find_losses(
+    settings: Settings, graph: Graph, name: str, path: str, first: int
+) -> tuple[dict[str, tuple[int, ...]], str | None]:
+    """Returns the deliveries, by source, that were lost with the commits from `first` on, and why the repair is refused, if it is."""
+    called = f"'{graph.pipeline.name}.{name}'"
+    try:
+        if name == _SUPPRESSION:
+            return {}, _explain_lost_people(graph, path, find_unlisted_requests(settings, graph, path, first - 1))
+        return find_lost_deliveries(settings, graph, name, path, first - 1), None
+    except DamagedLog:
+        return {}, (
+            f"What the damaged commits of {called} held is found by the records of its pipeline, and one of their logs is damaged, too. "
+            f"Repeat this once that one is repaired: sluice repair {graph.pipeline.name}"
+        )
+    except UnreadableVersion as error:
+        return {}, (
+            f"What the damaged commits of {called} held is not known, since its version {error.version}, before them, cannot be read: "
+            f"its log or its files from before are not whole either. Put {path} back from a backup."
+        )
 
 
 def _find_affected_flows(graph: Graph, name: str) -> tuple[str, ...]:
@@ -126,7 +170,13 @@ def _list_streamed_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator
     yield from item.streamed_records.values()
 
 
-def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: str, damage: Sequence[LogDamage]) -> str | None:
+def _holds_what_no_flow_makes_again(graph: Graph, name: str) -> bool:
+    """Whether a repair must know what a table lost: its flow does not write that again by itself."""
+    written = (one for source in graph.sources.values() for one in (source.table, name_quarantine(source.name)))
+    return name in (_SUPPRESSION, *written)
+
+
+def _explain_refused_repair(graph: Graph, name: str, path: str, damage: Sequence[LogDamage]) -> str | None:
     called = f"'{graph.pipeline.name}.{name}'"
     if any(one.is_commit and one.version == 0 for one in damage):
         return (
@@ -137,14 +187,17 @@ def _explain_refused_repair(settings: Settings, graph: Graph, name: str, path: s
     last = max(commits, default=-1)
     if any(not one.is_commit for one in damage) and any(number not in commits for number in range(last + 1)):
         return f"A checkpoint of the log of {called} is damaged, and commits before it are gone. Put {path}/{LOG} back from a backup."
-    if name == "suppression":
-        missing = find_unlisted_requests(settings, graph, path, min(one.version for one in damage) - 1)
-        if missing:
-            return (
-                f"The list of erased people of '{graph.pipeline.name}' has lost those of the requests {', '.join(missing)}, who would come "
-                f"back with the next delivery. Put {path}/{LOG} back from a backup; nothing runs until then."
-            )
     return None
+
+
+def _explain_lost_people(graph: Graph, path: str, missing: Sequence[str]) -> str | None:
+    """Says why a list of erased people that lacks those of some requests cannot be repaired; None if it lacks nobody."""
+    if not missing:
+        return None
+    return (
+        f"The list of erased people of '{graph.pipeline.name}' has lost those of the requests {', '.join(missing)}, who would come "
+        f"back with the next delivery. Put {path}/{LOG} back from a backup; nothing runs until then."
+    )
 
 
 def _read_commit_time(path: str, version: int) -> datetime | None:
@@ -261,9 +314,7 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
 
 def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
     """Returns the requests that were carried out, or begun, but are not on the list of erased people as of a version."""
-    found = (
-        TableSnapshot(open_delta_table(path, version=version)).query_rows("SELECT DISTINCT request FROM t")["request"].to_pylist()
-    )
+    found = _query_version(path, version, "SELECT DISTINCT request FROM t")["request"].to_pylist()
     records = graph.records(settings)
     done = {one.request for one in requests.list_erasure_requests(records) if one.done_at is not None}
     return sorted((done | erasure_ledger.list_begun_requests(records)) - set(found))
@@ -271,5 +322,22 @@ def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version:
 
 def _read_deliveries_at_version(path: str, version: int) -> set[int]:
     """Returns the deliveries that a table had rows of at a version."""
-    found = TableSnapshot(open_delta_table(path, version=version)).query_rows("SELECT DISTINCT _delivery FROM t")
-    return set(found["_delivery"].to_pylist())
+    return set(_query_version(path, version, "SELECT DISTINCT _delivery FROM t")["_delivery"].to_pylist())
+
+
+class UnreadableVersion(SluiceError):
+    """A version of a table before its damage cannot be read."""
+
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(f"Version {version} of the table {path} cannot be read: its log or its files are not whole.")
+        self.version = version
+
+
+def _query_version(path: str, version: int, sql: str) -> pa.Table:
+    """Returns the result of a query, in which the table's name is `t`, over a version of a table with a damaged log. Raises UnreadableVersion."""
+    try:
+        return TableSnapshot(open_delta_table(path, version=version)).query_rows(sql)
+    except CatalogOwnsCommits:
+        raise
+    except Exception as error:  # delta-rs has no class of its own for a file that is gone
+        raise UnreadableVersion(path, version) from error

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.commands import call_command, set_places
 
 from sluice.cli import main
+from sluice.cli.repair import restore
 from sluice.commit_operations import REPAIR, WITHOUT_ROWS
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -221,6 +222,76 @@ def test_a_cut_checkpoint_and_a_cut_commit_after_it_are_repaired_together(lake: 
     file.write_bytes(file.read_bytes()[:20])
     assert repair(lake).anew == ("pulse", "ten_minutes", "by_day")
     assert sorted(DeltaTable(path).to_pyarrow_table()["at"].to_pylist()) == [1, 2]
+
+
+def test_a_cut_checkpoint_of_bronze_is_repaired_before_the_commit_that_cannot_be_read_with_it(lake: Settings) -> None:
+    path = WARD.location(lake, "pulses")
+    DeltaTable(path).create_checkpoint()
+    (file,) = Path(path, LOG).glob("*.parquet")
+    write(path, {"_delivery": 3, "at": 3})
+    outcome = {"delivery": 3, "source": "pulses", "file": "3.json", "state": "ingested", "rows": 1, "recorded_at": AT}
+    ledger.append_delivery_ledger_rows(PipelineRecords(lake, "ward").outcome_ledger, [outcome], ledger.OUTCOMES, "run")
+    spoil(path)
+    file.write_bytes(file.read_bytes()[:20])
+    (first,) = lost_commits.find_log_repairs(lake, WARD)
+    assert [one.file for one in first.damage] == [file.name] and [one.version for one in first.later] == [2]
+    assert first.refused is None and first.anew == () and first.lost == {}
+    told = restore._describe_log_repair("ward", first)
+    assert "takes their place" not in told and f"{2:020d}.json is empty" in told and told.endswith("Repeat: sluice repair ward")
+    lost_commits.repair_table_log(lake, WARD, first)
+    assert repair(lake).lost == {"pulses": (3,)}
+    assert sorted(DeltaTable(path).to_pyarrow_table()["at"].to_pylist()) == [1, 2]
+
+
+def test_a_log_of_bronze_that_is_not_whole_before_its_damage_is_refused_with_its_name_and_what_to_do(lake: Settings) -> None:
+    path = WARD.location(lake, "pulses")
+    spoil(path)
+    log_of_first = Path(path, LOG, f"{0:020d}.json")
+    whole = log_of_first.read_text()
+    log_of_first.write_text("\n".join(line for line in whole.splitlines() if "metaData" not in line))
+    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    assert (
+        found.refused and "'ward.pulses'" in found.refused and "version 0" in found.refused and "from a backup" in found.refused
+    )
+    log_of_first.write_text(whole)
+    for file in Path(path).glob("*.parquet"):
+        file.unlink()
+    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    assert found.refused and "'ward.pulses'" in found.refused
+
+
+def test_a_cut_checkpoint_without_the_commits_before_it_is_refused_before_anything_is_read_of_it(lake: Settings) -> None:
+    path = WARD.location(lake, "pulses")
+    DeltaTable(path).create_checkpoint()
+    (file,) = Path(path, LOG).glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:20])
+    Path(path, LOG, f"{0:020d}.json").unlink()
+    Path(path, LOG, f"{2:020d}.json").write_bytes(b"")
+    (found,) = lost_commits.find_log_repairs(lake, WARD)
+    assert found.refused and "checkpoint of the log of 'ward.pulses' is damaged" in found.refused
+
+
+def test_bronze_is_repaired_after_the_record_by_which_its_losses_are_found(lake: Settings) -> None:
+    spoil(WARD.location(lake, "pulses"))
+    spoil(PipelineRecords(lake, "ward").outcome_ledger)
+    found = {one.table: one for one in lost_commits.find_log_repairs(lake, WARD)}
+    assert found["outcomes"].refused is None
+    assert "sluice repair ward" in str(found["pulses"].refused) and "'ward.pulses'" in str(found["pulses"].refused)
+    lost_commits.repair_table_log(lake, WARD, found["outcomes"])
+    assert repair(lake).table == "pulses"
+
+
+def test_a_cut_checkpoint_of_the_list_of_erased_people_loses_nobody(lake: Settings) -> None:
+    from sluice.erasure import request_events, requests
+
+    request = receiving.receive_erasure_request(lake, WARD, [Identifier("person", "anna")])
+    path = PipelineRecords(lake, "ward").suppression_list
+    write(path, {"request": "other"}, {"request": request.request})
+    requests.advance_request_state(PipelineRecords(lake, "ward"), request.request, request_events.LOGICALLY, "")
+    DeltaTable(path).create_checkpoint()
+    (file,) = Path(path, LOG).glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:20])
+    assert repair(lake).refused is None
 
 
 @pytest.mark.parametrize("follows", [False, True])
