@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -75,6 +76,12 @@ class InputReach:
         return {name: quote_identifier(name) for name in self.joined.asked} if self.joined else self.columns
 
 
+_REACHES_BY_VIEW: WeakKeyDictionary[MaterializedView[Any], tuple[dict[str, StructType], dict[str, InputReach]]] = (
+    WeakKeyDictionary()
+)
+"""What was found last for each view of this process, and for which columns of its inputs: a pipeline that is kept running asks each time."""
+
+
 @measure_step(PLANNING)
 def find_input_reaches(
     session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
@@ -84,6 +91,15 @@ def find_input_reaches(
     Of the columns that bound a recompute, it takes the view's keys, or others if no key is among them. Raises DeclarationError if an input is
     not used, or if a declared reach in time does not fit.
     """
+    known = _REACHES_BY_VIEW.get(view)
+    if known is None or known[0] != inputs:
+        known = _REACHES_BY_VIEW[view] = dict(inputs), _probe_input_reaches(session, view, inputs)
+    return dict(known[1])
+
+
+def _probe_input_reaches(
+    session: SparkSession, view: MaterializedView[Any], inputs: Mapping[str, StructType]
+) -> dict[str, InputReach]:
     asking = session.newSession()
     asking.conf.set("spark.sql.constraintPropagation.enabled", "true")
     # A view that is always made anew in full is called only when all rows of its inputs are there.
@@ -130,9 +146,15 @@ def _find_bounding_expressions(
     names: Mapping[int, str],
     places: Mapping[str, int],
 ) -> dict[str, dict[str, str]]:
-    """Returns, by input and by column of the view that bounds a recompute for it, the expression over the input."""
+    """Returns, by input and by column of the view that bounds a recompute for it, the expression over the input.
+
+    Keys are preferred, and each column costs an optimised plan. So other columns are tried only if no key bounds some input.
+    """
     found: dict[str, dict[str, str]] = {name: {} for name in leaves}
-    for position, field in enumerate(result.schema):
+    asked = {*view.keys, *(reach.column for reach in view.reach.values())}
+    for position, field in sorted(enumerate(result.schema), key=lambda one: one[1].name not in asked):
+        if field.name not in asked and all(not one.keys().isdisjoint(view.keys) for one in found.values()):
+            break
         # For a treated column the transform gives another value than the stored one.
         if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
             continue

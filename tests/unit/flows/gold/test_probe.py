@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.errors import DeclarationError
+from sluice.flows.gold import probe
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.writing.ranges import parse_truncation
 from sluice.lake import tables
@@ -460,3 +462,41 @@ def test_a_condition_that_could_fail_on_a_row_that_is_left_out_is_not_asked(spar
 
     reads = ("members", "trackers", "readings")
     assert joined_columns(spark, ("device", "t"), reads, quotient) == {"members": (("device",), ("who",))}
+
+
+def test_other_columns_than_keys_are_tried_only_if_no_key_bounds_some_input(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+    find_arrivals = probe._find_filter_arrivals
+
+    def note(result: DataFrame, column: str, *rest: Any) -> dict[str, str | None]:
+        tried.append(column)
+        return find_arrivals(result, column, *rest)
+
+    monkeypatch.setattr(probe, "_find_filter_arrivals", note)
+    counted = F.count("*").alias("n"), F.max("n").alias("most")
+    asked(spark, ("region", "d"), ("regions",), lambda r: r.groupBy("region", "d").agg(*counted))
+    assert sorted(tried) == ["d", "region"]
+    tried.clear()
+    ranked = Window.partitionBy("region").orderBy("d")
+    found = asked(spark, ("number",), ("regions",), lambda r: r.withColumn("number", F.row_number().over(ranked)))
+    assert tried[0] == "number" and sorted(tried) == ["d", "n", "number", "region"]
+    assert found == {"regions": {"region": "region"}}
+
+
+def test_a_view_is_probed_once_in_a_process_until_its_inputs_have_other_columns(spark: SparkSession) -> None:
+    called: list[int] = []
+
+    def latest(rows: DataFrame) -> DataFrame:
+        called.append(1)
+        return rows.groupBy("device").agg(F.max("bpm").alias("bpm"))
+
+    view = MaterializedView(name="view", function=latest, reads="readings", keys="device")
+    of_now = {"readings": parse_ddl_schema(INPUTS["readings"])}
+    found = [find_input_reaches(spark, view, of_now) for _ in range(2)]
+    assert len(called) == 1 and found[0] == found[1] and found[0]["readings"].used == ("bpm int", "device int")
+    wider = {"readings": parse_ddl_schema(INPUTS["readings"].replace("bpm INT", "bpm BIGINT"))}
+    assert find_input_reaches(spark, view, wider)["readings"].used == ("bpm bigint", "device int")
+    assert find_input_reaches(spark, replace(view, keys=("bpm",)), wider)["readings"].columns == {"device": "device"}
+    assert len(called) == 3
