@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import AirflowSkipException, Asset, BaseOperator
 
 from orchestration import alerts
-from sluice.commit_operations import WITHOUT_ROWS
 from sluice.declare.pipeline import parse_duration
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-    from deltalake import DeltaTable
+
+    from sluice.lake.commit_history import LatestData
 
 LOOKED_AT = 50
-"""How many of the newest events are read; and of the newest commits, before all are read if none of these has data."""
+"""How many of the newest events are read."""
 
 
 def published(pipeline: str, table: str) -> Asset:
@@ -41,41 +41,20 @@ def new_version(pipeline: str, table: str, **options: Any) -> NewVersionOperator
 
 @dataclass(frozen=True)
 class DataVersion:
-    """A table's latest commit that wrote data, the time of that commit (UTC), and the table's number of rows.
+    """What a published table's log shows of its latest data, and the table's number of rows."""
 
-    version: None if the table never had data. The time is then that of its first commit.
-    """
-
-    version: int | None
-    at: datetime
+    data: LatestData
     rows: int | None
 
 
 def find_latest_data_version(records: PipelineRecords, table: str) -> DataVersion | None:
     """The latest version with data by the table's log, read without a JVM; None if the table does not exist."""
-    from deltalake import DeltaTable  # not at the top: Airflow parses this module
-
+    from sluice.lake import commit_history  # not at the top: it loads deltalake, and Airflow parses this module
     from sluice.runs import ledger
 
     found = [entry for entry in ledger.list_pipeline_tables(records) if entry["table"] == table and entry["layer"] != QUARANTINE]
-    if not found:
-        return None
-    delta = DeltaTable(found[0]["path"])
-    newest = _find_newest_data_commit(delta)
-    decisive = newest or delta.history()[-1]
-    at = datetime.fromtimestamp(decisive["timestamp"] / 1000, UTC)
-    return DataVersion(newest["version"] if newest else None, at, found[0]["rows"])
-
-
-def _find_newest_data_commit(delta: DeltaTable) -> dict[str, Any] | None:
-    """The newest commit with data, or the newest of all if the log has lost its beginning and holds only upkeep. None if there was never any."""
-    commits: list[dict[str, Any]] = []
-    for limit in (LOOKED_AT, None):
-        commits = delta.history(limit)
-        for commit in commits:
-            if commit.get("operation") not in WITHOUT_ROWS:
-                return commit
-    return commits[0] if commits[-1]["version"] else None
+    data = commit_history.find_latest_data(found[0]["path"]) if found else None
+    return DataVersion(data, found[0]["rows"]) if data else None
 
 
 class PublishOperator(BaseOperator):
@@ -98,16 +77,15 @@ class PublishOperator(BaseOperator):
         found = find_latest_data_version(PipelineRecords(Settings.current(), self.pipeline), self.table)
         if found is None:
             raise AirflowSkipException(f"There is no table {self.pipeline}.{self.table} yet.")
-        age = datetime.now(UTC) - found.at
-        if self.freshness and age > parse_duration(self.freshness):
+        version = found.data.version
+        age = datetime.now(UTC) - found.data.since if found.data.since else None
+        if self.freshness and age and age > parse_duration(self.freshness):
             alerts.alert_stale_table(self.pipeline, self.table, age, self.freshness)
-        if found.version is None:
+        if version is None:
             raise AirflowSkipException(f"There is no data in {self.pipeline}.{self.table} yet.")
-        if [_version_of_event(event) for event in _latest_asset_events(context["inlet_events"][self.asset], 1)] == [
-            found.version
-        ]:
-            raise AirflowSkipException(f"{self.pipeline}.{self.table} still has the version {found.version}.")
-        extra: dict[str, Any] = {"table": f"{self.pipeline}.{self.table}", "version": found.version, "rows": found.rows}
+        if [_version_of_event(event) for event in _latest_asset_events(context["inlet_events"][self.asset], 1)] == [version]:
+            raise AirflowSkipException(f"{self.pipeline}.{self.table} still has the version {version}.")
+        extra: dict[str, Any] = {"table": f"{self.pipeline}.{self.table}", "version": version, "rows": found.rows}
         context["outlet_events"][self.asset].extra = extra
         return extra
 

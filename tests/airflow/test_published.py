@@ -39,7 +39,7 @@ def version(settings: Settings) -> Any:
     from orchestration.published import find_latest_data_version
 
     found = find_latest_data_version(PipelineRecords(settings, "gym"), "device_day")
-    return found and (found.version, found.rows)
+    return found and (found.data.version, found.rows)
 
 
 def test_upkeep_makes_no_new_version_of_the_data(checkout: Checkout, table: str) -> None:

@@ -74,23 +74,40 @@ def _read_commit_actions(commit: Location) -> Iterator[dict[str, Any]]:
     return (json.loads(line) for line in split_commit_lines(commit.read_bytes()))
 
 
-def find_last_data_change(path: str) -> datetime | None:
-    """Returns when rows of a table last changed (UTC). None if there is no table, or no commit that shows it."""
+@dataclass(frozen=True)
+class LatestData:
+    """A table's latest commit that changed rows. at: its time (UTC), or that of the latest such commit that has one; None if there is none.
+
+    version: None if the table never had rows. If the log has lost its beginning and holds only upkeep, it is the table's.
+    since: when the age of the data begins, which is at least that: `at`, else the oldest commit, with which a table without rows was made.
+    """
+
+    version: int | None
+    at: datetime | None
+    since: datetime | None
+
+
+def find_latest_data(path: str) -> LatestData | None:
+    """Returns what a table's log shows of its latest data. None if there is no table."""
     if not is_delta_table(path):
         return None
+    commits: list[dict[str, Any]] = []
+    with_rows: list[dict[str, Any]] = []
     for limit in (_FIRST_LOOK, None):
-        for commit in read_commit_history(path, limit):
-            if commit["operation"] not in WITHOUT_ROWS and commit["at"] is not None:
-                at: datetime = commit["at"]
-                return at
-    return None
+        commits = read_commit_history(path, limit)
+        with_rows = [commit for commit in commits if commit["operation"] not in WITHOUT_ROWS]
+        at = next((commit["at"] for commit in with_rows if commit["at"] is not None), None)
+        if at is not None:
+            return LatestData(with_rows[0]["version"], at, at)
+    is_whole = bool(commits) and commits[-1]["version"] == 0
+    version = with_rows[0]["version"] if with_rows else None if is_whole else latest_table_version(path)
+    return LatestData(version, None, commits[-1]["at"] if commits else None)
 
 
-def find_creation_time(path: str) -> datetime | None:
-    """Returns when a table was made (UTC). None if there is none, or if its log does not go back to that."""
-    commits = read_commit_history(path) if is_delta_table(path) else []
-    at: datetime | None = commits[-1]["at"] if commits and commits[-1]["version"] == 0 else None
-    return at
+def find_last_data_change(path: str) -> datetime | None:
+    """Returns when rows of a table last changed (UTC). None if there is no table, or no commit that shows it."""
+    found = find_latest_data(path)
+    return found.at if found else None
 
 
 def has_new_data(path: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaProtocolError
 
-from sluice.lake.commit_history import find_last_data_change, read_commit_history, summarize_new_versions
+from sluice.lake.commit_history import find_last_data_change, find_latest_data, read_commit_history, summarize_new_versions
 
 
 def test_a_shallow_clone_of_spark_has_a_history(tmp_path: Path) -> None:
@@ -55,3 +55,26 @@ def test_rows_last_came_when_the_newest_commit_says_that_brought_some_and_has_a_
     commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
     DeltaTable(path).alter.set_table_properties({"delta.appendOnly": "false"})
     assert find_last_data_change(path) == came, "a stream would else count as idle since ever"
+
+
+def test_the_age_of_a_table_without_rows_is_its_own_and_of_a_log_without_its_beginning_that_of_its_oldest_commit(
+    tmp_path: Path,
+) -> None:
+    path = str(tmp_path / "t")
+    assert find_latest_data(path) is None
+    table = DeltaTable.create(path, pa.schema([("a", pa.int64())]))
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    (made,) = (commit["at"] for commit in read_commit_history(path) if commit["version"] == 0)
+    empty = find_latest_data(path)
+    assert empty is not None and (empty.version, empty.at, empty.since) == (None, None, made)
+
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 30 days"})
+    table.create_checkpoint()
+    (tmp_path / "t" / "_delta_log" / f"{0:020d}.json").unlink()
+    (oldest,) = (commit["at"] for commit in read_commit_history(path) if commit["version"] == 1)
+    unknown = find_latest_data(path)
+    assert unknown is not None and (unknown.version, unknown.at, unknown.since) == (2, None, oldest), "it may have rows"
+
+    write_deltalake(path, pa.table({"a": [1]}), mode="append")
+    filled = find_latest_data(path)
+    assert filled is not None and filled.version == 3 and filled.at == filled.since == read_commit_history(path, 1)[0]["at"]

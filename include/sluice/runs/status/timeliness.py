@@ -32,9 +32,9 @@ _WRITE_AFTER = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Freshness:
-    """A published table. data_at: when its rows last changed (UTC); None if it never had any. age: the time since then. target: the allowed age.
+    """A published table. data_at: when its rows last changed (UTC); None if no commit shows that. age: the time since then. target: the allowed age.
 
-    The age of a table that never had rows is its own; None if there is no table yet.
+    The age of a table that never had rows is its own, as `LatestData.since` says; None if there is no table yet.
 
     checked_at: when a run last brought it up to date, whether or not there was anything new.
     """
@@ -58,11 +58,11 @@ def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = N
     target = parse_duration(graph.pipeline.freshness) if graph.pipeline.freshness else None
     found = []
     for name in graph.pipeline.publishes:
-        at = commit_history.find_last_data_change(books.path(name))
+        data = commit_history.find_latest_data(books.path(name))
         layer = graph.layer(graph[name])
         runs = [row["ended_at"] for row in books.runs if row["flow"] == name and row["stage"] == layer and row["state"] == DONE]
-        since = at or commit_history.find_creation_time(books.path(name))
-        found.append(Freshness(name, at, now - since if since else None, target, runs[-1] if runs else None))
+        age = now - data.since if data and data.since else None
+        found.append(Freshness(name, data.at if data else None, age, target, runs[-1] if runs else None))
     return found
 
 

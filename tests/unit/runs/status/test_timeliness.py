@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -42,10 +43,15 @@ def test_a_table_that_never_had_rows_is_late_once_it_is_older_than_its_freshness
 
     path = PipelineRecords(settings, "shop").table_path(graph.layer(graph["report"]), "report")
     rows = pa.table({"id": [1]})
-    DeltaTable.create(path, Schema.from_arrow(rows.schema))
+    table = DeltaTable.create(path, Schema.from_arrow(rows.schema))
     empty = _measure(settings, graph, later)
     assert (empty.data_at, empty.late) == (None, True) and empty.age is not None and empty.age >= later - timedelta(minutes=1)
     assert not _measure(settings, graph, timedelta(hours=35)).late
+
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    table.create_checkpoint()
+    Path(path, "_delta_log", f"{0:020d}.json").unlink()
+    assert _measure(settings, graph, later).late, "the log shows no data since it begins"
 
     write_deltalake(path, rows, mode="append")
     filled = _measure(settings, graph, timedelta(hours=1))
