@@ -90,6 +90,8 @@ class KafkaSource(Source):
     """
 
     kind: ClassVar[SourceKind] = kinds.TOPIC
+    # Follows the name, also of a copy by `dataclasses.replace`: a topic has no folder.
+    path: str = field(init=False, default="")
     servers: str
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None

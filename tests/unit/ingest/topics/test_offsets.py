@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,10 @@ def test_the_ledger_commits_the_ranges_of_a_micro_batch_together() -> None:
 def test_what_is_wrong_with_a_declaration_is_said_before_any_data(options: dict[str, Any], said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
         source(**options)
+
+
+def test_a_copy_under_another_name_is_the_source_of_that_name() -> None:
+    assert repr(replace(source(), name="another")) == repr(source(name="another"))
 
 
 def test_a_pattern_matches_whole_names_and_nothing_that_kafka_keeps_for_itself() -> None:
