@@ -31,12 +31,14 @@ class CountedWork:
 
     total: how many there are, or a function that says so, called once and only if the work takes long; None where nobody knows.
     total_bytes: of all of it; 0 where it is not measured by that. by_tasks: it is done by Spark's tasks, so that these say how far it is.
+    only: the name of the item where there is one alone, which tells more than "0 of 1".
     """
 
     unit: str
     total: int | Callable[[], int] | None = None
     total_bytes: int = 0
     by_tasks: bool = False
+    only: str = ""
     done: int = 0
     done_bytes: int = 0
     began: float = field(default_factory=lambda: time.monotonic())
@@ -50,6 +52,8 @@ class CountedWork:
 
     def describe(self, now: float, tasks: TaskCount | None) -> str:
         """What is done, of how many, at which rate, and about how long it still takes, as far as that is known; "" where nothing is."""
+        if self.only:
+            return self.only
         if callable(self.total):
             self.total = self.total()
         share = self._find_done_share(tasks)
@@ -273,10 +277,19 @@ def _follow_on_board(board: ProgressBoard, subject: FollowedSubject) -> Iterator
 
 @contextmanager
 def count_work(
-    unit: str, total: int | Callable[[], int] | None = None, total_bytes: int = 0, by_tasks: bool = False
+    unit: str,
+    total: int | Sequence[str] | Callable[[], int] | None = None,
+    total_bytes: int = 0,
+    by_tasks: bool = False,
 ) -> Iterator[CountedWork]:
-    """Count a piece of the work of this thread's subject, as `CountedWork` says. Where nobody wants it said, it is counted and not said."""
-    work, current = CountedWork(unit, total, total_bytes, by_tasks), _CURRENT.get()
+    """Count a piece of the work of this thread's subject, as `CountedWork` says. Where nobody wants it said, it is counted and not said.
+
+    total: also the names of the items, where these are declarations.
+    """
+    names = total if isinstance(total, Sequence) else ()
+    number = len(total) if isinstance(total, Sequence) else total
+    work = CountedWork(unit, number, total_bytes, by_tasks, only=names[0] if len(names) == 1 else "")
+    current = _CURRENT.get()
     if current is None:
         yield work
         return

@@ -94,6 +94,19 @@ def test_what_is_measured_by_bytes_says_bytes_rate_and_rest(clock: list[float]) 
     assert slow.describe(slow.began + 120, None) == "1 of 4 tables compared (25%), 0.5 a minute, about 6 min left"
 
 
+def test_of_a_single_table_its_name_is_said_and_no_count(clock: list[float], boards: Callable[..., Any]) -> None:
+    out = io.StringIO()
+    with boards("gym", FollowedSubject("verify"), out=out) as board:
+        for tables in (["visits"], ["visits", "visitors"]):
+            with count_work("tables compared", tables):
+                clock[0] += 100
+                board.say_what_is_due(clock[0])
+    assert out.getvalue().splitlines() == [
+        "sluice: gym, verify: visits; 1 min 40 s so far",
+        "sluice: gym, verify: 0 of 2 tables compared (0%); 3 min 20 s so far",
+    ]
+
+
 def test_what_spark_does_is_reckoned_by_its_tasks(clock: list[float]) -> None:
     work = CountedWork("files read", 400, 2_000_000_000, by_tasks=True)
     clock[0] += 60

@@ -84,7 +84,7 @@ def _vacuum_due_tables(workspace: Workspace, turns: TableTurns, due: list[Erasur
     """Runs VACUUM on tables where our own listing finds files to remove, then removes what VACUUM does not look at."""
     lagging = behind.find_lagging_flows(workspace, now)
     paths = {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}
-    with count_work("tables searched for files of erased people", len(paths)) as work:
+    with count_work("tables searched for files of erased people", list(paths)) as work:
         for name, path in paths.items():
             if delta_log.is_delta_table(path):
                 turns.take_turn(

@@ -262,7 +262,7 @@ def _run_flows_in_parallel(
         context.run(run_timed_flow, workspace, reports[position], lambda: work(position))
         tables.advance()
 
-    with count_work("tables", len(items)) as tables, ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
+    with count_work("tables", [item.name for item, _ in items]) as tables, ThreadPoolExecutor(max_workers=_SIDE_BY_SIDE) as pool:
         turns = [pool.submit(work_in_turn, position, tables, copy_context()) for position in range(len(items))]
     for turn in turns:
         turn.result()

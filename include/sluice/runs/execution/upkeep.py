@@ -72,7 +72,7 @@ def _vacuum_tables(
 
 def _visit_tables(workspace: Workspace, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yields those of the tables that exist, by name and path, and counts them as work. Raises StopRequested before one of them."""
-    with count_work("tables looked at", len(paths)) as work:
+    with count_work("tables looked at", list(paths)) as work:
         for name, path in paths.items():
             if delta_log.is_delta_table(path):
                 streams.stop_if_requested(workspace)

@@ -66,7 +66,7 @@ def compare_with_recompute(
         part=turn.part if turn and len(turn.parts) > 1 else None,
         failed=failed,
     )
-    with closing(findings), count_work("tables compared", len(chosen)) as work:
+    with closing(findings), count_work("tables compared", chosen) as work:
         for _ in chosen:
             streams.stop_if_requested(workspace)
             found.append(_note_pending_inputs(workspace, books, next(findings)))
