@@ -25,10 +25,7 @@ TESTED = "rows of a test"
 
 BOUNDS = {
     "sluice.autoload.targets:find_autoload_target": ONE,
-    "sluice.cli.tables.read:_print_view_rows": SHOWN,
-    "sluice.cli.tables.read:query_as_role": SHOWN,
     "sluice.cli.tables.read:query_delta_table": SHOWN,
-    "sluice.cli.tables.read:sql": SHOWN,
     "sluice.open_tables:TableSnapshot.read_columns": "its callers read records; those of others are in this list",
     "sluice.open_tables:TableSnapshot.read_rows": "its callers are in this list",
     "sluice.entries:_read_last_entry": ONE,
@@ -65,6 +62,8 @@ BOUNDS = {
     "sluice.flows.writing.difference:apply_merge_operations": FEW,
     "sluice.ingest.reading.records:_read_by_workers": BATCH,
     "sluice.lake.commits:_collect_rows": FEW,
+    "sluice.lake.python_values:_collect_values_or_texts": SHOWN,
+    "sluice.lake.python_values:collect_rows_with_texts": SHOWN,
     "sluice.privacy.anonymised:count_marked_rows": ONE,
     "sluice.privacy.anonymised:find_marked_deliveries": BATCH,
     "sluice.privacy.suppression_list:read_listed_values": PEOPLE,
@@ -72,7 +71,6 @@ BOUNDS = {
     "sluice.erasure.steps.places:_find_absent_restricted_tables": "one row for each table",
     "sluice.privacy.suppression_list:read_suppression_times": PEOPLE,
     "sluice.quality.quarantine:replace_rejudged_quarantine_rows": BATCH,
-    "sluice.runs.copies.comparison:_collect_example_rows": SHOWN,
     "sluice.runs.ledger:read_delivery_ledger": RECORDS,
     "sluice.runs.ledger:read_run_ledger": RECORDS,
     "sluice.runs.ledger:read_table_rows": RECORDS,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 
 def list_known_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -29,6 +33,45 @@ def list_rows_with_texts(rows: pa.Table) -> list[dict[str, Any]]:
     """Returns the rows by column. A text stands for a value that Python cannot hold."""
     columns = [list_values_or_texts(column) for column in rows.columns]
     return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def collect_rows_with_texts(frame: DataFrame) -> list[dict[str, Any]]:
+    """Collects a frame's rows, by column. A text stands for a date or an instant that Python cannot hold, and for what holds any.
+
+    Only a frame with such a value is computed a second time. Call it for few rows.
+    """
+    try:
+        rows: list[Any] = frame.collect()
+    except (OverflowError, ValueError):
+        rows = _collect_values_or_texts(frame)
+    return [dict(zip(frame.columns, row, strict=True)) for row in rows]
+
+
+def _collect_values_or_texts(frame: DataFrame) -> list[list[Any]]:
+    from pyspark.sql import functions as F
+
+    kinds = [field.dataType for field in frame.schema]
+    numbered = frame.toDF(*(f"_{place}" for place in range(len(kinds))))  # a query may give two columns one name
+    known = [_keep_if_python_holds(F.col(name), kind) for name, kind in zip(numbered.columns, kinds, strict=True)]
+    texts = [F.when(one.isNull(), F.col(name).cast("string")) for name, one in zip(numbered.columns, known, strict=True)]
+    found = numbered.select(*known, *texts).collect()
+    of_texts = len(kinds)
+    return [[row[of_texts + place] if row[place] is None else row[place] for place in range(of_texts)] for row in found]
+
+
+def _keep_if_python_holds(column: Column, kind: DataType) -> Column:
+    """Returns the column with NULL for what Python may not hold: instants of the first and the last day depend on the zone."""
+    from pyspark.sql import functions as F
+
+    first_and_last = {
+        "date": ("DATE'0001-01-01'", "DATE'9999-12-31'"),
+        "timestamp": ("TIMESTAMP'0001-01-03 00:00:00Z'", "TIMESTAMP'9999-12-29 00:00:00Z'"),
+        "timestamp_ntz": ("TIMESTAMP_NTZ'0001-01-03 00:00:00'", "TIMESTAMP_NTZ'9999-12-29 00:00:00'"),
+    }
+    if kind.typeName() in first_and_last:
+        return F.when(column.between(*map(F.expr, first_and_last[kind.typeName()])), column)
+    holds_any = '"date"' in kind.json() or '"timestamp' in kind.json()
+    return F.lit(None).cast(kind) if holds_any else column
 
 
 def _is_beyond_python(value: pa.Scalar) -> bool:

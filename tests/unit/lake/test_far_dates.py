@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import date
+from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -18,7 +18,10 @@ from sluice.lake.file_statistics import (
     read_highest_value,
 )
 from sluice.lake.layout import decide_by_files, measure_asked_questions
-from sluice.lake.python_values import list_values_or_texts
+from sluice.lake.python_values import collect_rows_with_texts, list_values_or_texts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NEAR = "2026-11-20"
 FAR = ("+20201-03-04", "+10000-01-01", "-0001-01-01", "0000-01-01")
@@ -93,3 +96,18 @@ def test_rows_are_shown_with_a_text_in_place_of_a_date_that_python_cannot_hold(
     assert query_delta_table(path, text) == [{"id": 1, "day": FAR_DATE + 1}]
     cast = "SELECT id, arrow_cast(CAST(6658986 AS INT), 'Date32') AS day FROM t WHERE id = 1"
     assert query_delta_table(path, cast) == [{"id": 1, "day": "+20201-09-08"}]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("day", FAR)
+def test_a_frame_is_shown_with_a_text_in_place_of_what_python_cannot_hold(spark: SparkSession, day: str) -> None:
+    frame = spark.sql(
+        f"""SELECT id, day, CAST(day AS TIMESTAMP_NTZ) AS at, CAST(day AS TIMESTAMP_NTZ) AS at, named_struct('day', day) AS within, 'x' AS name
+        FROM VALUES (1, DATE'{day}'), (2, DATE'{NEAR}'), (3, NULL) AS rows(id, day)"""
+    )
+    far, near, none = collect_rows_with_texts(frame)
+    assert far == {"id": 1, "day": day, "at": f"{day} 00:00:00", "within": f"{{{day}}}", "name": "x"}
+    assert (near["day"], near["at"], near["id"]) == (date(2026, 11, 20), datetime(2026, 11, 20), 2)
+    assert (none["day"], none["at"], none["id"]) == (None, None, 3)
+    (first,) = collect_rows_with_texts(spark.sql("SELECT TIMESTAMP'0001-01-01 00:00:00' AS at"))
+    assert first == {"at": "0001-01-01 00:00:00"}

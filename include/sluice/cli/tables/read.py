@@ -11,7 +11,7 @@ from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, 
 from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.lake.python_values import list_rows_with_texts
+from sluice.lake.python_values import collect_rows_with_texts, list_rows_with_texts
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE, PipelineRecords, list_pipeline_records, name_quarantined_table
 from sluice.runs import ledger
@@ -47,8 +47,7 @@ def sql(
     for graph in graphs:
         register.register_computed_views(session, settings, graph, reads, as_of, query.lists)
     frame = analyse_query(session, query, reads)
-    found = frame.limit(limit + 1).collect()
-    _print_query_result(frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in found], limit, as_json)
+    _print_query_result(frame.columns, collect_rows_with_texts(frame.limit(limit + 1)), limit, as_json)
 
 
 def _print_query_result(columns: list[str], found: list[dict[str, Any]], limit: int, as_json: bool) -> None:
@@ -88,8 +87,9 @@ def _print_view_rows(settings: Settings, name: str, graph: Graph, limit: int, as
 
     own = name.partition(".")[2]
     frame = register.compute_view_frames(start_spark_session(settings, "sluice show").newSession(), settings, graph, [own])[own]
-    rows = [dict(zip(frame.columns, row, strict=True)) for row in frame.limit(limit).collect()]
-    _print_table_rows(name, frame.columns, rows, as_json, f"View '{name}' has no rows now.")
+    _print_table_rows(
+        name, frame.columns, collect_rows_with_texts(frame.limit(limit)), as_json, f"View '{name}' has no rows now."
+    )
 
 
 def _print_table_rows(name: str, columns: list[str], rows: list[dict[str, Any]], as_json: bool, none: str) -> None:
@@ -141,7 +141,7 @@ def query_as_role(
     for graph in graphs.values():
         register.register_computed_views(session, settings, graph, reads)
     frame = analyse_query(session, query, reads)
-    return frame.columns, [dict(zip(frame.columns, row, strict=True)) for row in frame.limit(limit + 1).collect()]
+    return frame.columns, collect_rows_with_texts(frame.limit(limit + 1))
 
 
 def list_role_views(graphs: dict[str, Graph], role: str) -> list[str]:

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import UsageError
+from sluice.lake.python_values import collect_rows_with_texts
 from sluice.lake.workspace import PROVENANCE
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ def _difference_count_columns(content: Sequence[str], arrival: Sequence[str]) ->
 def _collect_example_rows(judged: DataFrame, keys: Sequence[str], number: int) -> tuple[dict[str, Any], ...]:
     if not keys or not number:
         return ()
-    found = judged.where(F.col(_KIND) != "equal").select(_KIND, *(quote_identifier(key) for key in keys)).limit(number).collect()
+    differing = judged.where(F.col(_KIND) != "equal").select(_KIND, *(quote_identifier(key) for key in keys))
+    found = collect_rows_with_texts(differing.limit(number))
     return tuple({"row": row[_KIND], "key": {key: row[key] for key in keys}} for row in found)
 
 
