@@ -18,7 +18,8 @@ from sluice.errors import SluiceError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from sluice.settings import Settings
+    from sluice.flows.silver.made import AnyTable
+    from sluice.lake.workspace import Workspace
 
 ANNA, ROBERT, CLEO = "anna-schmidt-4711", "robert-meier-0815", "cleo-nagy-2342"
 
@@ -35,85 +36,6 @@ def owner(owners: DataFrame) -> DataFrame:
 def owned(owners: DataFrame) -> DataFrame:
     """What somebody had."""
     return owners.select("who", "device", "at")
-
-
-@pytest.fixture(scope="module")
-def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
-    pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__))
-    house = Lakehouse(
-        settings_at(tmp_path_factory.mktemp("first_run")), spark, build_declaration_graph(pipeline, (owners, owner, owned))
-    )
-    delivered = ((1, ANNA, 1), (1, ROBERT, 2), (2, CLEO, 1), (3, ROBERT, 1))
-    house.land(
-        "owners/1.jsonl", "".join(json.dumps(dict(zip(("device", "who", "at"), row, strict=True))) + "\n" for row in delivered)
-    )
-    house.run()
-    assert house.rows("owner", "device", "who") == [(1, ROBERT), (2, CLEO), (3, ROBERT)]
-    return house
-
-
-@pytest.fixture
-def lake(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
-    return copied_lakehouse(first_run, tmp_path)
-
-
-def ask(lake: Lakehouse) -> str:
-    return receiving.receive_erasure_request(lake.settings, lake.graph, [ROBERT], "who").request
-
-
-def is_as_in_a_lake_without_robert(lake: Lakehouse) -> bool:
-    found = (lake.rows("owner", "device", "who"), lake.rows("owned", "who", "device"), lake.rows("owners", "device", "who"))
-    return found == ([(1, ANNA), (2, CLEO)], [(ANNA, 1), (CLEO, 2)], [(1, ANNA), (2, CLEO)])
-
-
-def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse) -> None:
-    request = ask(lake)
-    reports = lake.run("propagate_deletions")
-    assert is_as_in_a_lake_without_robert(lake) and reports["owners"].deleted == 2
-    noted = {one.table: one.rows for one in ledger.read_erasure_ledger(lake.records) if one.step == "tables"}
-    assert noted == {"owners": 2, "owner": 2, "owned": 2}
-    assert requests.read_erasure_request(lake.records, request).state == request_events.LOGICALLY
-    assert not list(Path(lake.records.bookkeeping("erased_rows")).glob("*"))
-    before = lake.versions()
-    lake.run("propagate_deletions")
-    assert lake.versions() == before
-
-
-@pytest.mark.parametrize("killed_in", ["delete_by_merge", "refold_tables_of_source"])
-def test_an_erasure_that_is_killed_between_bronze_and_the_fold_is_made_up_for(
-    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, killed_in: str
-) -> None:
-    def killed(*arguments: Any, **more: Any) -> Any:
-        if killed_in == "delete_by_merge":
-            rows.delete_by_merge(*arguments, **more)
-        raise KeyboardInterrupt
-
-    ask(lake)
-    with monkeypatch.context() as patch:
-        patch.setattr(shared_keys, killed_in, killed)
-        with pytest.raises(KeyboardInterrupt):
-            lake.run("propagate_deletions")
-    assert lake.rows("owners", "device", "who") == [(1, ANNA), (2, CLEO)], "bronze only"
-    assert (1, ROBERT) in lake.rows("owner", "device", "who")
-    lake.run()
-    lake.run("propagate_deletions")
-    assert is_as_in_a_lake_without_robert(lake)
-    assert not list(Path(lake.records.bookkeeping("erased_rows")).glob("*"))
-
-
-def test_a_table_that_cannot_be_folded_keeps_nobody_in_the_lake_and_is_made_up_later(
-    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*_: Any, **__: Any) -> Any:
-        raise SluiceError("the flow fails")
-
-    ask(lake)
-    with monkeypatch.context() as patch:
-        patch.setattr(rows.refold, "refold_rows", broken)
-        lake.run("propagate_deletions")
-    assert ROBERT not in str(lake.rows("owner", "device", "who"))
-    lake.run()
-    assert is_as_in_a_lake_without_robert(lake)
 
 
 stays = Source(
@@ -133,31 +55,94 @@ def locker(stays: DataFrame) -> DataFrame:
     return stays.select("locker", "who", "at")
 
 
-@pytest.mark.parametrize("killed", [False, True])
-def test_the_next_best_row_takes_the_place_also_where_another_table_keeps_the_facts(
-    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, killed: bool
-) -> None:
+def lines(columns: tuple[str, ...], *rows: tuple[Any, ...]) -> str:
+    return "".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     pipeline = Pipeline(name="house", description="h", owner="t", layers=("pipelines.house.bronze", __name__))
-    house = Lakehouse(settings, spark, build_declaration_graph(pipeline, (stays, stay, locker)))
-    delivered = ((1, 7, ANNA, 1), (2, 7, ROBERT, 2), (3, 8, ROBERT, 3))
-    house.land(
-        "stays/1.jsonl",
-        "".join(json.dumps(dict(zip(("id", "locker", "who", "at"), row, strict=True))) + "\n" for row in delivered),
-    )
+    declared = (owners, owner, owned, stays, stay, locker)
+    house = Lakehouse(settings_at(tmp_path_factory.mktemp("first_run")), spark, build_declaration_graph(pipeline, declared))
+    house.land("owners/1.jsonl", lines(("device", "who", "at"), (1, ANNA, 1), (1, ROBERT, 2), (2, CLEO, 1), (3, ROBERT, 1)))
+    house.land("stays/1.jsonl", lines(("id", "locker", "who", "at"), (1, 7, ANNA, 1), (2, 7, ROBERT, 2), (3, 8, ROBERT, 3)))
     house.run()
+    assert house.rows("owner", "device", "who") == [(1, ROBERT), (2, CLEO), (3, ROBERT)]
     assert house.rows("locker", "locker", "who") == [(7, ROBERT), (8, ROBERT)]
-    ask(house)
-    if killed:
+    return house
 
-        def kill(*_: Any, **__: Any) -> Any:
-            raise KeyboardInterrupt
 
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(emptied_cells, "_refold_shared_keys", kill)
-            house.run("propagate_deletions")
-        house.run()
-    house.run("propagate_deletions")
-    assert house.rows("locker", "locker", "who") == [(7, ANNA)]
-    assert house.rows("stay", "id", "who") == [(1, ANNA), (2, None), (3, None)]
-    house.run()
-    assert house.rows("locker", "locker", "who") == [(7, ANNA)]
+@pytest.fixture
+def lake(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
+    """A lake where Robert has asked to be erased."""
+    house = copied_lakehouse(first_run, tmp_path)
+    receiving.receive_erasure_request(house.settings, house.graph, [ROBERT], "who")
+    return house
+
+
+def assert_as_in_a_lake_without_robert(lake: Lakehouse) -> None:
+    assert lake.rows("owners", "device", "who") == [(1, ANNA), (2, CLEO)]
+    assert lake.rows("owner", "device", "who") == [(1, ANNA), (2, CLEO)]
+    assert lake.rows("owned", "who", "device") == [(ANNA, 1), (CLEO, 2)]
+    assert lake.rows("stay", "id", "who") == [(1, ANNA), (2, None), (3, None)], "the facts stay"
+    assert lake.rows("locker", "locker", "who") == [(7, ANNA)]
+    assert not list(Path(lake.records.bookkeeping("erased_rows")).glob("*"))
+
+
+def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse) -> None:
+    """Also where another table keeps the facts, so that bronze loses no row."""
+    reports = lake.run("propagate_deletions")
+    assert_as_in_a_lake_without_robert(lake)
+    assert reports["owners"].deleted == 2
+    noted = {one.table: one.rows for one in ledger.read_erasure_ledger(lake.records) if one.step == "tables"}
+    assert noted == {"owners": 2, "owner": 2, "owned": 2, "locker": 2}
+    (request,) = requests.list_erasure_requests(lake.records)
+    assert request.state == request_events.LOGICALLY
+    before = lake.versions()
+    lake.run("propagate_deletions")
+    lake.run()
+    assert lake.versions() == before
+
+
+def test_an_erasure_that_is_killed_before_a_table_is_folded_is_made_up_for(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First where bronze keeps the facts, then where bronze has lost the rows; each time the flows run before the erasure goes on."""
+
+    def kill(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    def kill_at_owners(workspace: Workspace, source: Source, *others: Any, **more: Any) -> Any:
+        return kill() if source is owners else rows.refold_tables_of_source(workspace, source, *others, **more)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(emptied_cells, "_refold_shared_keys", kill)
+        lake.run("propagate_deletions")
+    assert (3, None) in lake.rows("stays", "id", "who") and (8, ROBERT) in lake.rows("locker", "locker", "who")
+    lake.run()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shared_keys, "refold_tables_of_source", kill_at_owners)
+        lake.run("propagate_deletions")
+    assert lake.rows("owners", "device", "who") == [(1, ANNA), (2, CLEO)], "bronze only"
+    assert (1, ROBERT) in lake.rows("owner", "device", "who")
+    lake.run()
+    lake.run("propagate_deletions")
+    assert_as_in_a_lake_without_robert(lake)
+
+
+def test_a_table_that_cannot_be_folded_keeps_nobody_in_the_lake_and_is_made_up_later(
+    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refold_rows = rows.refold.refold_rows
+
+    def broken(workspace: Workspace, table: AnyTable, *others: Any, **more: Any) -> None:
+        if table.name in ("owner", "locker"):
+            raise SluiceError("the flow fails")
+        refold_rows(workspace, table, *others, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rows.refold, "refold_rows", broken)
+        lake.run("propagate_deletions")
+    assert ROBERT not in str([lake.rows("owner", "device", "who"), lake.rows("locker", "locker", "who")])
+    lake.run()
+    assert_as_in_a_lake_without_robert(lake)
