@@ -16,8 +16,9 @@ from sluice.declare import F, Link, Pipeline, Source, erasure_requests, table, t
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import asking, receiving, request_events, requests, vault
-from sluice.erasure.subjects import closure, settling
+from sluice.erasure.subjects import closure, link_rows, settling
 from sluice.erasure.subjects.closure import AmbiguousIdentifier
+from sluice.erasure.subjects.link_rows import LinkRows
 from sluice.erasure.vault import Identifier
 from sluice.ingest.reading import records
 from sluice.lake import log
@@ -100,8 +101,9 @@ def _read(lake: Lakehouse, *rows: tuple[int, str | None]) -> None:
     lake.land(f"readings/{lake.landed}.json", "".join(f"{json.dumps(row)}\n" for row in told))
 
 
-def _closed(lake: Lakehouse, *asked: Identifier) -> set[tuple[str, str, str | None, str | None]]:
-    found = closure.close_over_identifiers(lake.workspace(), asked)
+def _closed(lake: Lakehouse, *asked: Identifier, rows: LinkRows | None = None) -> set[tuple[str, str, str | None, str | None]]:
+    """rows: those of the links, if several requests are closed over, as by the stage."""
+    found = closure.close_over_identifiers(lake.workspace(), asked, rows)
     return {
         (one.domain, one.value, one.since and one.since[:10], one.until and one.until[:10])
         for one in found
@@ -119,18 +121,18 @@ ADA = {
 
 
 def test_from_any_identifier_to_all_of_them(club: Lakehouse) -> None:
-    assert _closed(club, Identifier("user_id", "ada")) == ADA
-    assert _closed(club, Identifier("email", "ada@example.org")) == ADA
-    assert _closed(club, Identifier("device_id", "2")) == ADA
-    assert _closed(club, Identifier("device_id", "1", at="2026-01-15T00:00:00+00:00")) == ADA
     bo = {("user_id", "bo", None, None), ("email", "bo@example.org", None, None), ("device_id", "1", "2026-02-01", "2026-03-01")}
-    assert _closed(club, Identifier("device_id", "1", at="2026-02-15T00:00:00Z")) == bo
-    assert _closed(club, Identifier("user_id", "bo"), Identifier("user_id", "cem")) == {
-        *bo,
-        ("user_id", "cem", None, None),
-        ("email", "cem@example.org", None, None),
-        ("device_id", "3", None, None),
-    }
+    cem = {("user_id", "cem", None, None), ("email", "cem@example.org", None, None), ("device_id", "3", None, None)}
+    with link_rows.open_link_rows(club.workspace()) as rows:
+        for asked, theirs in (
+            ([Identifier("user_id", "ada")], ADA),
+            ([Identifier("email", "ada@example.org")], ADA),
+            ([Identifier("device_id", "2")], ADA),
+            ([Identifier("device_id", "1", at="2026-01-15T00:00:00+00:00")], ADA),
+            ([Identifier("device_id", "1", at="2026-02-15T00:00:00Z")], bo),
+            ([Identifier("user_id", "bo"), Identifier("user_id", "cem")], bo | cem),
+        ):
+            assert _closed(club, *asked, rows=rows) == theirs, asked
 
 
 def test_a_device_of_several_people_is_refused_and_one_of_nobody_is_its_own(club: Lakehouse) -> None:
@@ -265,7 +267,7 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
     assert suppression_list.is_suppression_list_empty(club.workspace())
     request = _suppress(club, Identifier("user_id", "ada"))
     _read(club, (1, "2026-01-15"), (1, "2026-02-15"), (1, "2026-03-15"), (2, "2026-01-01"), (3, "2026-01-15"), (1, None))
-    report = club.run()["readings"]
+    report = club.run("bronze")["readings"]
     assert report.suppressed == 4  # of 1 in January and March and of no time, of 2
     assert [(device, at.month) for device, at in club.rows("readings", "device_id", "time")] == [(1, 2), (3, 1)]
     outcome = next(one for one in club.outcomes() if one["source"] == "readings")
@@ -277,10 +279,11 @@ def test_only_what_a_device_told_while_it_was_the_persons_is_left_out(club: Lake
     assert (2, 5) in {(device, at.month) for device, at in club.rows("readings", "device_id", "time")}
 
     # Were her links gone by now, her device would pass for Cem's alone.
-    for asked in (Identifier("device_id", "2"), Identifier("device_id", "2", at="2026-04-15T00:00:00Z")):
-        with pytest.raises(AmbiguousIdentifier, match=f"was a person's who was erased by request {request}"):
-            closure.close_over_identifiers(club.workspace(), [asked])
-    assert ("user_id", "cem", None, None) in _closed(club, Identifier("device_id", "2", at="2026-05-02T00:00:00Z"))
+    with link_rows.open_link_rows(club.workspace()) as rows:
+        for asked in (Identifier("device_id", "2"), Identifier("device_id", "2", at="2026-04-15T00:00:00Z")):
+            with pytest.raises(AmbiguousIdentifier, match=f"was a person's who was erased by request {request}"):
+                _closed(club, asked, rows=rows)
+        assert ("user_id", "cem", None, None) in _closed(club, Identifier("device_id", "2", at="2026-05-02T00:00:00Z"), rows=rows)
 
     # What a domain was called before is found on the list, too.
     renamed = build_declaration_graph(
