@@ -71,7 +71,7 @@ def test_an_erased_person_does_not_come_back(settings: Settings, spark: SparkSes
     assert restored["suppressed"] == 1 and buyers(stall) == {"ann", "cleo"}, "the version of before has him"
 
     stall.land("sales/2.jsonl", delivered)
-    reports = stall.run()
+    reports = stall.run("bronze")
     stall.replay(DAY, "2026-01-06")
     assert reports["sales"].suppressed == 1 and buyers(stall) == buyers(stall, "sales") == {"ann", "cleo"}
 
