@@ -226,6 +226,10 @@ def content(lake: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
+def is_she_in_a_table(lake: Lakehouse) -> bool:
+    return HER in str([lake.rows(name) for name in lake.workspace().tables()])
+
+
 _OF_ITS_WAY = ',"_(delivery|row)":[0-9]+'
 
 
@@ -299,7 +303,8 @@ def test_silver_that_is_behind_or_failed_does_not_bring_her_back(
     small.run()
     for number in (2, 3):
         small.land(f"notes/{number}.jsonl", lines(said(HER, 10 + number), said(OTHER, 10 + number)))
-        small.run("bronze")
+        if number == 3 or not failed:
+            small.run("bronze")
 
     def broken(*arguments: object, **options: object) -> None:
         raise SluiceError("the flow fails")
@@ -311,14 +316,14 @@ def test_silver_that_is_behind_or_failed_does_not_bring_her_back(
     ask(small)
     # Its failure does not keep her in the lake.
     small.run("propagate_deletions")
-    assert HER not in str(content(small))
+    assert not is_she_in_a_table(small)
     if vacuumed:
         finish(small)
         assert residue(small) == []
     monkeypatch.undo()
     small.run()
     finish(small)
-    assert HER not in str(content(small)) and residue(small) == []
+    assert not is_she_in_a_table(small) and residue(small) == []
     assert [row for row in small.rows("note", "who", "number") if row[1] > 10] == [(OTHER, 12), (OTHER, 13)]
     assert small.rows("by_person") == [(OTHER, 3)]
 
