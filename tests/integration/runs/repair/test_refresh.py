@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice import delta_log
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
@@ -19,8 +20,6 @@ from sluice.locations import locate, remove_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from sluice.settings import Settings
 
 pytestmark = pytest.mark.on_store
 
@@ -54,13 +53,18 @@ def new(counts: DataFrame) -> DataFrame:
     return counts.select("item", F.col("number").try_cast("double").alias("number"), F.substring("item", 1, 1).alias("kind"))
 
 
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
+    lake = Lakehouse(settings_at(tmp_path_factory.mktemp("first_run")), spark, declared(counts, old, ""))
+    lake.land("counts/1.csv", "item,number\na1,1\na2,2\nb1,bad\n")
+    lake.land("counts/2.csv", "item,number\nb2,4\n")
+    lake.run(*LAYERS)
+    return lake
+
+
 @pytest.fixture
-def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
-    found = Lakehouse(settings, spark, declared(counts, old, ""))
-    found.land("counts/1.csv", "item,number\na1,1\na2,2\nb1,bad\n")
-    found.land("counts/2.csv", "item,number\nb2,4\n")
-    found.run(*LAYERS)
-    return found
+def lake(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
+    return copied_lakehouse(first_run, tmp_path)
 
 
 @pytest.mark.slow
