@@ -16,9 +16,9 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import UsageError
 from sluice.flows.silver import refold
-from sluice.lake import table_frames
 from sluice.lake.report import report_table_change
 from sluice.lake.workspace import PROVENANCE
+from sluice.open_tables import open_delta_table
 from sluice.runs import modes
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ def test_a_month_is_as_a_full_recompute_would_make_it_and_the_rest_as_it_was(lak
 
 def test_one_run_over_a_range_is_the_same_as_one_a_day(lake: Lakehouse, tmp_path: Path) -> None:
     daily = Lakehouse(copied_places(lake.settings, tmp_path / "daily"), lake.spark, NEW)
-    lake.replay("2026-01-30", "2026-02-01")
-    for day in ("2026-02-01", "2026-01-30", "2026-01-31"):
+    lake.replay("2026-01-31", "2026-02-01")
+    for day in ("2026-02-01", "2026-01-31"):
         daily.replay(day, day)
     for name in ("sale", "week"):
         assert by_day(lake, name) == by_day(daily, name)
@@ -184,7 +184,7 @@ def test_a_replay_takes_no_more_bytes_at_a_time_than_an_increment(lake: Lakehous
     assert [one["state"] for one in lake.outcomes()[-3:]] == ["quarantined"] * 3
     lake.graph = declared(2, 20, replace(sales, delimiter=";"))
     monkeypatch.setattr(discovery, "MOST_BYTES", 1)
-    assert lake.replay("2026-01-12", "2026-01-12")["sales"].batches == 3
+    assert lake.run("bronze", mode="replay", interval=Interval.of("2026-01-12", "2026-01-12"))["sales"].batches == 3
     assert len({row[0] for row in lake.rows("sales", "_delivery", "shop") if row[1].startswith("east") and len(row[1]) == 5}) == 3
 
 
@@ -223,16 +223,15 @@ def test_what_else_a_record_has_in_quarantine_stays_when_one_of_its_rows_is_fold
     lake.land("notes/1.jsonl", '{"id": 1, "text": "blue violet"}\n{"id": 2, "text": "blue orange"}\n')
     lake.run(*LAYERS)
     workspace = lake.workspace()
-    path = workspace.quarantine("word")
-    before = {row.made for row in table_frames.read_table(spark, path).collect()}
+    before = set(lake.rows("word_quarantine", "made"))
     assert len(before) == 2
-    there = table_frames.read_table(spark, workspace.path("notes")).where("id = 2").select(*PROVENANCE).collect()
-    second = spark.createDataFrame([tuple(row) for row in there], "_delivery BIGINT, _row BIGINT")
+    there = [row[1:] for row in lake.rows("notes", "id", *PROVENANCE) if row[0] == 2]
+    second = spark.createDataFrame(there, "_delivery BIGINT, _row BIGINT")
     with report_table_change("word", "silver", workspace.path("word")) as report:
         refold.refold_rows(workspace, word, second, report)
-    assert {row.made for row in table_frames.read_table(spark, path).collect()} == before, "of both records"
+    assert set(lake.rows("word_quarantine", "made")) == before, "of both records"
     # Of the record itself nothing stays that its rows do not say any more.
-    spark.sql(f"DELETE FROM delta.`{workspace.path('notes')}` WHERE id = 2")
+    open_delta_table(workspace.path("notes")).delete("id = 2")
     with report_table_change("word", "silver", workspace.path("word")) as report:
         refold.refold_rows(workspace, word, second, report, gone=True)
-    assert {"violet" in row.made for row in table_frames.read_table(spark, path).collect()} == {True}
+    assert {"violet" in made for (made,) in lake.rows("word_quarantine", "made")} == {True}
