@@ -16,6 +16,7 @@ export PIPELINE FROM AIRFLOW
 # ARGS                  more for pytest, as the shell reads it: make test ARGS="-k 'doctor or setup'"
 # PYTHON                which Python the environment is made from (3.11 or 3.12); found by itself otherwise
 # SLUICE_AIRFLOW_PORT   the port of Airflow's UI; otherwise 8080, or a free one
+# WITHOUT_ARCHIVE=yes   Spark's classes are not recorded, which takes longer than it saves where no Spark is started
 # SLUICE_IVY_SETTINGS   an ivysettings.xml that names a mirror of Maven Central
 # UV_..., PIP_...       indexes and mirrors of Python packages, as uv and pip read them
 
@@ -59,29 +60,29 @@ ON_STORE = tests/integration tests/crash --lake-on-store --numprocesses 2 --dist
 
 .PHONY: test
 # Two processes, each with a Spark session of its own: one alone leaves half of two cores idle between its many small jobs.
-test: setup-store $(HOME_READY) ## Set up, then run the tests (ARGS="-k name" chooses)
+test: setup-store ## Set up, then run the tests (ARGS="-k name" chooses)
 	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(if $(ARGS)$(WITHOUT_STORE),true,$(MAKE) --no-print-directory test-store-first)
 
 # Each of the two processes makes its own lake of what the tests begin with: together they are done sooner than one alone.
 .PHONY: test-store-first
-test-store-first: setup-store $(HOME_READY) ## Those tests with their lakes on an object store that are in `make test`
+test-store-first: setup-store ## Those tests with their lakes on an object store that are in `make test`
 	@$(PY) -m pytest $(subst loadfile,load,$(ON_STORE)) -m "on_store(first=True) and not slow and not system" $(ARGS)
 
 .PHONY: test-store
-test-store: setup-store $(HOME_READY) ## The tests marked on_store, with their lakes on an object store; a part of them is in `make test`
+test-store: setup-store ## The tests marked on_store, with their lakes on an object store; a part of them is in `make test`
 	@$(PY) -m pytest $(ON_STORE) -m "on_store and not slow and not system" $(ARGS)
 
 .PHONY: test-all
-test-all: setup-store $(YARN_JARS) $(HOME_READY) ## The tests and the long ones too
+test-all: setup-store $(YARN_JARS) ## The tests and the long ones too
 	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)
 
 .PHONY: test-system
-test-system: setup-store $(HOME_READY) ## The tests that start Airflow, servers or several Spark processes, but for the longest
+test-system: setup-store ## The tests that start Airflow, servers or several Spark processes, but for the longest
 	@$(PY) -m pytest -m "system and not slow" $(ARGS)
 
 .PHONY: test-slow
-test-slow: setup-store $(YARN_JARS) $(HOME_READY) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
+test-slow: setup-store $(YARN_JARS) ## The slow tests that are this commit's turn, at most 12 minutes (TURN=174 takes another's)
 	@$(PY) -m pytest -m slow --slow-turn "$${TURN:-HEAD}" $(ARGS)
 
 .PHONY: up
@@ -138,7 +139,7 @@ endif
 
 # ------------------------------------------------------------------------------------------------ set-up, each step once
 .PHONY: setup setup-store setup-python installed port machine airflow-line requirements
-setup: setup-python $(JARS) $(ARCHIVE) ## Set up only, what every target does first
+setup: setup-python $(JARS) $(if $(WITHOUT_ARCHIVE),,$(ARCHIVE)) ## Set up only, what every target does first
 
 setup-store: setup $(STORE_JARS) $(LOG_STORE) ## Set up what a lake on an object store needs as well: Spark's S3A, and what commits there (19 MB)
 
