@@ -27,7 +27,7 @@ _OPENED = ("java.net", "java.lang", "java.util")
 
 
 class Metastore:
-    """A metastore that runs. stop() and start() end and begin it; what it holds stays, since PostgreSQL has it."""
+    """A metastore, which runs between start() and stop(); what it holds stays, since PostgreSQL has it."""
 
     def __init__(self, folder: Path, database: str) -> None:
         self.folder, self.port, self._database = folder, find_free_port(), database
@@ -42,6 +42,9 @@ class Metastore:
         return self.folder / "warehouse"
 
     def start(self) -> None:
+        """Start it unless it runs."""
+        if self._process is not None:
+            return
         said = {
             "javax.jdo.option.ConnectionURL": self._database,
             "javax.jdo.option.ConnectionDriverName": "org.postgresql.Driver",
@@ -70,8 +73,11 @@ class Metastore:
             self._process = None
 
 
-def running() -> Iterator[Metastore]:
-    """A metastore for a fixture. Where PostgreSQL or the driver's jar cannot be had the tests are skipped, which says why; in CI they fail."""
+def prepared() -> Iterator[Metastore]:
+    """A metastore for a fixture, which is not started yet.
+
+    Where PostgreSQL or the driver's jar cannot be had the tests are skipped, which says why; in CI they fail.
+    """
     why = fetch_jars(_LIST)
     if postgres_program("initdb") is None:
         why = "PostgreSQL's server is not installed: initdb is neither on PATH nor in /usr/lib/postgresql"
@@ -83,7 +89,6 @@ def running() -> Iterator[Metastore]:
     try:
         with _running_postgres(folder) as database:
             metastore = Metastore(folder, database)
-            metastore.start()
             try:
                 yield metastore
             finally:
