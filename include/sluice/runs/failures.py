@@ -34,6 +34,7 @@ _STORE_ANSWERS = {
     "Generic S3 error": "gave no answer that can be used",
 }
 """What the store did, by the messages of the AWS SDK, obstore or S3A. The first match counts; the last ones say little."""
+_PATH_NOT_FOUND = "[PATH_NOT_FOUND]"
 
 
 @dataclass(frozen=True)
@@ -142,17 +143,33 @@ def _explain_unusable_store(failure: Failure) -> str | None:
 
 
 def _explain_missing_data_file(failure: Failure) -> str | None:
-    gone = ("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location")
+    # PATH_NOT_FOUND is said where Spark is given the paths of a small table's files.
+    gone = (
+        *("FAILED_READ_FILE.FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "Object at location"),
+        _PATH_NOT_FOUND,
+    )
     # Absolute: delta-rs also names the same file without the first slash.
     missing = failure.says(*gone) or any(isinstance(error, FileNotFoundError) for error in failure.errors)
     path = failure.path(r"(?:(?<![\w.-])|file:)(/[^\s'\",()\[\]]+\.parquet)") if missing else None
     table = _find_enclosing_table(path) if path else None
     if path is None or table is None:
         return None
-    pipeline, _, name = table.parts[-3:]
+    pipeline = table.parts[-3]
     return (
         f"The table {table} has lost its data file {path.name}: its log names it, and it is not there. Put it back from a copy. "
-        f"A table above bronze can be made again instead: sluice run {pipeline} --mode refresh --table {name}"
+        f"A table above bronze can be made again instead: move {table} away, then run it again: sluice run {pipeline}"
+    )
+
+
+def _explain_missing_landed_file(failure: Failure) -> str | None:
+    path = failure.path() if failure.says(_PATH_NOT_FOUND) else None
+    landing = next((place for place in _list_landing_folders() if path is not None and path.is_relative_to(place)), None)
+    if path is None or landing is None:
+        return None
+    source = landing.joinpath(*path.relative_to(landing).parts[:2])
+    return (
+        f"A file below {source} went away while it was read. What was committed stands. Run it again: a file that is gone is then "
+        "noted as missed, and is a new delivery once it is back."
     )
 
 
@@ -171,6 +188,7 @@ REASONS = (
     Reason("read-only folder", _explain_read_only_folder),
     Reason("short memory", _explain_short_memory),
     Reason("missing data file", _explain_missing_data_file),
+    Reason("missing landed file", _explain_missing_landed_file),
     Reason("lost JVM", _explain_lost_jvm),
 )
 """The order matters: a full disk or too little memory may be the reason why the JVM is gone."""
@@ -227,6 +245,13 @@ def _list_written_folders() -> list[Location]:
         return []
     places = (locate(settings.lake), settings.restricted, settings.landing, settings.spark_local)
     return [place for place in dict.fromkeys(places) if is_on_disk(place)]
+
+
+def _list_landing_folders() -> list[Location]:
+    try:
+        return [Settings.current().landing]
+    except SluiceError:
+        return []
 
 
 def _describe_free_space(place: Location) -> str:

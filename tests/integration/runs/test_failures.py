@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.conftest import ROOT
 
+from sluice.lake.table_frames import read_table
 from sluice.runs.failures import describe_error_without_values, explain_failure
 
 if TYPE_CHECKING:
@@ -86,7 +87,27 @@ def test_a_deleted_data_file_is_named_with_its_table_and_not_with_its_partition(
     ):
         line = failed(reading)
         assert line.startswith(f"The table {table} has lost its data file {file.name}: "), line
-        assert "sluice run gym --mode refresh --table visits" in line and SECRET not in line
+        assert f"move {table} away, then run it again: sluice run gym" in line and SECRET not in line
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_a_small_table_without_its_files_is_named_with_what_to_do(spark: SparkSession, tmp_path: Path, gone: int) -> None:
+    table = tmp_path / "lake" / "gym" / "silver" / "visits"
+    for number in (1, 2):
+        write_deltalake(str(table), pa.table({"n": [number]}), mode="append")
+    for file in sorted(table.glob("*.parquet"))[:gone]:
+        file.unlink()
+    line = failed(lambda: read_table(spark, str(table)).collect())
+    assert line.startswith(f"The table {table} has lost its data file ") and f"move {table} away" in line, line
+
+
+def test_a_landed_file_that_goes_while_it_is_read_is_told_by_its_source(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLUICE_LANDING", str(tmp_path / "landing"))
+    source = tmp_path / "landing" / "gym" / "letters"
+    line = failed(lambda: spark.read.format("binaryFile").load([str(source / f"who={SECRET}" / "1.pdf")]))
+    assert line.startswith(f"A file below {source} went away while it was read.") and SECRET not in line, line
 
 
 def test_a_killed_driver_is_one_line(tmp_path: Path) -> None:
