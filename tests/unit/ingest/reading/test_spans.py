@@ -23,6 +23,7 @@ from sluice.ingest import formats
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
+from sluice.ingest.formats.parquet import list_row_groups
 from sluice.ingest.reading import workers
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 
@@ -40,6 +41,12 @@ PIECES = [
     '{"b":"' + "x" * 50 + '"}\n',
     "é",
 ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For the files of all examples, one after the other."""
+    return tmp_path_factory.mktemp("spans")
 
 
 def examine(path: Path) -> ExaminedDelivery:
@@ -66,10 +73,8 @@ def list_rows(source: Source, item: ExaminedDelivery, columns: pa.Schema) -> lis
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12), st.integers(1, 40), st.booleans(), st.sampled_from([SOURCE, TEXT]))
 @examples(deadline=None, max_examples=300)
-def test_parts_have_the_rows_of_the_whole(
-    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], part: int, marked: bool, source: Source
-) -> None:
-    path = tmp_path_factory.mktemp("spans") / "a.jsonl"
+def test_parts_have_the_rows_of_the_whole(folder: Path, pieces: list[str], part: int, marked: bool, source: Source) -> None:
+    path = folder / "a.jsonl"
     path.write_bytes((codecs.BOM_UTF8 if marked else b"") + "".join(pieces).encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "A_PART", 1 << 30)
@@ -126,9 +131,9 @@ def examine_text_file(source: Source, path: Path) -> ExaminedDelivery:
 )
 @examples(deadline=None, max_examples=600)
 def test_parts_of_a_csv_file_have_the_rows_of_the_whole(
-    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], part: int, chunk: int, marked: bool, source: Source
+    folder: Path, pieces: list[str], part: int, chunk: int, marked: bool, source: Source
 ) -> None:
-    path = tmp_path_factory.mktemp("spans") / "a.csv"
+    path = folder / "a.csv"
     path.write_bytes((codecs.BOM_UTF8 if marked else b"") + "".join(pieces).encode())
     columns = pa.schema([("a", pa.string()), ("b", pa.string())])
     with pytest.MonkeyPatch.context() as patch:
@@ -232,12 +237,11 @@ def test_a_line_that_is_longer_than_its_span_belongs_to_one_part_only(tmp_path: 
     assert [len(one) for one in found] == [8, len(long) + 1, 0, 7]
 
 
-@given(st.lists(st.integers(0, 30), max_size=8), st.integers(1, 400))
+@given(st.lists(st.integers(0, 30), max_size=8), st.integers(1, 30), st.integers(1, 400))
 @examples(deadline=None, max_examples=100)
-def test_parts_of_a_parquet_file_have_its_row_groups_in_order(
-    tmp_path_factory: pytest.TempPathFactory, groups: list[int], part: int
-) -> None:
-    path = tmp_path_factory.mktemp("spans") / "a.parquet"
+def test_parts_of_a_parquet_file_have_its_row_groups_in_order(folder: Path, groups: list[int], parts: int, part: int) -> None:
+    """In some parts all that is read; in parts of a few bytes, of which each takes a reader, only which groups are read."""
+    path = folder / "a.parquet"
     with parquet.ParquetWriter(path, SCHEMA) as writer:
         for number, rows in enumerate(groups):
             values = {"a": [number * 100 + row for row in range(rows)], "b": ["x" * row for row in range(rows)]}
@@ -245,8 +249,14 @@ def test_parts_of_a_parquet_file_have_its_row_groups_in_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opening, "A_PART", 1 << 30)
         whole = read_rows(PARQUET, path)
-        patch.setattr(opening, "A_PART", part)
+        size = path.stat().st_size
+        patch.setattr(opening, "A_PART", max(1, size // parts))
         assert read_rows(PARQUET, path) == whole
+    starts = range(0, size, part)
+    spans = [FileSpan(start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    with parquet.ParquetFile(path) as file:
+        found = [group for span in spans for group in list_row_groups(file, size, span)]
+        assert found == list(range(file.num_row_groups))
     assert [row["a"] for row in whole] == [number * 100 + row for number, rows in enumerate(groups) for row in range(rows)]
 
 
