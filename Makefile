@@ -73,6 +73,10 @@ test-store-first: setup-store ## Those tests with their lakes on an object store
 test-store: setup-store ## The tests marked on_store, with their lakes on an object store; a part of them is in `make test`
 	@$(PY) -m pytest $(ON_STORE) -m "on_store and not slow and not system" $(ARGS)
 
+.PHONY: kafka-jars
+kafka-jars: | $(INSTALLED)
+	@$(PY) -m tests.fetched_jars kafka-jars
+
 .PHONY: test-all
 test-all: setup-store $(YARN_JARS) ## The tests and the long ones too
 	@$(PY) -m pytest -m "slow or system or not slow" $(ARGS)

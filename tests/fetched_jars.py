@@ -1,4 +1,7 @@
-"""Jars that servers of the tests need, fetched once from Maven Central into .sluice, by lists beside this file."""
+"""Jars that servers of the tests need, fetched once from Maven Central into .sluice, by lists beside this file.
+
+`python -m tests.fetched_jars LIST` fetches them before a test needs them: of a minute nearly all is waiting for the network.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,3 +63,7 @@ def spark_home() -> Path:
     spark = find_spec("pyspark")
     assert spark and spark.origin
     return Path(spark.origin).parent
+
+
+if __name__ == "__main__":
+    sys.exit(fetch_jars(sys.argv[1]))

@@ -80,6 +80,7 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
         "test AIRFLOW=2 WITHOUT_ARCHIVE=yes ARGS=tests/airflow tests/unit/test_setup.py",
         "run",
         "compose-check",
+        "kafka-jars",
         "setup AIRFLOW=2 WITHOUT_ARCHIVE=yes",
     }
     assert steps <= {one.partition(" -o cache_dir=")[0] for one in made}
@@ -89,7 +90,9 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
     assert made[-1].startswith("test-slow ARGS=--slow-seconds=300 "), "of six minutes, one for ending"
 
 
-@pytest.mark.parametrize("fails", ["installed*", "test AIRFLOW=2*", "test-system*", "test-store-first*", "compose-check"])
+@pytest.mark.parametrize(
+    "fails", ["installed*", "test AIRFLOW=2*", "test-system*", "test-store-first*", "compose-check", "kafka-jars"]
+)
 def test_what_fails_aside_fails_the_check_with_what_it_said(checkout: Path, fails: str) -> None:
     done, _ = check(checkout, fails=fails)
     assert done.returncode == 7
