@@ -125,28 +125,28 @@ def test_of_many_that_wait_each_has_the_lease_alone(folder: StoreLocation) -> No
 
 
 def test_a_holder_that_is_silent_is_taken_over_after_its_duration_and_not_before(folder: StoreLocation) -> None:
-    write_state(folder, ELSEWHERE, seconds=2.0)
+    write_state(folder, ELSEWHERE, seconds=1.0)
     began = time.monotonic()
     with held(folder, wait=10) as taken_over:
-        assert time.monotonic() - began >= 2.0
+        assert time.monotonic() - began >= 1.0
         assert state_of(folder).epoch == 8
     assert taken_over == [8]
 
 
 def test_a_silent_holder_that_is_renewed_after_all_keeps_its_lease(folder: StoreLocation) -> None:
-    write_state(folder, ELSEWHERE, seconds=5)
+    write_state(folder, ELSEWHERE, seconds=3)
     ending = threading.Event()
 
     def renew() -> None:
         number = 0
         while not ending.wait(0.3):
             number += 1
-            write_state(folder, ELSEWHERE, seconds=5, renewals=number)
+            write_state(folder, ELSEWHERE, seconds=3, renewals=number)
 
     thread = threading.Thread(target=renew)
     thread.start()
     try:
-        with pytest.raises(LeaseHeld), held(folder, wait=8):
+        with pytest.raises(LeaseHeld), held(folder, wait=5):
             pass
     finally:
         ending.set()
@@ -194,10 +194,10 @@ def test_a_takeover_that_was_not_finished_is_done_again_by_the_next(folder: Stor
 
 def test_lost_answers_and_refusals_of_the_store_cost_nobody_the_lease(folder: StoreLocation, proxy: FaultyProxy) -> None:
     proxy.faults.keys, proxy.faults.lost = store_lease_key(), 0.5
-    for number in range(3):
+    for number in range(2):
         with held(folder, f"r{number}", wait=30, seconds=2):
-            time.sleep(1.5)
-    assert proxy.counts["lost"] and state_of(folder).epoch == 3
+            until(lambda lost=number + 1: proxy.counts["lost"] >= lost, 60)
+    assert state_of(folder).epoch == 2
 
 
 def test_a_holder_that_hears_no_answer_for_a_while_keeps_what_nobody_else_took(folder: StoreLocation, proxy: FaultyProxy) -> None:
@@ -283,8 +283,8 @@ def test_a_holder_on_another_machine_of_this_name_is_not_looked_for_here(folder:
 
 
 def test_a_run_that_waits_for_a_silent_holder_stops_when_it_is_asked(folder: StoreLocation) -> None:
-    write_state(folder, ELSEWHERE, seconds=2)
-    time.sleep(2.1)  # it does not look fresh any more
+    write_state(folder, ELSEWHERE, seconds=0.5)
+    time.sleep(0.6)  # it does not look fresh any more
 
     def stop(found: LeaseHolder) -> bool:
         raise StopRequested("asked")
@@ -305,21 +305,20 @@ def test_who_cannot_reach_the_store_stops_by_itself_before_another_begins(
         proxy.faults.partitioned = False
         with pytest.raises(LeaseLost):
             append(table, 1)
-        time.sleep(SECONDS)
+        time.sleep(SECONDS / 2)  # it tries to renew it several times
     assert ids_in(str(folder.parent / "silver" / "t")) == [0]
 
 
-@pytest.mark.parametrize("when", ["before it asks", "after it asked"])
 def test_a_writer_that_was_stopped_commits_nothing_after_a_takeover(
-    folder: StoreLocation, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, when: str
+    folder: StoreLocation, proxy: FaultyProxy, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """before it asks: it finds its fence closed. after it asked: its PUT is on the way, and collides with the takeover's commit."""
+    """Its PUT is on the way, and collides with the takeover's commit. One that had not asked finds its fence closed, as below."""
     path = str(folder.parent / "silver" / "t")
     make_table(path)
     on_its_way, goes_on = threading.Event(), threading.Event()
 
     def hold(key: str) -> None:
-        if when == "after it asked" and "/silver/t/_delta_log/" in key:
+        if "/silver/t/_delta_log/" in key:
             on_its_way.set()
             goes_on.wait(300)
 
@@ -327,10 +326,9 @@ def test_a_writer_that_was_stopped_commits_nothing_after_a_takeover(
     code = STOPPED_WRITER.format(folder=str(folder), path=path, seconds=SECONDS)
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdin and writer.stdout and writer.stdout.readline() == "open\n"
-        if when == "after it asked":
-            writer.stdin.write("append\n")
-            writer.stdin.flush()
-            assert on_its_way.wait(300)
+        writer.stdin.write("append\n")
+        writer.stdin.flush()
+        assert on_its_way.wait(300)
         writer.send_signal(signal.SIGSTOP)
         monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.address)
         # It is a process of this machine that lives, so that only its silence tells.
@@ -338,7 +336,7 @@ def test_a_writer_that_was_stopped_commits_nothing_after_a_takeover(
             append(open_delta_table(path), 2)
             goes_on.set()
             writer.send_signal(signal.SIGCONT)
-            answer = writer.communicate("append\n" if when == "before it asks" else None, timeout=60)[0]
+            answer = writer.communicate(timeout=60)[0]
         assert answer.splitlines()[0] in ("LeaseLost", "CommitFailedError"), answer
         assert "LeaseLost at the end" in answer
     assert ids_in(path) == [0, 2]
@@ -451,7 +449,7 @@ def test_the_fences_are_closed_before_the_lease_is_given_up_and_taken_away_after
 
 def test_a_lease_whose_jvm_does_not_answer_is_not_given_up(folder: StoreLocation) -> None:
     jvm = JvmThatIsGone()
-    with held(folder, jvm=jvm):
+    with held(folder, jvm=jvm, seconds=2):
         jvm.gone = True
     assert not state_of(folder).ended
     with pytest.raises(LeaseLost):
@@ -464,7 +462,7 @@ def test_a_lease_whose_jvm_does_not_answer_is_not_given_up(folder: StoreLocation
 def test_two_holders_that_were_stopped_one_after_the_other_commit_nothing(folder: StoreLocation, s3_server: S3Server) -> None:
     path = str(folder.parent / "silver" / "t")
     make_table(path)
-    code = STOPPED_WRITER.format(folder=str(folder), path=path, seconds=SECONDS)
+    code = STOPPED_WRITER.format(folder=str(folder), path=path, seconds=2)
     with (
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first,
         subprocess.Popen(
