@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.prepared_home import copy_prepared_home
 
 from orchestration.server.free_ports import find_free_port
 from orchestration.server.home import SPARK_CONNECTION, local_airflow_environment
-from orchestration.server.preparation import prepare_local_airflow
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,11 +54,11 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
         patch.setenv("SLUICE_AIRFLOW_PORT", str(find_free_port()))  # another's Airflow may start meanwhile; 8080 is not for tests
         patch.setenv("STAND_IN_RECORDS", str(root / "records.jsonl"))
         settings = Settings.current()
+        copy_prepared_home(settings, root)
         patch.setenv("PATH", str(binaries), prepend=os.pathsep)
         connection = {**SPARK_CONNECTION, "extra": {"deploy-mode": "client", "spark-binary": stand_in.name}}
         patch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", json.dumps(connection))
         for name, value in local_airflow_environment(settings).items():
             patch.setenv(name, value)
-        prepare_local_airflow(settings)
         yield Checkout(settings, root / "records.jsonl")
     shutil.rmtree(root, ignore_errors=True)
