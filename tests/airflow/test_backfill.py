@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.checkout import ROOT
+from tests.commands import call_command
 
 from orchestration.backfill import arguments as backfill_arguments
 from orchestration.backfill import checks, through_airflow
@@ -380,10 +381,10 @@ def test_local_ends_with_the_exit_code_of_a_held_lease(
     ],
 )
 def test_what_cannot_be_is_said_before_anything_starts(
-    checkout: Checkout, records: Path, arguments: str, code: int, message: str
+    checkout: Checkout, records: Path, capsys: pytest.CaptureFixture[str], arguments: str, code: int, message: str
 ) -> None:
-    done = sluice(*arguments.split())
-    assert (done.returncode, message in done.stderr) == (code, True), done
+    ended, _, said = call_command(capsys, "backfill", *arguments.split())
+    assert (ended, message in said) == (code, True), said
     assert jobs(records) == []
 
 

@@ -77,12 +77,11 @@ def wait_for_next_beat(checkout: Checkout) -> None:
     until(lambda: texts() != before, 50, "the next sign of life")
 
 
-@pytest.fixture
-def soon_lost(records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A driver that is silent for a few seconds is lost. Tests in which none is lost do not depend on how quick the machine is."""
+def lose_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a driver that is silent for two seconds is lost: where each is killed, it does not matter how quick the machine is."""
     from sluice.runs import followed_job
 
-    monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 15.0)
+    monkeypatch.setattr(followed_job, "LOST_AFTER_SECONDS", 2.0)
 
 
 def wait_until_followed(task: Any) -> None:
@@ -145,9 +144,10 @@ def test_exit_codes_come_back_too(records: Path, monkeypatch: pytest.MonkeyPatch
     assert isinstance(failure.value, AirflowFailException) == (code == 2), "only exit code 2 rules out a retry"
 
 
-def test_a_killed_driver_is_lost(checkout: Checkout, records: Path, soon_lost: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_driver_is_lost(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
+    lose_soon(monkeypatch)
     monkeypatch.setenv("STAND_IN_SECONDS", "300")
 
     def kill() -> None:
@@ -157,7 +157,7 @@ def test_a_killed_driver_is_lost(checkout: Checkout, records: Path, soon_lost: N
 
     thread = threading.Thread(target=kill)
     thread.start()
-    with pytest.raises(AirflowException, match="said nothing for 15 s: it was killed") as failure:
+    with pytest.raises(AirflowException, match="said nothing for 2 s: it was killed") as failure:
         operator().execute(context())
     thread.join()
     assert not isinstance(failure.value, AirflowFailException), "the next attempt may succeed"
@@ -245,11 +245,14 @@ def test_a_task_that_is_killed_stops_its_driver(records: Path, monkeypatch: pyte
 def test_a_driver_in_a_long_batch_stops_after_it_although_its_task_was_killed(
     records: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed task waits for three seconds, and a batch may take hours."""
+    """A killed task waits for three seconds, here half a second, and a batch may take hours."""
     from airflow.providers.common.compat.sdk import AirflowException
 
+    from orchestration.spark_submit import operator as module
+
+    monkeypatch.setattr(module, "KILLED_SECONDS", 0.5)
     monkeypatch.setenv("STAND_IN_SECONDS", "300")
-    monkeypatch.setenv("STAND_IN_LOOKS_AFTER", "6")
+    monkeypatch.setenv("STAND_IN_LOOKS_AFTER", "3")
     task = operator()
 
     def kill() -> None:
@@ -295,9 +298,7 @@ def test_a_deferrable_task_leaves_its_worker_and_comes_back(checkout: Checkout, 
     assert report["stage"] == "silver" and files(checkout) == []
 
 
-def test_what_a_trigger_sees_fails_the_task(
-    checkout: Checkout, records: Path, soon_lost: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_trigger_sees_fails_the_task(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
     monkeypatch.setenv("STAND_IN_EXIT", "2")
@@ -310,8 +311,9 @@ def test_what_a_trigger_sees_fails_the_task(
     pid = wait_for_driver(records, 2)
     wait_for_sign_of_life(checkout)
     psutil.Process(pid).kill()
+    lose_soon(monkeypatch)
     event = asyncio.run(first_event(trigger_again(left.trigger)))
-    with pytest.raises(AirflowException, match="said nothing for 15 s"):
+    with pytest.raises(AirflowException, match="said nothing for 2 s"):
         operator().finish_deferred(context(), event)
 
 

@@ -552,7 +552,7 @@ def test_a_job_that_is_killed_as_it_is_submitted_does_not_live_on(
 @pytest.mark.crash
 @pytest.mark.parametrize(
     ("stubborn", "ask_seconds", "terminate_seconds", "at_least"),
-    [("", 120, 2, 0), ("asked", 4, 120, 4), ("terminated", 4, 2, 6)],
+    [("", 120, 1, 0), ("asked", 1, 120, 1), ("terminated", 1, 1, 2)],
 )
 def test_a_job_is_asked_then_terminated_then_killed(
     checkout: Checkout,
