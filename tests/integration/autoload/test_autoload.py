@@ -10,22 +10,24 @@ import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
+from tests import few_rows
 from tests.conftest import ROOT
 
 from sluice import autoload_to_table, record_file_joins
 from sluice.errors import LeaseHeld, SluiceError, UsageError
+from sluice.flows.bronze import append
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 LEASE = ["lease.driver.lock", "lease.json", "lease.lock"]
-MANY = 60
-"""So many batches of a file each that none is the last before a busy machine comes to stop them."""
 TECHNICAL = ["_delivery", "_file", "_row", "_ingested_at", "_rescued_data"]
 
 
@@ -69,34 +71,41 @@ def take(*given: Any, **options: Any) -> dict[str, Any]:
     return query.lastProgress
 
 
-def at(spark: SparkSession, path: Path) -> DataFrame:
-    return spark.read.format("delta").load(str(path))
+def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
+    """What a query over the table `t` at this path gives, by delta-rs."""
+    found = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute(query))
+    return [tuple(row.values()) for row in found.to_pylist()]
 
 
-def ids(frame: DataFrame) -> list[int]:
+def types(path: Path) -> dict[str, str]:
+    """The columns of a table with their types, as Arrow names them."""
+    return {field.name: str(field.type) for field in pa.schema(DeltaTable(path).schema().to_arrow())}
+
+
+def ids(path: Path) -> list[int]:
     """The ids in the table, of whatever type, sorted."""
-    return sorted(int(row.id) for row in frame.select("id").collect())
+    return sorted(int(id) for (id,) in rows(path, "SELECT id FROM t"))
 
 
 def test_four_arguments_ingest_what_is_there_grow_with_it_and_take_nothing_twice(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
-    arguments = (folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint")
+    table = tmp_path / "table"
+    arguments = (folder, "json", str(table), tmp_path / "checkpoint")
     first = take(*arguments)
-    table = at(spark, tmp_path / "table")
-    assert table.select("id", "visit.gym", "visit.minutes").orderBy("id").collect() == [(1, "a", 30), (2, "b", 45)]
-    assert dict(table.dtypes)["id"] == "bigint"
-    assert set(table.columns) == {"id", "visit", *TECHNICAL}
+    read = spark.read.format("delta").load(str(table))
+    assert read.select("id", "visit.gym", "visit.minutes").orderBy("id").collect() == [(1, "a", 30), (2, "b", 45)]
+    assert dict(read.dtypes)["id"] == "bigint"
+    assert set(read.columns) == {"id", "visit", *TECHNICAL}
     assert (first["deliveries"], first["rows"], first["numInputRows"], first["rescued"], first["quarantined"]) == (1, 2, 2, 0, 0)
     land(folder, "later/2.json", {"id": 3, "visit": {"gym": "a", "minutes": 5, "coach": "x"}, "device": "y"}, {"id": "four"})
     second = take(*arguments)
-    grown = at(spark, tmp_path / "table")
-    assert grown.where("id = 3").select("visit.coach", "device", "_file").collect() == [("x", "y", "later/2.json")]
-    assert grown.where("_rescued_data is not null").select("id", "_rescued_data").collect() == [(None, '{"id":"four"}')]
+    assert rows(table, "SELECT visit['coach'], device, _file FROM t WHERE id = 3") == [("x", "y", "later/2.json")]
+    assert rows(table, "SELECT id, _rescued_data FROM t WHERE _rescued_data IS NOT NULL") == [(None, '{"id":"four"}')]
     assert (second["deliveries"], second["rows"], second["rescued"]) == (1, 2, 1)
     third = take(*arguments)
     assert (third["batch"], third["deliveries"], third["rows"]) == (None, 0, 0)
-    assert at(spark, tmp_path / "table").count() == 4
+    assert rows(table, "SELECT count(*) FROM t") == [(4,)]
 
 
 def test_however_often_it_is_called_its_records_are_few_files(
@@ -104,10 +113,10 @@ def test_however_often_it_is_called_its_records_are_few_files(
 ) -> None:
     monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
     monkeypatch.setattr(record_file_joins, "LEAST_GROWTH", 0.0)
-    for number in (2, 3, 4):
-        land(folder, f"{number}.json", {"id": number * 10})
-        take(folder, "json", str(tmp_path / "visits"), tmp_path / "checkpoint")
-    assert ids(at(spark, tmp_path / "visits")) == [1, 2, 20, 30, 40]
+    take(folder, "json", str(tmp_path / "visits"), tmp_path / "checkpoint")
+    land(folder, "2.json", {"id": 20})
+    take(folder, "json", str(tmp_path / "visits"), tmp_path / "checkpoint")
+    assert ids(tmp_path / "visits") == [1, 2, 20]
     logs = [path.parent for path in tmp_path.rglob("_delta_log") if path.parent.name in ("deliveries", "outcomes")]
     assert len(logs) == 2 and {len(DeltaTable(path).file_uris()) for path in logs} == {1}
 
@@ -122,31 +131,31 @@ def test_a_table_by_name_is_in_the_callers_database_and_its_history_names_the_ru
         query.awaitTermination()
     finally:
         spark.catalog.setCurrentDatabase(before)
-    assert ids(spark.table(f"{database}.visits")) == [1, 2]
-    notes = [row.userMetadata for row in spark.sql(f"DESCRIBE HISTORY {database}.visits").collect()]
+    assert spark.table(f"{database}.visits").count() == 2
+    notes = [commit["userMetadata"] for commit in DeltaTable(tmp_path / "a database" / "visits").history()]
     assert notes and all(json.loads(note)["run"] == query.runId for note in notes)
     land(folder, "2.json", {"id": 3, "visit": None})
     take(f"file:{folder}", "json", f"{database}.visits", f"file:{tmp_path}/checkpoint")
-    assert ids(spark.table(f"{database}.visits")) == [1, 2, 3]
+    assert ids(tmp_path / "a database" / "visits") == [1, 2, 3]
 
 
 def test_a_table_that_somebody_else_made_is_appended_to_in_its_own_types(
     spark: SparkSession, folder: Path, database: str, tmp_path: Path
 ) -> None:
     spark.sql(f"CREATE TABLE {database}.visits (Id INT, note STRING, day DATE) USING delta PARTITIONED BY (day)")
-    spark.sql(f"INSERT INTO {database}.visits VALUES (0, 'ours', DATE'2026-11-20')")
+    path = tmp_path / "a database" / "visits"
+    few_rows.append_rows(str(path), "Id INT, note STRING, day DATE", [(0, "ours", date(2026, 11, 20))])
     land(folder, "2.json", {"Id": 3, "day": "2026-11-21"}, {"Id": 5_000_000_000, "day": "2026-11-21"})
     take(folder, "json", f"{database}.visits", tmp_path / "checkpoint")
-    table = spark.table(f"{database}.visits")
-    assert dict(table.dtypes)["Id"] == "int"
-    assert dict(table.dtypes)["visit"] == "struct<gym:string,minutes:bigint>"
-    assert [row.partitionColumns for row in spark.sql(f"DESCRIBE DETAIL {database}.visits").collect()] == [["day"]]
-    own = table.where("_delivery is null").select("Id", "note", *TECHNICAL).collect()
-    assert [tuple(row) for row in own] == [(0, "ours", *[None] * 5)]
-    assert [row.Id for row in table.where("day = '2026-11-21' and Id is not null").collect()] == [3]
-    too_large = table.where("day = '2026-11-21' and Id is null").collect()
-    assert [json.loads(row._rescued_data) for row in too_large] == [{"Id": 5_000_000_000}]
-    assert table.count() == 5
+    assert types(path)["Id"] == "int32"
+    assert types(path)["visit"] == "struct<gym: string, minutes: int64>"
+    assert DeltaTable(path).metadata().partition_columns == ["day"]
+    own = rows(path, f'SELECT "Id", note, {", ".join(TECHNICAL)} FROM t WHERE _delivery IS NULL')
+    assert own == [(0, "ours", *[None] * 5)]
+    assert rows(path, """SELECT "Id" FROM t WHERE day = '2026-11-21' AND "Id" IS NOT NULL""") == [(3,)]
+    too_large = rows(path, """SELECT _rescued_data FROM t WHERE day = '2026-11-21' AND "Id" IS NULL""")
+    assert [json.loads(rescued) for (rescued,) in too_large] == [{"Id": 5_000_000_000}]
+    assert rows(path, "SELECT count(*) FROM t") == [(5,)]
 
 
 def test_a_foreign_table_with_another_idea_of_our_columns_is_refused(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
@@ -162,7 +171,7 @@ def test_two_folders_into_one_table_lose_nothing(spark: SparkSession, folder: Pa
     take(folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint")
     take(tmp_path / "other", "json", f"delta.`{tmp_path}/table`", tmp_path / "checkpoint of the other")
     take(folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint")
-    assert ids(at(spark, tmp_path / "table")) == [1, 2, 11, 12]
+    assert ids(tmp_path / "table") == [1, 2, 11, 12]
 
 
 def test_csv_with_options_in_sparks_spelling(spark: SparkSession, tmp_path: Path) -> None:
@@ -170,13 +179,13 @@ def test_csv_with_options_in_sparks_spelling(spark: SparkSession, tmp_path: Path
     land(tmp_path / "in", "1.txt", "no CSV")
     options = {"sep": ";", "header": "true", "pathGlobFilter": "*.csv"}
     assert take(tmp_path / "in", "csv", str(tmp_path / "table"), tmp_path / "checkpoint", **options)["rows"] == 2
-    assert at(spark, tmp_path / "table").orderBy("id").select("id", "name").collect() == [(1, "a;b"), (2, "c")]
+    assert rows(tmp_path / "table", "SELECT id, name FROM t ORDER BY id") == [(1, "a;b"), (2, "c")]
 
 
 def test_a_declared_schema_rescues_what_it_does_not_know(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     progress = take(folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint", schema="id BIGINT")
-    rows = at(spark, tmp_path / "table").orderBy("id").collect()
-    assert [json.loads(row._rescued_data) for row in rows] == [
+    rescued = rows(tmp_path / "table", "SELECT _rescued_data FROM t ORDER BY id")
+    assert [json.loads(text) for (text,) in rescued] == [
         {"visit": {"gym": "a", "minutes": 30}},
         {"visit": {"gym": "b", "minutes": 45}},
     ]
@@ -188,10 +197,10 @@ def test_a_broken_file_blocks_nobody_and_is_kept_as_it_came(spark: SparkSession,
     land(folder, "0.json").write_bytes(broken)
     land(folder, "2.json", {"id": 4}, "no object")
     progress = take(folder, "json", str(tmp_path / "table"), tmp_path / "checkpoint")
-    assert ids(at(spark, tmp_path / "table")) == [1, 2, 4]
+    assert ids(tmp_path / "table") == [1, 2, 4]
     assert progress["states"] == {"ingested": 2, "quarantined": 1}
-    aside = at(spark, tmp_path / "checkpoint" / "quarantine").orderBy("_file").collect()
-    assert [(row._file, bytes(row.content) if row.content else None, row.record) for row in aside] == [
+    aside = rows(tmp_path / "checkpoint" / "quarantine", "SELECT _file, content, record FROM t ORDER BY _file")
+    assert aside == [
         ("0.json", broken, None),
         ("2.json", None, "no object"),
     ]
@@ -238,23 +247,36 @@ def test_a_checkpoint_directory_of_something_else_is_refused_with_the_remedy(
         autoload_to_table(folder, "json", str(table), checkpoint)
 
 
-def test_it_stops_between_batches_and_the_next_call_takes_the_rest(spark: SparkSession, tmp_path: Path) -> None:
-    for number in range(MANY):
-        land(tmp_path / "in", f"{number:02}.json", {"id": number})
+def test_it_stops_between_batches_and_the_next_call_takes_the_rest(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        land(tmp_path / "in", f"{number}.json", {"id": number})
     arguments = (tmp_path / "in", "json", str(tmp_path / "table"), tmp_path / "checkpoint")
-    query = autoload_to_table(*arguments, **{"cloudFiles.maxFilesPerTrigger": "1"})
-    assert query.isActive and query.awaitTermination(0.0) is False
-    with pytest.raises(LeaseHeld, match=rf"written by run {query.runId} .* Wait for it \(awaitTermination\)"):
-        autoload_to_table(*arguments)
-    until(lambda: query.lastProgress["batch"] is not None)
-    query.stop()
+    begun: list[int] = []
+    ingest = append.ingest_together_or_singly
+
+    def ingest_the_second_once_it_is_to_stop(*given: Any) -> None:
+        begun.append(len(begun) + 1)
+        if len(begun) == 2:
+            until(lambda: any((tmp_path / "checkpoint").glob("stop_requests/*")))
+        ingest(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(append, "ingest_together_or_singly", ingest_the_second_once_it_is_to_stop)
+        query = autoload_to_table(*arguments, **{"cloudFiles.maxFilesPerTrigger": "1"})
+        assert query.isActive and query.awaitTermination(0.0) is False
+        with pytest.raises(LeaseHeld, match=rf"written by run {query.runId} .* Wait for it \(awaitTermination\)"):
+            autoload_to_table(*arguments)
+        until(lambda: begun == [1, 2])
+        assert query.lastProgress["batch"] is not None
+        query.stop()
     assert not query.isActive and query.awaitTermination() is True and query.exception() is None
-    done = query.recentProgress
-    assert 0 < len(done) < MANY and all(progress["deliveries"] == 1 for progress in done)
+    assert begun == [1, 2] and [progress["deliveries"] for progress in query.recentProgress] == [1, 1]
     rest = autoload_to_table(*arguments)
     assert rest.awaitTermination(600.0) is True
-    assert len(done) + sum(progress["deliveries"] for progress in rest.recentProgress) == MANY
-    assert ids(at(spark, tmp_path / "table")) == list(range(MANY))
+    assert sum(progress["deliveries"] for progress in rest.recentProgress) == 2
+    assert ids(tmp_path / "table") == list(range(4))
     assert list((tmp_path / "checkpoint" / "stop_requests").iterdir()) == []
 
 
@@ -267,7 +289,7 @@ def test_files_that_were_taken_are_archived_beside_the_folder_and_it_says_so(
     assert (tmp_path / "_archive" / "in" / "1.json").exists() and not (folder / "1.json").exists()
     assert "1 file archived" in query.notes
     assert take(*arguments)["deliveries"] == 0
-    assert ids(at(spark, tmp_path / "table")) == [1, 2]
+    assert ids(tmp_path / "table") == [1, 2]
 
 
 def test_a_failure_is_raised_where_it_is_waited_for_and_shows_no_data(
