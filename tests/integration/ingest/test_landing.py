@@ -84,7 +84,7 @@ def test_an_archived_file_is_no_surprise_and_its_rows_stay(shop: Shop) -> None:
     assert (landing / "_archive" / "a" / "x.json").exists()
     assert [path.name for path in (landing / "a").iterdir()] == ["nul.json"], "what was refused stays"
     before = lake.versions()
-    lake.run()
+    lake.run("bronze")
     assert lake.versions() == before
     assert lake.rows("thing", "id") == [(1,)]
     assert [(row["file"], row["state"]) for row in lake.outcomes()] == [
@@ -103,7 +103,6 @@ def test_a_lake_with_an_older_ledger_goes_on_where_it_was(shop: Shop, monkeypatc
             ledger, "DELIVERIES", pa.schema([one for one in ledger.DELIVERIES if one.name not in ("reason", "device", "etag")])
         )
         lake.land("a/1.json", '{"id": 1}\n')
-        lake.run()
         lake.land("a/2.json", '{"id": 2}\n')
         lake.run()
     assert [row["read"] for row in lake.outcomes()] == [None, None]
@@ -135,15 +134,15 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
     second = lake.land("a/2.json", '{"id": 2}\n')
     broken.add(str(second))
     told = "1 file is missed, which every run tries again: sluice ledger shop --state missed"
-    assert told in lake.run()["a"].notes
+    assert told in lake.run("bronze")["a"].notes
     before = lake.versions()
-    assert told in lake.run()["a"].notes and lake.versions() == before, "noted once"
+    assert told in lake.run("bronze")["a"].notes and lake.versions() == before, "noted once"
     for opened in (2, 3):  # by the try whether it can be opened and by its hash; by the look, too
         later = opened
-        assert told in lake.run()["a"].notes
+        assert told in lake.run("bronze")["a"].notes
     assert lake.rows("a", "id") == [(1,)] and lake.rows("a_quarantine") == []
     broken.clear()
-    assert told not in lake.run()["a"].notes
+    assert told not in lake.run("bronze")["a"].notes
     states = [(row["file"], row["state"]) for row in lake.outcomes()]
     assert states == [("2.json", "missed"), ("1.json", "ingested"), *[("2.json", "missed")] * 2, ("2.json", "ingested")]
     # Other content under the same size and time, after discovery.
@@ -157,14 +156,14 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
 
         lake.land("a/3.json", '{"id": 3}\n', at=1_700_000_000)
         meanwhile.setattr(stages, "_discover_deliveries", and_change)
-        assert told in lake.run()["a"].notes
+        assert told in lake.run("bronze")["a"].notes
     lake.run()
     assert lake.rows("thing", "id") == [(1,), (2,), (4,)]
     # The disk is not there for a run; then the last commit of the ledger is lost.
     mounted = folder.rename(folder.with_name("mounted"))
     folder.mkdir()
     with pytest.raises(UsageError, match=MAY_BE_EMPTY):
-        lake.run()
+        lake.run("bronze")
     folder.rmdir()
     mounted.rename(folder)
     last = max((locate(lake.workspace().deliveries) / "_delta_log").glob("*.json"))
@@ -177,5 +176,5 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
     numbers = [row["delivery"] for row in lake.outcomes()]
     assert len(numbers) == len(set(numbers))
     before = lake.versions()
-    lake.run()
+    lake.run("bronze")
     assert lake.versions() == before
