@@ -25,7 +25,7 @@ from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.bronze.shape import bronze_table_shape
-from sluice.flows.bronze.widening import cast_or_rescue_columns
+from sluice.flows.bronze.widening import cast_or_rescue_columns, retype_bronze_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.progress.streams import stop_if_requested
@@ -201,6 +201,7 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
         f"{count_noun(len(examined), 'delivery')} read again, {len(known) - len(examined)} kept whose files are gone or changed"
     )
     if not examined:
+        _retype_kept_rows(workspace, source, report)
         return
     stored: list[bool] = []
 
@@ -213,11 +214,19 @@ def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape
     written = intake.quarantine_and_store_records(workspace, source, examined, store, beside)
     if not stored:  # none of their records fits any more
         store(table_frames.read_table(workspace.session, workspace.path(source.name)).limit(0), RowsSize(0, 0))
+        _retype_kept_rows(workspace, source, report)
     outcomes = accounting.build_outcome_rows(
         workspace, source, written.examined, written.suppressed, None, written.read, written.held_back
     )
     ledger.append_delivery_ledger_rows(workspace.outcomes, outcomes, ledger.OUTCOMES, workspace.run)
     accounting.add_outcomes_to_report(report, source, outcomes)
+
+
+def _retype_kept_rows(workspace: Workspace, source: Source, report: FlowReport) -> None:
+    """Gives rows of which nothing could be read again the types of the next records, which bronze would not take otherwise."""
+    names = retype_bronze_columns(workspace, source, intake.current_source_columns(workspace, source).spark())
+    if names:
+        report.notes.append(f"of another type now: {', '.join(names)}; a value that does not fit is in _rescued_data")
 
 
 def _examine_known_deliveries(workspace: Workspace, source: Source) -> list[ExaminedDelivery]:

@@ -28,14 +28,26 @@ def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructTyp
     Fields that are new in structs, or in arrays of them, need no rewrite: Delta adds them. Delta's own type widening is a feature that few other
     readers know, and it does not turn a BIGINT into a DOUBLE. Raises SluiceError if no value can become the wanted type.
     """
-    path = workspace.path(source.name)
-    there = table_frames.read_table(workspace.session, path)
+    there = table_frames.read_table(workspace.session, workspace.path(source.name))
     widened = _find_columns_of_other_type(there.schema, wanted)
     if widened:
         _refuse_impossible_types(workspace, source, there, wanted, widened)
-        schema = union_columns(there.schema, StructType([wanted[name] for name in widened]))
-        shape = replace(bronze_table_shape(workspace, source), schema=schema)
-        tables.replace_table(cast_or_rescue_columns(there, schema), path, shape)
+        _rewrite_columns(workspace, source, there, wanted, widened)
+
+
+def retype_bronze_columns(workspace: Workspace, source: Source, wanted: StructType) -> list[str]:
+    """Gives the bronze table's columns the types of the next rows, even those that no value of theirs can become. Returns their names."""
+    there = table_frames.read_table(workspace.session, workspace.path(source.name))
+    names = _find_columns_of_other_type(there.schema, wanted)
+    if names:
+        _rewrite_columns(workspace, source, there, wanted, names)
+    return names
+
+
+def _rewrite_columns(workspace: Workspace, source: Source, there: DataFrame, wanted: StructType, names: list[str]) -> None:
+    schema = union_columns(there.schema, StructType([wanted[name] for name in names]))
+    shape = replace(bronze_table_shape(workspace, source), schema=schema)
+    tables.replace_table(cast_or_rescue_columns(there, schema), workspace.path(source.name), shape)
 
 
 def cast_or_rescue_columns(rows: DataFrame, schema: StructType) -> DataFrame:
@@ -97,7 +109,8 @@ def _refuse_impossible_types(
             was, now = there.schema[name].dataType.simpleString(), wanted[name].dataType.simpleString()
             raise SluiceError(
                 f"Source '{source.name}': its column '{name}' is {was} in bronze and is now declared as {now}, which no value of it can become. "
-                "No row was written. Declare the type that bronze has; or read all files again, which needs may_refresh=True: "
+                "No row was written. Declare the type that bronze has; or read all files again, which needs may_refresh=True, "
+                "and sends the values whose files are gone to _rescued_data: "
                 f"sluice run {workspace.pipeline} --mode refresh --table {source.name}"
             )
 

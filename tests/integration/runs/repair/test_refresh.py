@@ -21,6 +21,8 @@ from sluice.locations import locate, remove_folder
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from sluice.settings import Settings
+
 pytestmark = pytest.mark.on_store
 
 PIPELINE = Pipeline(name="stock", description="Stock.", owner="tests", layers=("stock.bronze", __name__))
@@ -117,6 +119,28 @@ def test_bronze_is_read_again_as_its_source_is_declared_now(lake: Lakehouse) -> 
     before = lake.versions()
     lake.run(*LAYERS)
     assert lake.versions() == before
+
+
+def test_rows_whose_files_are_gone_get_a_declared_type_that_no_value_of_theirs_can_become(
+    settings: Settings, spark: SparkSession
+) -> None:
+    def kept(schema: str) -> Graph:
+        return declared(Source(name="counts", path="counts", comment="Counts.", may_refresh=True, schema=schema), old, "")
+
+    lake = Lakehouse(settings, spark, kept("item STRING, number STRUCT<a: INT>"))
+    first = lake.land("counts/1.jsonl", '{"item": "a1", "number": {"a": 1}}\n')
+    lake.run("bronze")
+    first.unlink()
+    lake.land("counts/2.jsonl", '{"item": "b1", "number": "x"}\n')
+    lake.graph = kept("item STRING, number STRING")
+    with pytest.raises(SluiceError, match=r"'number' is struct<a:int> in bronze.*--mode refresh --table counts"):
+        lake.run("bronze")
+    report = lake.run("bronze", mode="refresh", tables=["counts"])["counts"]
+    assert "of another type now: number; a value that does not fit is in _rescued_data" in report.notes
+    assert lake.rows("counts", "item", "number", "_delivery", "_rescued_data") == [
+        ("a1", None, 1, '{"number":{"a":1}}'),
+        ("b1", "x", 2, None),
+    ]
 
 
 def test_a_bronze_table_that_is_gone_is_not_made_empty_in_silence(lake: Lakehouse) -> None:
