@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sluice.errors import UsageError
-from sluice.stores.opening import open_store, require_known_place, split_store_url
+from sluice.stores.opening import StoreKind, find_store_kind, open_store, require_known_place, split_store_url
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -25,6 +25,10 @@ RACING = 8
 RACES = 5
 MOST_SKEW = timedelta(minutes=5)
 """The clocks may differ by this much. VACUUM allows for an hour, but a difference of minutes says that one clock is not kept."""
+
+
+UNTRIED = "untried"
+"""The name of the finding about a store on which no test runs. It is no failure: this trial itself says what the store does."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def try_store(url: str, patience: timedelta = timedelta(seconds=20)) -> list[Sto
     root, key = split_store_url(require_known_place(url))
     folder = "/".join(part for part in (key, FOLDER, uuid.uuid4().hex) if part)
     store = open_store(root, folder, patience)
-    findings = []
+    findings = [] if (kind := find_store_kind(root)).tried else [_describe_untried_kind(kind)]
     try:
         for name, look in LOOKS.items():
             findings.append(_take_look(name, look, store))
@@ -54,6 +58,11 @@ def try_store(url: str, patience: timedelta = timedelta(seconds=20)) -> list[Sto
     finally:
         _remove_trial(store)
     return findings
+
+
+def _describe_untried_kind(kind: StoreKind) -> StoreFinding:
+    said = f"Sluice's own tests never ran on {kind.scheme}://: what Spark does there is not known, and erasures are refused (docs/stores.md)"
+    return StoreFinding(UNTRIED, True, said)
 
 
 def require_able_store(url: str) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import obstore
 import pytest
+from obstore.store import MemoryStore
 from tests.s3_proxy import EVERYTHING, Faults, running_faulty_proxy
 
 from demonstrations.store_server import CREDENTIALS, S3Server
@@ -30,6 +31,16 @@ def test_a_store_with_conditional_writes_passes_and_keeps_nothing_of_the_trial(b
     found = trial.try_store(f"{bucket_url.replace('s3://', 's3a://')}/lake")
     assert [finding.name for finding in found] == list(trial.LOOKS) and failed(found) == set()
     assert [entry for page in obstore.list(open_store(bucket_url)) for entry in page] == []
+
+
+def test_a_kind_of_store_on_which_no_test_runs_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "open_store", lambda *_: MemoryStore())
+    for url in ("gs://bucket/lake", "abfss://container@account.dfs.core.windows.net/lake"):
+        first, *others = trial.try_store(url)
+        assert first.name == trial.UNTRIED and first.found.startswith(
+            f"Sluice's own tests never ran on {url.partition('//')[0]}//"
+        )
+        assert [finding.name for finding in others] == list(trial.LOOKS)
 
 
 def test_a_store_that_ignores_conditions_fails_for_commits_and_the_lease(
