@@ -6,15 +6,23 @@ They are committed as somebody else's would be, without a note of Sluice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import QueryBuilder
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from sluice.delivery_states import INGESTED
+from sluice.flows.bronze import append
+from sluice.ingest import ledger
 from sluice.lake import small_writes
 from sluice.lake.tables import parse_ddl_schema
 from sluice.open_tables import open_delta_table
+
+if TYPE_CHECKING:
+    from sluice.declare import Source
+    from sluice.lake.workspace import Workspace
 
 Row = tuple[Any, ...]
 
@@ -22,6 +30,18 @@ Row = tuple[Any, ...]
 def append_rows(path: str, ddl: str, rows: Iterable[Row]) -> None:
     """Append these rows to the table, in one file."""
     small_writes.append_few_rows(path, _make_arrow_table(ddl, rows), None)
+
+
+def append_delivery(workspace: Workspace, source: Source, delivery: int, rows: Iterable[Row], file: str | None = None) -> None:
+    """Put a delivery into bronze as a run leaves it, its outcome included, without its file. rows: of the columns that the source declares."""
+    append.create_bronze_tables(workspace, source)
+    file = file or f"{delivery}.{source.format}"
+    numbered = [(*row, delivery, file, number) for number, row in enumerate(rows)]
+    append_rows(workspace.path(source.name), f"{source.ddl}, _delivery BIGINT, _file STRING, _row BIGINT", numbered)
+    counts = {"rows": len(numbered), "read": len(numbered), "rescued": 0, "quarantined": 0, "suppressed": 0, "discarded": 0}
+    outcome = {"delivery": delivery, "source": source.name, "file": file, "state": INGESTED, **counts, "run": workspace.run}
+    outcome |= dict.fromkeys(("modified_at", ledger.RECORDED), datetime.now(UTC))
+    ledger.append_delivery_ledger_rows(workspace.outcomes, [outcome], ledger.OUTCOMES, workspace.run)
 
 
 def merge_rows(path: str, ddl: str, keys: Sequence[str], put: Iterable[Row], gone: Iterable[Row] = ()) -> None:
