@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse
+from tests.uncontrolled_erasures import ask_for_uncontrolled_erasure
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import receiving
 from sluice.erasure.steps import rows
-from sluice.erasure.vault import Identifier
 from sluice.flows.copies import restoration
 from sluice.lake.report import FlowReport
 from sluice.verification.verify import verify_tables
@@ -60,7 +59,7 @@ def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, customer, sales]))
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
-    receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", "ada")])
+    ask_for_uncontrolled_erasure(lake, ["ada"], "who")
     return lake
 
 

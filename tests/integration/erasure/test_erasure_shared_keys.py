@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse, copied_lakehouse, settings_at
+from tests.uncontrolled_erasures import ask_for_uncontrolled_erasure
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -74,10 +75,7 @@ def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> 
 
 @pytest.fixture
 def lake(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
-    """A lake where Robert has asked to be erased."""
-    house = copied_lakehouse(first_run, tmp_path)
-    receiving.receive_erasure_request(house.settings, house.graph, [ROBERT], "who")
-    return house
+    return copied_lakehouse(first_run, tmp_path)
 
 
 def assert_as_in_a_lake_without_robert(lake: Lakehouse) -> None:
@@ -91,6 +89,7 @@ def assert_as_in_a_lake_without_robert(lake: Lakehouse) -> None:
 
 def test_the_next_best_row_takes_the_place_of_the_erased_winner(lake: Lakehouse) -> None:
     """Also where another table keeps the facts, so that bronze loses no row."""
+    receiving.receive_erasure_request(lake.settings, lake.graph, [ROBERT], "who")
     reports = lake.run("propagate_deletions")
     assert_as_in_a_lake_without_robert(lake)
     assert reports["owners"].deleted == 2
@@ -115,6 +114,7 @@ def test_an_erasure_that_is_killed_before_a_table_is_folded_is_made_up_for(
     def kill_at_owners(workspace: Workspace, source: Source, *others: Any, **more: Any) -> Any:
         return kill() if source is owners else rows.refold_tables_of_source(workspace, source, *others, **more)
 
+    ask_for_uncontrolled_erasure(lake, [ROBERT], "who")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(emptied_cells, "_refold_shared_keys", kill)
         lake.run("propagate_deletions")
@@ -140,6 +140,7 @@ def test_a_table_that_cannot_be_folded_keeps_nobody_in_the_lake_and_is_made_up_l
             raise SluiceError("the flow fails")
         refold_rows(workspace, table, *others, **more)
 
+    ask_for_uncontrolled_erasure(lake, [ROBERT], "who")
     with monkeypatch.context() as patch:
         patch.setattr(rows.refold, "refold_rows", broken)
         lake.run("propagate_deletions")
