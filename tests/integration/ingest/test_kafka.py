@@ -183,13 +183,8 @@ def test_new_topics_of_a_pattern_and_new_partitions_are_found_and_read_from_thei
     kafka.create(f"{topic}.b")
     kafka.create(f"{topic}c")
     for name, partition in ((f"{topic}.a", 1), (f"{topic}.b", 0), (f"{topic}c", 0)):
-        _until(lambda name=name, partition=partition: _put_one(kafka, name, partition), True)
+        kafka.put(name, numbers(0, 1), partition)
     assert files(some, f"{topic}.a/0/3-3") == [[f"{topic}.a/1/0-1", f"{topic}.b/0/0-1"]]
-
-
-def _put_one(kafka: Broker, topic: str, partition: int) -> bool:
-    kafka.put(topic, numbers(0, 1), partition)
-    return True
 
 
 def test_a_topic_that_is_not_there_is_an_error_with_the_nearest_name(kafka: Broker, topic: str) -> None:
@@ -343,11 +338,11 @@ def test_records_near_the_end_of_their_retention_warn_in_the_run_and_in_the_stat
     hour = 3_600_000
     kafka.create(topic)
     now = int(time.time() * 1000)
-    kafka.put(topic, [{"value": b"", "timestamp": now - int(0.95 * hour)}])
+    kafka.put(topic, [{"value": b"", "timestamp": now - int(0.83 * hour)}])
     gym = lake(source(kafka, topics=topic))
     assert gym.run()["events"].notes == []
     kafka.configure(topic, "retention.ms", str(hour))
-    kafka.put(topic, [{"value": b"", "timestamp": now - int(0.9 * hour)}])
+    kafka.put(topic, [{"value": b"", "timestamp": now - int(0.83 * hour)}])
     warning = f"topic '{topic}', partition 0: offset 1 is not read yet and has lived 80% of the topic's retention (1 hour)"
     (flow,) = lag.measure_pipeline_lag(PipelineBooks(gym.settings, gym.graph))
     assert (flow.deliveries, flow.rows) == (1, 1)

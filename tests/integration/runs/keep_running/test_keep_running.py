@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -311,8 +312,10 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def land(place: Path, number: int) -> None:
     file = place / "landing" / "wards" / "visits" / f"{number}.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(f"id,ward\n{number},a\n")
-    os.utime(file, (1_600_000_000 + number,) * 2)
+    written = place / file.name  # a process that looks each second sees it whole and with its time, or not at all
+    written.write_text(f"id,ward\n{number},a\n")
+    os.utime(written, (1_600_000_000 + number,) * 2)
+    written.rename(file)
 
 
 def line_with(process: subprocess.Popen[str], text: str) -> str:
@@ -327,6 +330,15 @@ def line_with(process: subprocess.Popen[str], text: str) -> str:
             return line
     patience.cancel()
     raise AssertionError(f"it ended without saying '{text}': {said}")
+
+
+def commands_below(pid: int) -> list[list[str]]:
+    """The command lines of a process's children that live, at any depth."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ended meanwhile, or is a zombie
+            found.append(process.cmdline())
+    return found
 
 
 @pytest.mark.slow
@@ -362,8 +374,7 @@ def test_ctrl_c_is_a_request_to_stop(place: Path, settings: Any) -> None:
     kept = sluice("run", "wards", "--keep-running", "--stage", "bronze")
     try:
         line_with(kept, "visits +1")
-        living = [one for one in psutil.Process(kept.pid).children(recursive=True) if one.status() != psutil.STATUS_ZOMBIE]
-        (jvm,) = (command for command in (one.cmdline() for one in living) if "org.apache.spark" in str(command))
+        (jvm,) = (command for command in commands_below(kept.pid) if "org.apache.spark" in str(command))
         assert "-XX:+UseSerialGC" in jvm and "-XX:TieredStopAtLevel=1" not in jvm, "it lives long"
         found = holder.find_lease_holder(PipelineRecords(settings, "wards"))
         assert found is not None and found.stage == "bronze", "others are told that nobody does the other stages"
