@@ -1,4 +1,4 @@
-"""Records the line of code of each operation in a transform, so that an error can name it, and of no other operation.
+"""Records the line of code of each operation in a user's transform, so that an error can name it, and of no other operation.
 
 By itself PySpark tells the JVM the line of every operation on a column or a frame, with four more requests (the session, a property, the
 line, and to forget it). An increment does thousands of operations, nearly all the engine's own, whose lines help nobody. PySpark's switch
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 class _Recording(threading.local):
@@ -19,10 +19,19 @@ class _Recording(threading.local):
 _RECORDING = _Recording()
 
 
-@contextmanager
-def call_sites_recorded() -> Iterator[None]:
+def call_sites_recorded() -> AbstractContextManager[None]:
     """Lines are recorded in this thread while the block lasts."""
-    before, _RECORDING.is_on = _RECORDING.is_on, True
+    return _switch_recording(is_on=True)
+
+
+def call_sites_left_out() -> AbstractContextManager[None]:
+    """No lines are recorded in this thread while the block lasts: for a transform that the engine made, such as those of an `auto_cdc`."""
+    return _switch_recording(is_on=False)
+
+
+@contextmanager
+def _switch_recording(is_on: bool) -> Iterator[None]:
+    before, _RECORDING.is_on = _RECORDING.is_on, is_on
     try:
         yield
     finally:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sluice.call_sites import call_sites_left_out
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, SEQUENCE, UPSERT
 from sluice.declare.lazy import F
 from sluice.declare.quality.expectations import Action, Expectation
@@ -72,6 +73,10 @@ class ChangeMarker:
 
     def __call__(self, frame: DataFrame) -> DataFrame:
         """The rows of the frame that this marker selects."""
+        with call_sites_left_out():
+            return self._select_marked_rows(frame)
+
+    def _select_marked_rows(self, frame: DataFrame) -> DataFrame:
         check_columns_exist(self.owner, "keys", self.keys, frame.columns)
         check_columns_exist(self.owner, "sequence_by", self.sequence_by, frame.columns)
         taken = [name for name in OWN if name in frame.columns]

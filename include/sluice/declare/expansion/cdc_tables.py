@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from sluice.call_sites import call_sites_left_out
 from sluice.declare.cdc import histories
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.cdc.change_log import (
@@ -51,6 +52,10 @@ class ChangeLogFold:
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """Returns the target made from the logs."""
+        with call_sites_left_out():
+            return self._fold_logs(*frames)
+
+    def _fold_logs(self, *frames: DataFrame) -> DataFrame:
         cdc, given = self.declared, dict(zip(self.reads, frames, strict=True))
         logs = {name: frame for name, frame in given.items() if name not in self.truncates}
         changes = _union_change_logs(cdc, logs)
