@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -48,8 +49,35 @@ def read_table(session: SparkSession, path: str, version: int | None = None) -> 
     return (reader if version is None else reader.option("versionAsOf", version)).load(path)
 
 
+def read_table_columns(session: SparkSession, path: str) -> StructType:
+    """Returns the columns that `read_table` gives. Spark is asked only if its own reader reads the table. Raises DamagedLog.
+
+    Files that are lost are noticed only by `read_table`.
+    """
+    small = _find_small_table(path, None)
+    return small.columns if small is not None else read_table(session, path).schema
+
+
 def _read_small_table(session: SparkSession, path: str, version: int | None) -> DataFrame | None:
     """Reads the table by its files' paths. None if Delta's reader must read it, which also reports what is wrong with a table."""
+    small = _find_small_table(path, version)
+    if small is None:
+        return None
+    if not small.files:
+        return session.createDataFrame(to_arrow_schema(small.columns, timezone="UTC").empty_table(), small.columns)
+    # Not `file_uris`, which encodes the table's folder as in a URL.
+    return session.read.schema(small.columns).parquet(*(f"{path}/{name}" for name in small.files))
+
+
+@dataclass(frozen=True)
+class _SmallTable:
+    """A table that is read by its files' paths. files: their names in the table's folder."""
+
+    columns: StructType
+    files: tuple[str, ...]
+
+
+def _find_small_table(path: str, version: int | None) -> _SmallTable | None:
     if _PATTERN_LETTERS & set(path) or not delta_log.is_delta_table(path):  # Spark would read such a path as a pattern
         return None
     try:
@@ -57,17 +85,14 @@ def _read_small_table(session: SparkSession, path: str, version: int | None) -> 
     except DeltaError:
         return None
     schema = read_spark_schema(table)
-    if not (_is_plain_parquet(table) and _is_kept_by_parquet(schema)):
+    if not (_is_plain_parquet(table) and is_nullable_throughout(schema)):
         return None
     actions = table.get_add_actions()
     names, sizes = (pa.chunked_array(actions[column]).to_pylist() for column in ("path", "size_bytes"))
-    if not names:
-        return session.createDataFrame(to_arrow_schema(schema, timezone="UTC").empty_table(), schema)
     # A name with a folder belongs to a partition, or to another table's file that a shallow clone reads.
     if len(names) > MOST_FILES or sum(sizes) > MOST_BYTES or any(not _FILE_NAME.fullmatch(name) for name in names):
         return None
-    # Not `file_uris`, which encodes the table's folder as in a URL.
-    return session.read.schema(schema).parquet(*(f"{path}/{name}" for name in names))
+    return _SmallTable(schema, tuple(names))
 
 
 def read_spark_schema(table: DeltaTable) -> StructType:
@@ -80,7 +105,7 @@ def _is_plain_parquet(table: DeltaTable) -> bool:
     return log.has_plain_reader_protocol(table) and not table.metadata().partition_columns
 
 
-def _is_kept_by_parquet(schema: StructType) -> bool:
-    """Whether Spark's Parquet reader returns a frame of exactly this schema: it makes every column nullable."""
+def is_nullable_throughout(schema: StructType) -> bool:
+    """Whether NULL may stand everywhere: Spark's Parquet reader gives frames of such schemas only, and Arrow has no NULL elsewhere."""
     said = schema.json()
     return '"nullable":false' not in said and '"containsNull":false' not in said and '"valueContainsNull":false' not in said

@@ -190,7 +190,7 @@ class PendingChanges:
 
 def find_pending_changes(session: SparkSession, path: str, shape: TableShape) -> PendingChanges:
     """Returns what the table lacks of the shape. Constraints that somebody added by hand stay."""
-    properties, present = log.read_table_properties(path), table_frames.read_table(session, path).schema
+    properties, present = log.read_table_properties(path), table_frames.read_table_columns(session, path)
     has = {name.removeprefix(CONSTRAINT): value for name, value in properties.items() if name.startswith(CONSTRAINT)}
     ours = set(filter(None, properties.get(CHECKS, "").split(",")))
     wanted = _required_checks(present, shape)

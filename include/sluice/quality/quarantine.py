@@ -53,18 +53,14 @@ def make_quarantine_rows(frame: DataFrame, reasons: Column, record: Column, subj
 
 def replace_quarantine_of_deliveries(rows: DataFrame, path: str, deliveries: Sequence[int], size: RowsSize) -> None:
     """Makes the quarantine hold exactly these rows for these deliveries. Commits only if that changes something."""
-    if not deliveries:
-        return
-    # The log is asked first, without a Spark job: most deliveries never had a row in quarantine.
-    before = (
-        sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries]))
-        if not size.rows
-        else []
-    )
-    if size.rows or (
-        before and not table_frames.read_table(rows.sparkSession, path).where(F.col("_delivery").isin(before)).isEmpty()
-    ):
+    if deliveries and (size.rows or has_rows_of_deliveries(rows.sparkSession, path, deliveries)):
         commits.replace_rows_of_deliveries(rows, path, deliveries, size)
+
+
+def has_rows_of_deliveries(session: SparkSession, path: str, deliveries: Sequence[int]) -> bool:
+    """Whether any row of these deliveries is in quarantine. The log is asked first, without a Spark job: most never had one."""
+    before = sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", [int(delivery) for delivery in deliveries]))
+    return bool(before) and not table_frames.read_table(session, path).where(F.col("_delivery").isin(before)).isEmpty()
 
 
 def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, present: DataFrame) -> None:

@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 from sluice.lake import tables
-from sluice.lake.table_frames import MOST_FILES, read_table
+from sluice.lake.table_frames import MOST_FILES, read_table, read_table_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,6 +60,7 @@ def test_a_small_table_is_read_by_its_files_with_every_value_and_column_as_delta
         by_path, by_delta = read_table(spark, path, version), read_by_delta(spark, path, version)
         assert is_read_by_path(by_path) and by_path.schema == by_delta.schema
         assert same_rows(by_path, by_delta)
+    assert read_table_columns(spark, path) == read_by_delta(spark, path).schema
 
 
 def test_a_folder_whose_name_delta_rs_takes_for_an_encoded_one_is_read_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,7 +95,7 @@ def test_what_paths_do_not_say_is_left_to_deltas_reader(spark: SparkSession, tmp
     spark.sql(f"INSERT INTO delta.`{path}` VALUES (1, 'a'), (2, 'b'), (3, NULL)")
     spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 2")
     frame = read_table(spark, path)
-    assert not is_read_by_path(frame) and frame.schema == read_by_delta(spark, path).schema
+    assert not is_read_by_path(frame) and frame.schema == read_by_delta(spark, path).schema == read_table_columns(spark, path)
     assert sorted(map(tuple, frame.collect())) == [(1, "a"), (3, None)]
 
 

@@ -42,6 +42,8 @@ def quarantine_scope_rows(
     if scope.everything:
         both = table_frames.read_table(workspace.session, path).select("_delivery").unionByName(bad.select("_delivery"))
         touched = {row._delivery for row in both.distinct().collect()}
+    if not number and not quarantine.has_rows_of_deliveries(workspace.session, path, sorted(touched)):
+        return  # the usual case: planning the rows of a quarantine takes longer than finding that there are none
     found = build_table_quarantine_rows(workspace, table, source, bad, sorted(touched))
     if not 0 < number <= MOST_APPENDED_ROWS:
         quarantine.replace_quarantine_of_deliveries(found, path, sorted(touched), RowsSize(number))

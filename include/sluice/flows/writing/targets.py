@@ -209,6 +209,7 @@ def _takes_type(present: DataType, given: DataType) -> bool:
 
 
 def _refuse_column_type_changes(session: SparkSession, path: str, wanted: StructType, table: str) -> None:
+    # A table that has lost a file is noticed here, whether anything is new or not.
     present = {field.name: field for field in table_frames.read_table(session, path).schema}
     for field in wanted:
         if field.name in present and not _takes_type(present[field.name].dataType, field.dataType):
@@ -221,7 +222,7 @@ def _refuse_column_type_changes(session: SparkSession, path: str, wanted: Struct
 
 
 def _add_missing_columns(session: SparkSession, path: str, wanted: StructType) -> None:
-    present = table_frames.read_table(session, path).columns
+    present = table_frames.read_table_columns(session, path).names
     added = [field for field in wanted if field.name not in present]
     if added:
         columns = ", ".join(
