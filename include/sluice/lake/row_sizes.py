@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, MapType, StructType
 
-from sluice.declare.quoting import quote_column
+from sluice.declare.quoting import quote_column, quote_columns
+from sluice.lake.aggregates import compute_aggregates
+from sluice.lake.table_frames import is_nullable_throughout
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,6 +22,7 @@ _FIXED = 16
 """How many bytes a value of fixed length takes at most; for a text, the bytes of its offset."""
 _OF_JSON = 4
 """How many bytes a nested value takes at most for each byte of its JSON: "1," stands for a number of eight bytes."""
+_ROW = "_row"
 
 
 @dataclass(frozen=True)
@@ -35,8 +39,8 @@ class RowsSize:
 
 def measure_rows(rows: DataFrame) -> RowsSize:
     """Returns the size of a frame, in one pass over its rows."""
-    found = rows.agg(F.count("*").alias("rows"), sum_row_bytes(rows).alias("bytes")).first()
-    return RowsSize(found["rows"], int(found["bytes"] or 0)) if found else RowsSize(0, 0)
+    found = compute_aggregates(rows, F.count("*").alias("rows"), sum_row_bytes(rows).alias("bytes"))
+    return RowsSize(found["rows"], int(found["bytes"] or 0))
 
 
 def measure_inline_rows(rows: Iterable[Iterable[object]]) -> RowsSize:
@@ -45,8 +49,25 @@ def measure_inline_rows(rows: Iterable[Iterable[object]]) -> RowsSize:
     return RowsSize(len(sizes), sum(sizes))
 
 
+def collect_few_rows(rows: DataFrame, at_most: int, most_bytes: int) -> pa.Table | None:
+    """Collects rows in one pass, without another one that sums their bytes before. at_most: how many there can be.
+
+    Returns None if a row takes more than its share of the bytes; such a row is not brought here, but NULL, which any column must take.
+    """
+    if not is_nullable_throughout(rows.schema):
+        return None
+    fitting = F.when(_row_bytes(rows) <= most_bytes // max(at_most, 1), F.struct(*quote_columns(rows.columns)))
+    found = rows.select(fitting.alias(_ROW)).toArrow()[_ROW]
+    return None if found.null_count else pa.Table.from_struct_array(found)
+
+
 def sum_row_bytes(rows: DataFrame) -> Column:
     """Returns an aggregate of how many bytes of memory the rows take at most."""
+    return F.sum(_row_bytes(rows))
+
+
+def _row_bytes(rows: DataFrame) -> Column:
+    """Returns how many bytes of memory a row takes at most."""
     lengths = [F.lit(_FIXED * len(rows.columns)).cast("long")]
     for field in rows.schema:
         column = quote_column(field.name)
@@ -55,4 +76,4 @@ def sum_row_bytes(rows: DataFrame) -> Column:
             lengths.append(F.octet_length(text).cast("long") * _OF_JSON)
         elif field.dataType.typeName() in ("string", "binary"):
             lengths.append(F.coalesce(F.octet_length(column), F.lit(0)).cast("long"))
-    return F.sum(functools.reduce(lambda a, b: a + b, lengths))
+    return functools.reduce(lambda a, b: a + b, lengths)

@@ -172,7 +172,11 @@ def verdict_count_aggregates(expectations: Sequence[Expectation]) -> dict[str, C
     """
     rules = {f"rule:{one.name}": F.count_if(F.array_contains(FAILED_RULES, one.name)) for one in expectations}
     unknown = {f"null:{one.name}": F.count_if(F.array_contains(NULL_RULES, one.name)) for one in expectations}
-    of_actions = {name: F.count_if(condition) for name, condition in action_count_conditions(expectations).items()}
+    declared = {one.action.counted_as for one in expectations}
+    of_actions = {
+        name: F.count_if(condition) if name in declared else F.lit(0)
+        for name, condition in action_count_conditions(expectations).items()
+    }
     return {**rules, **unknown, "rows": F.count("*"), **of_actions}
 
 

@@ -24,6 +24,7 @@ from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import commit_history, commit_marks, log, small_writes, tables
 from sluice.lake.report import MergeCounts
+from sluice.lake.row_sizes import RowsSize
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
@@ -91,14 +92,15 @@ def described(rows: DataFrame) -> list[str]:
     return sorted(repr(one) for one in rows.collect())
 
 
+@pytest.mark.parametrize("at_most", [None, RowsSize(5)], ids=["counted here", "few known before"])
 def test_both_ways_leave_what_every_reader_reads_alike(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_most: RowsSize | None
 ) -> None:
     ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
     shutil.copytree(ours, theirs)
     commit_marks.mark_session_commits(spark, "r1", "increment", "silver_t", [3])
     bounding = BoundingColumns(schema(), ("k", "at"))
-    few = apply_merge_operations(spark, ours, changed_rows(spark), KEYS, bounding)
+    few = apply_merge_operations(spark, ours, changed_rows(spark), KEYS, bounding, at_most=at_most)
     with monkeypatch.context() as none_is_few:
         none_is_few.setattr(small_writes, "MOST_ROWS", 0)
         many = apply_merge_operations(spark, theirs, changed_rows(spark), KEYS, bounding)
@@ -131,6 +133,15 @@ def test_both_ways_leave_what_every_reader_reads_alike(
     assert checksums[0]["tableSizeBytes"] == sum(file.stat().st_size for file in map(Path, DeltaTable(ours).file_uris()))
     assert log.read_table_properties(ours) == log.read_table_properties(theirs)
     assert log.read_table_comment(ours) == "c" and DeltaTable(ours).metadata().id == DeltaTable(theirs).metadata().id
+
+
+def test_few_rows_that_are_too_large_are_merged_by_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, bounding = make_table(spark, tmp_path / "t"), BoundingColumns(schema(), ("k",))
+    monkeypatch.setattr(small_writes, "MOST_ROW_BYTES", 1_000)
+    done = apply_merge_operations(spark, path, changed_rows(spark), KEYS, bounding, at_most=RowsSize(5))
+    assert done == MergeCounts(2, 2, 1) and commit_history.summarize_new_versions(path, 1).writers == "Spark"
 
 
 def test_no_personal_value_is_in_the_log_in_footers_or_in_an_error(spark: SparkSession, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from sluice.flows.gold.through_joins import find_touched_values
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
+from sluice.lake.aggregates import compute_aggregates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -128,8 +129,7 @@ def read_change_summary(changes: DataFrame, reach: Mapping[str, InputReach]) -> 
             tick = quote_column(_TICK, name)
             asked.append(F.collect_set(tick).alias(f"ticks_{position}"))
             asked.append(F.count_if(ours & tick.isNull()).alias(f"nulls_{position}"))
-    row = changes.agg(*asked).first()
-    found: dict[str, Any] = row.asDict() if row else {}
+    found = compute_aggregates(changes, *asked)
     result: dict[str, Spans | None] = {}
     for position, name in enumerate(reach):
         time = reach[name].time
@@ -192,8 +192,7 @@ def _build_view_scope(
     bounding = targets.choose_bounding_columns(view, values.schema, columns)
     # Asked even if no column has ranges: values that are computed and counted already are few enough to be sent to every worker.
     absent = [F.count_if(quote_column(column).isNull()).alias(f"_absent_{position}") for position, column in enumerate(columns)]
-    row = values.agg(F.count(F.lit(1)).alias("_distinct"), *absent, *bounding.aggregates()).first()
-    asked: dict[str, Any] = row.asDict() if row else {}
+    asked = compute_aggregates(values, F.count(F.lit(1)).alias("_distinct"), *absent, *bounding.aggregates())
     nullable = frozenset(column for position, column in enumerate(columns) if asked[f"_absent_{position}"])
     return ViewScope(reach, values, bounding.limits(asked), time, nullable, asked["_distinct"])
 

@@ -32,6 +32,7 @@ from sluice.flows.writing.difference import (
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.lake import evaluation, log, table_frames
 from sluice.lake.report import FlowReport, MergeCounts
+from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 from sluice.lake.versions import is_version_whole
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -203,7 +204,15 @@ class ViewBatch:
             differing = plan_merge_operations(rows, _coalesce_few_rows(old, made, there), view.keys)
             try:
                 # The rows that were made are counted. The stored rows may hold a key twice, whoever wrote it.
-                changes = apply_merge_operations(session, self._path, differing, view.keys, bounding, unique=scope is not None)
+                changes = apply_merge_operations(
+                    session,
+                    self._path,
+                    differing,
+                    view.keys,
+                    bounding,
+                    unique=scope is not None,
+                    at_most=None if there is None else RowsSize(made + there),
+                )
             except RepeatedPrimaryKeys:
                 return made, MergeCounts(unplaced=1)  # or more: none of them was written
         self.recomputed.report.count_merge(changes)

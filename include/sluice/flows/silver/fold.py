@@ -180,6 +180,9 @@ def _merge_scope(
     at_most = None
     with ExitStack() as kept:
         if scope.everything:
+            stored = log.read_table_state(path)
+            if stored is not None and stored.rows is not None:
+                at_most = size + RowsSize(stored.rows, None if stored.rows else 0)
             operations = plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
         elif not held or lost.isEmpty():
             # No row is removed, so each operation is one of the rows that were made.

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -21,8 +21,9 @@ from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.report import MergeCounts
-from sluice.lake.row_sizes import RowsSize, sum_row_bytes
+from sluice.lake.row_sizes import RowsSize, collect_few_rows, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.printable import count_noun
 from sluice.step_times import WRITING, measure_step
@@ -103,19 +104,17 @@ def apply_merge_operations(
     """Applies rows with an operation I, U or D to a table. bounding: keys with statistics, which limit the files that are read.
 
     unique: whether a key cannot come twice, because the rows are winners or because all rows that were made were counted before (here only
-    those that differ are seen). at_most: the size of the operations, if known: few are counted here, and Spark makes one pass over them
-    instead of two. on_few: is given the operations once they are committed, if they are few.
+    those that differ are seen). at_most: how many operations there can be, and their size, as far as known: few are counted here, and Spark
+    makes one pass over them instead of two. on_few: is given the operations once they are committed, if they are few.
 
     Raises RepeatedPrimaryKeys if a key comes twice, and SluiceError with the text `conflict` if an operation is X.
     """
-    known = at_most if unique and at_most is not None and at_most.bytes is not None else None
-    if known is not None and small_writes.is_merged_by_delta_rs(path, keys, known.rows, known.bytes or 0):
-        few = operations.toArrow()
-        if small_writes.are_dates_within_reach(few):
-            done = _merge_few_operations(session, path, few, keys, bounding, conflict)
-            if on_few is not None and few.num_rows:
-                on_few(few)
-            return done
+    collected = _collect_few_operations(path, operations, keys, at_most)
+    if collected is not None:
+        done = _merge_few_operations(session, path, collected, keys, bounding, conflict, unique)
+        if on_few is not None and collected.num_rows:
+            on_few(collected)
+        return done
     with persist_frame(operations) as kept_operations:
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
         if not found.rows:
@@ -132,12 +131,30 @@ def apply_merge_operations(
     return replace(done, unplaced=found.inserts - done.inserted)
 
 
+def _collect_few_operations(path: str, operations: DataFrame, keys: Sequence[str], at_most: RowsSize | None) -> pa.Table | None:
+    """Returns operations that are known to be few, for delta-rs. Returns None if it does not merge them, or a row is large."""
+    if at_most is None or not small_writes.is_merged_by_delta_rs(path, keys, at_most.rows, at_most.bytes or 0):
+        return None
+    is_counted = at_most.bytes is not None
+    few = operations.toArrow() if is_counted else collect_few_rows(operations, at_most.rows, small_writes.MOST_ROW_BYTES)
+    return few if few is not None and small_writes.are_dates_within_reach(few) else None
+
+
 def _merge_few_operations(
-    session: SparkSession, path: str, rows: pa.Table, keys: Sequence[str], bounding: BoundingColumns, conflict: str
+    session: SparkSession,
+    path: str,
+    rows: pa.Table,
+    keys: Sequence[str],
+    bounding: BoundingColumns,
+    conflict: str,
+    unique: bool,
 ) -> MergeCounts:
-    """Applies operations that are in memory through delta-rs. Each key comes once. Raises SluiceError as `apply_merge_operations` does."""
+    """Applies operations that are in memory through delta-rs. Arguments and errors are those of `apply_merge_operations`."""
     counted = Counter(rows[OPERATION].to_pylist())
     _refuse_conflicts(counted[CONFLICT], conflict)
+    if not unique:
+        # NULLs equal each other here, too. Keys that Arrow compares otherwise than Spark, such as fractions, are left to Spark's merge.
+        refuse_repeated_keys(rows.num_rows, rows.select(keys).group_by(keys).aggregate([]).num_rows, keys)
     if not rows.num_rows:
         return MergeCounts()
     done = small_writes.merge_few_rows(
@@ -207,8 +224,7 @@ def _summarize_operations(
     kinds = [F.count_if(F.col(OPERATION) == kind).alias(f"is_{kind}") for kind in (INSERT, UPDATE, DELETE, CONFLICT)]
     distinct = F.count("*").alias(DISTINCT) if unique else distinct_key_count(keys)
     asked = [*kinds, F.count("*").alias("rows"), distinct, sum_row_bytes(operations).alias("bytes"), *bounding.aggregates()]
-    row = operations.agg(*asked).first()
-    found: dict[str, Any] = row.asDict() if row else {}
+    found = compute_aggregates(operations, *asked)
     _refuse_conflicts(found["is_X"], conflict)
     refuse_repeated_keys(found["rows"], found[DISTINCT], keys)
     counts = (found["is_I"], found["is_U"], found["is_D"], int(found["bytes"] or 0))

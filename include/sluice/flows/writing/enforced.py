@@ -17,6 +17,7 @@ from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.declare.sql.schema import SchemaText, split_schema_declaration
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import tables
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE
 from sluice.printable import count_noun, match_number
@@ -123,8 +124,7 @@ def count_verdicts_with_aggregates(
 ) -> tuple[int, dict[str, Any]]:
     """Does the same, and computes further named aggregates of the rows in the same pass."""
     aggregates = [column.alias(name) for name, column in verdicts.verdict_count_aggregates(dataset.expectations).items()]
-    row = rows.agg(*aggregates, *asked).first()
-    counted: dict[str, Any] = row.asDict() if row else {}
+    counted = compute_aggregates(rows, *aggregates, *asked)
     _report_rule_counts(dataset, counted, report)
     verdicts.raise_on_failed_expectations(dataset.name, dataset.expectations, counted)
     report.rows_in += counted["rows"]

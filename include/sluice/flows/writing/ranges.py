@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.declare.sql.schema import sql_literal
 from sluice.declare.type_names import WHOLE_NUMBER_TYPES
+from sluice.lake.aggregates import compute_aggregates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -143,8 +144,7 @@ def compute_value_ranges(frame: DataFrame, bounding: BoundingColumns) -> Limits:
     """Returns, by column, ranges that hold every value of the frame."""
     if not bounding.columns:
         return {}
-    row = frame.agg(*bounding.aggregates()).first()
-    return bounding.limits(row.asDict() if row else {})
+    return bounding.limits(compute_aggregates(frame, *bounding.aggregates()))
 
 
 def range_condition_sql(expression: str, ranges: Ranges) -> str:

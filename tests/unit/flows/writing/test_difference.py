@@ -12,10 +12,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.errors import SluiceError
-from sluice.flows.writing.difference import apply_merge_operations, join_old_and_new
+from sluice.flows.writing import difference
+from sluice.flows.writing.difference import join_old_and_new
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import commit_history, log, small_writes, table_frames, tables
 from sluice.lake.report import MergeCounts
+from sluice.lake.row_sizes import RowsSize
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
 
@@ -29,12 +31,23 @@ DAY = date(2026, 11, 1)
 ROWS = [(1, DAY, 10), (2, DAY, 20), (None, DAY, 30), (3, None, None)]
 
 
-@pytest.fixture(autouse=True, params=["delta-rs", "Spark"])
+@pytest.fixture(autouse=True, params=["delta-rs", "delta-rs, few rows known before", "Spark"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """What merges: a merge as small as these goes through delta-rs, and no row is few enough where none is allowed."""
     if request.param == "Spark":
         monkeypatch.setattr(small_writes, "MOST_ROWS", 0)
-    return str(request.param)
+    if request.param.endswith("before"):
+        monkeypatch.setattr(difference, "_summarize_operations", None)  # they are collected in one pass, and no other one is made
+        monkeypatch.setitem(KNOWN, "at_most", RowsSize(5))
+    return str(request.param).partition(",")[0]
+
+
+KNOWN: dict[str, RowsSize] = {}
+"""What the merge is told of the operations before."""
+
+
+def merge(spark: SparkSession, path: str, rows: DataFrame, by: BoundingColumns, conflict: str = "") -> MergeCounts:
+    return difference.apply_merge_operations(spark, path, rows, KEYS, by, conflict, at_most=KNOWN.get("at_most"))
 
 
 @pytest.fixture
@@ -60,7 +73,7 @@ def changes(spark: SparkSession, path: str, version: int) -> set[tuple[object, .
 
 def test_no_difference_is_no_new_version(spark: SparkSession, table: str) -> None:
     before = log.latest_table_version(table)
-    assert apply_merge_operations(spark, table, operations(spark), KEYS, BY) == MergeCounts()
+    assert merge(spark, table, operations(spark), BY) == MergeCounts()
     assert log.latest_table_version(table) == before
 
 
@@ -69,13 +82,13 @@ def test_inserts_updates_and_deletes_go_where_they_should_null_keys_included(spa
     wanted = operations(
         spark, ("U", None, DAY, 31), ("D", 3, None, None), ("I", 4, None, 40), ("I", None, None, 50), ("U", 1, DAY, None)
     )
-    assert apply_merge_operations(spark, table, wanted, KEYS, BY) == MergeCounts(inserted=2, updated=2, deleted=1)
+    assert merge(spark, table, wanted, BY) == MergeCounts(inserted=2, updated=2, deleted=1)
     assert held(spark, table) == {(1, DAY, None), (2, DAY, 20), (None, DAY, 31), (4, None, 40), (None, None, 50)}
     assert log.latest_table_version(table) == before + 1 and commit_history.summarize_new_versions(table, before).writers == way
 
 
 def test_only_changed_rows_are_in_the_change_feed(spark: SparkSession, table: str) -> None:
-    apply_merge_operations(spark, table, operations(spark, ("U", 1, DAY, 11), ("D", None, DAY, 30), ("I", 5, DAY, 50)), KEYS, BY)
+    merge(spark, table, operations(spark, ("U", 1, DAY, 11), ("D", None, DAY, 30), ("I", 5, DAY, 50)), BY)
     assert changes(spark, table, 2) == {
         ("update_preimage", 1, 10),
         ("update_postimage", 1, 11),
@@ -88,7 +101,7 @@ def test_only_changed_rows_are_in_the_change_feed(spark: SparkSession, table: st
 def test_a_key_that_comes_twice_is_refused_and_nothing_is_written(spark: SparkSession, table: str, key: int | None) -> None:
     before = log.latest_table_version(table)
     with pytest.raises(SluiceError, match=r"^1 row has a key \(k, day\) that another row has too") as caught:
-        apply_merge_operations(spark, table, operations(spark, ("I", key, None, 71), ("I", key, None, 72)), KEYS, BY)
+        merge(spark, table, operations(spark, ("I", key, None, 71), ("I", key, None, 72)), BY)
     assert "71" not in str(caught.value)
     assert "72" not in str(caught.value)
     assert log.latest_table_version(table) == before
@@ -97,22 +110,20 @@ def test_a_key_that_comes_twice_is_refused_and_nothing_is_written(spark: SparkSe
 def test_a_conflict_is_refused_with_the_callers_words_and_nothing_is_written(spark: SparkSession, table: str) -> None:
     before = log.latest_table_version(table)
     with pytest.raises(SluiceError, match=r"^A key came in two files\. 1 row is"):
-        apply_merge_operations(
-            spark, table, operations(spark, ("X", 1, DAY, 1), ("I", 8, DAY, 1)), KEYS, BY, "A key came in two files."
-        )
+        merge(spark, table, operations(spark, ("X", 1, DAY, 1), ("I", 8, DAY, 1)), BY, "A key came in two files.")
     assert log.latest_table_version(table) == before
 
 
 def test_a_file_that_no_change_can_be_in_is_not_rewritten(spark: SparkSession, table: str, way: str) -> None:
     spark.createDataFrame([(9, date(2027, 1, 1), 90)], SCHEMA).write.format("delta").mode("append").save(table)
-    apply_merge_operations(spark, table, operations(spark, ("U", 9, date(2027, 1, 1), 91)), KEYS, BY)
+    merge(spark, table, operations(spark, ("U", 9, date(2027, 1, 1), 91)), BY)
     assert commit_history.read_commit_history(table, 1)[0]["metrics"]["numTargetFilesRemoved"] in ("1", 1)
     bound = {"Spark": "2027-01-01", "delta-rs": "k = 9"}[way]
     assert bound in str(commit_history.read_commit_history(table, 1)[0]["parameters"])
 
 
 def test_columns_that_do_not_bound_leave_no_value_in_the_history(spark: SparkSession, table: str) -> None:
-    apply_merge_operations(spark, table, operations(spark, ("U", 1, DAY, 11)), KEYS, BoundingColumns(COLUMNS, ()))
+    merge(spark, table, operations(spark, ("U", 1, DAY, 11)), BoundingColumns(COLUMNS, ()))
     parameters = str(commit_history.read_commit_history(table, 1)[0]["parameters"])
     # Spark numbers columns, k#2026, on and on for as long as its session lives.
     assert "2026" not in re.sub(r"#\d+", "", parameters)
