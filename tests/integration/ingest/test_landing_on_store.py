@@ -130,15 +130,15 @@ def test_an_object_whose_name_is_no_path_is_missed_and_said_and_holds_nobody_up(
 
 
 def test_another_content_of_the_same_size_and_second_is_a_delivery_and_one_second_goes_by_names(shop: Shop) -> None:
-    lake = shop(Source(name="a", schema="id BIGINT, who STRING", subject="who", allow_overwrites=True), thing)
+    lake = shop(Source(name="a", schema="id BIGINT, who STRING", subject="who", allow_overwrites=True))
     put_in_one_second(lake, {f"a/{name}.json": lines({"id": 0, "who": name}) for name in ("c", "a", "b")})
     lake.run()
-    for who in ("d", "e", "f"):
+    for who in ("d", "e"):
         put(lake, "a/c.json", lines({"id": 1, "who": who}))
         lake.run()
         assert (1, who) in lake.rows("a", "id", "who"), "each is known by its ETag, in whichever second it came"
     deliveries = [row["file"] for row in sorted(lake.outcomes(), key=lambda row: row["delivery"])]
-    assert deliveries == ["a.json", "b.json", "c.json", "c.json", "c.json", "c.json"]
+    assert deliveries == ["a.json", "b.json", "c.json", "c.json", "c.json"]
 
 
 def test_a_folder_without_its_objects_and_a_store_that_does_not_answer_are_not_nothing_new(
