@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,23 @@ from sluice.settings import Settings
 ROOT = Path(__file__).resolve().parents[2]
 AT_ONCE = {"HERE = 32_000_000": "HERE = 0", "IN_PLAN = 1_000_000": "IN_PLAN = 0"}
 """Made so small, all files are read by executors, and all records wait for them on the shared disk."""
+LEFT_OUT = {
+    "silver": ("fanned_out", "completed_workouts", "members", "members_for_coaches", "member_bins", "visits"),
+    "gold": ("workout_heart_rate", "workout_summary", "gym_stats", "device_counts", "workout_heart_rate_stream"),
+}
+"""What another table shows as well, by layer. What stays: tables that are merged and quarantine, a restricted one with pseudonyms, a history
+of changes, a stream with state and a view. What is left out runs on the cluster of test_topology.py."""
+FEWER_TASKS = """
+spark.sql.shuffle.partitions                              4
+spark.sql.sources.parallelPartitionDiscovery.parallelism  4
+"""
+"""Added to the profile of a cluster with four cores: each partition of a stream's state is a folder with files of its own."""
+DECLARED = {
+    '    owner="sluice",\n': '    owner="sluice",\n    stages="together",\n',
+    'publishes=("device_day", "workout_summary", "gym_stats")': 'publishes=("device_day",)',
+    '    roles={"coach": "whom they train; no surname, no birthday"},\n': "",
+}
+"""What the project's pipeline declares instead: all layers are one task, and nothing names what is left out."""
 OF_THE_RUN = {"_ingested_at", "quarantined_at"}
 """Columns that tell when a run was."""
 
@@ -91,25 +109,54 @@ class Project:
 
 
 def make_project(folder: Path) -> Project:
-    """A project whose deliveries have landed; of the pipeline gym, with all its layers in one task."""
+    """A project whose deliveries have landed; of a part of the pipeline gym, with all its layers in one task."""
     root = folder / "code"
     for name in ("include", "spark_jobs", "environments", "dags"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     (root / ".sluice").mkdir()
     for name in ("jars", "log-store", "store-jars"):
         (root / ".sluice" / name).symlink_to(ROOT / ".sluice" / name)
-    records = root / "include" / "sluice" / "ingest" / "reading" / "records.py"
-    text = records.read_text()
-    for said, instead in AT_ONCE.items():
-        assert said in text
-        text = text.replace(said, instead)
-    records.write_text(text)
-    pipeline = root / "include" / "pipelines" / "gym" / "pipeline.py"
-    pipeline.write_text(pipeline.read_text().replace('    owner="sluice",\n', '    owner="sluice",\n    stages="together",\n'))
+    replace_in_code(root / "include" / "sluice" / "ingest" / "reading" / "records.py", AT_ONCE)
+    make_gym_smaller(root)
+    with (root / "spark_jobs" / "conf" / "standalone.conf").open("a") as profile:
+        profile.write(FEWER_TASKS)
     made = Project(root, folder)
     with made.over("land", LOCAL):
         subprocess.run([ROOT / ".venv" / "bin" / "sluice", "land", "gym", "--days", "1", "--scale", "0.1"], check=True)
     return made
+
+
+def make_gym_smaller(root: Path) -> None:
+    """Leave out what another table shows as well, in a copy of the code."""
+    gym = root / "include" / "pipelines" / "gym"
+    for layer, names in LEFT_OUT.items():
+        leave_out(gym / f"{layer}.py", names)
+    replace_in_code(gym / "pipeline.py", DECLARED)
+
+
+def replace_in_code(module: Path, texts: Mapping[str, str]) -> None:
+    """Let a module say something else. texts: what it is to say, by what it says."""
+    text = module.read_text()
+    for said, instead in texts.items():
+        assert said in text
+        text = text.replace(said, instead)
+    module.write_text(text)
+
+
+def leave_out(module: Path, names: Collection[str]) -> None:
+    """Take these declarations out of a layer's module."""
+    tree = ast.parse(module.read_text())
+    named = {id(node): _find_declared_name(node) for node in tree.body}
+    assert {*names} <= {*named.values()}, f"{module.stem} declares {sorted(named.values())}"
+    tree.body = [node for node in tree.body if named[id(node)] not in names]
+    module.write_text(ast.unparse(tree))
+
+
+def _find_declared_name(node: ast.stmt) -> str:
+    if isinstance(node, ast.FunctionDef):
+        return node.name
+    targets = node.targets if isinstance(node, ast.Assign) else []
+    return targets[0].id if targets and isinstance(targets[0], ast.Name) else ""
 
 
 def land_on_store(project: Project, landing: Any) -> Path:
