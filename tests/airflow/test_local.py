@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from rich.console import Console
 from tests.checkout import read_notes
 from tests.waiting import until
 
+from demonstrations.tour import _follow_dag_run
 from orchestration.backfill.process import restore_dag_pause
 from orchestration.local import (
     LocalAirflow,
@@ -28,7 +31,8 @@ from orchestration.local import (
 )
 from orchestration.rest import client as rest
 from orchestration.rest.client import Client
-from sluice.errors import UsageError
+from pipelines.gym.pipeline import PIPELINE
+from sluice.errors import SluiceError, UsageError
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -36,11 +40,32 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("default")]
 
 
+@pytest.fixture(scope="module")
+def orders(checkout: Checkout) -> Iterator[Path]:
+    """The file with what the stand-in must do, which tests change while Airflow runs."""
+    path = checkout.settings.root / "orders.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STAND_IN_ORDERS", str(path))
+        yield path
+
+
+@pytest.fixture(scope="module")
+def airflow(checkout: Checkout, orders: Path) -> Iterator[Client]:
+    """One Airflow for tests that begin with a run of their own; the last one stops it."""
+    with LocalAirflow(checkout.settings, idle_schedule=True) as started:
+        yield started.client
+
+
 @pytest.fixture
-def records(checkout: Checkout) -> Iterator[Path]:
+def records(checkout: Checkout) -> Path:
     checkout.records.unlink(missing_ok=True)
-    yield checkout.records
-    stop_running_airflow(checkout.settings)
+    return checkout.records
+
+
+def order(orders: Path, **variables: str) -> None:
+    partial = orders.with_suffix(".partial")
+    partial.write_text(json.dumps(variables))
+    partial.rename(orders)
 
 
 def told(records: Path) -> list[dict[str, Any]]:
@@ -98,41 +123,73 @@ def test_one_that_is_just_ending_is_no_running_instance(checkout: Checkout) -> N
 
 
 @pytest.mark.system
-def test_a_run_from_the_trigger_to_the_report(checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    airflow = LocalAirflow(checkout.settings, idle_schedule=True)
-    with airflow as started:
-        client = started.client
-        run = start_a_run(client)
-        client.trigger("gym", run, {})  # sent twice, as after a busy answer, it starts once
-        until(lambda: client.run_state("gym", run) == "success")
-        report = client.result("gym", run, "gold")
-        assert report is not None and report["flows"][0]["version_after"] == 4
-        assert "the gold job starts" in client.log("gym", run, "gold", 1)
-        client.pause("gym", True)
-        assert client.is_paused("gym")
-        for waiting in ("waits-1", "waits-2"):
-            client.trigger("gym", waiting, {})
-        monkeypatch.setattr(rest, "PAGE", 1)
-        assert {one["dag_run_id"] for one in client.runs("gym", "queued", "running")} == {"waits-1", "waits-2"}
-        assert client.end_open_runs("gym") == 2
-        assert client.runs("gym", "queued", "running") == []
-        with pytest.raises(UsageError, match="sluice down"):
-            LocalAirflow(checkout.settings).start()
+def test_it_stops_with_the_process_that_started_it(checkout: Checkout) -> None:
+    code = (
+        "from orchestration.local import LocalAirflow\nfrom sluice.settings import Settings\nimport os\n"
+        "LocalAirflow(Settings.current(), idle_schedule=True).start()\nos._exit(9)"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", code], check=False)
+        assert done.returncode == 9
+        until(lambda: find_running_airflow(checkout.settings) is None, 40)
+    finally:
+        stop_running_airflow(checkout.settings)
+
+
+@pytest.mark.system
+def test_a_run_from_the_trigger_to_the_report(
+    checkout: Checkout, airflow: Client, orders: Path, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order(orders)
+    run = start_a_run(airflow)
+    airflow.trigger("gym", run, {})  # sent twice, as after a busy answer, it starts once
+    until(lambda: airflow.run_state("gym", run) == "success")
+    report = airflow.result("gym", run, "gold")
+    assert report is not None and report["flows"][0]["version_after"] == 4
+    assert "the gold job starts" in airflow.log("gym", run, "gold", 1)
+    airflow.pause("gym", True)
+    assert airflow.is_paused("gym")
+    for waiting in ("waits-1", "waits-2"):
+        airflow.trigger("gym", waiting, {})
+    monkeypatch.setattr(rest, "PAGE", 1)
+    assert {one["dag_run_id"] for one in airflow.runs("gym", "queued", "running")} == {"waits-1", "waits-2"}
+    assert airflow.end_open_runs("gym") == 2
+    assert airflow.runs("gym", "queued", "running") == []
+    with pytest.raises(UsageError, match="sluice down"):
+        LocalAirflow(checkout.settings).start()
     assert len(told(records)) == 7, "each stage once"
+
+
+@pytest.mark.system
+def test_a_failing_task_ends_a_run_of_the_tour_with_the_reason(airflow: Client, orders: Path, records: Path) -> None:
+    order(orders, STAND_IN_EXIT="2")
+    run = start_a_run(airflow)
+    with pytest.raises(SluiceError, match=r"Task 'bronze' of 'gym' failed(.|\n)*There is no table 'hart_rate'"):
+        _follow_dag_run(airflow, Console(), PIPELINE, run, "first days")
+
+
+@pytest.mark.system
+@pytest.mark.crash
+def test_a_task_marked_failed_asks_its_job_although_airflow_kills_the_task(airflow: Client, orders: Path, records: Path) -> None:
+    # A batch is longer than the 5 seconds Airflow gives the task.
+    order(orders, STAND_IN_SECONDS="300", STAND_IN_BATCH_SECONDS="8")
+    run = start_a_run(airflow)
+    job, child = until(lambda: len(told(records)) == 2 and [entry["pid"] for entry in told(records)])
+    airflow.fail_task("gym", run, "bronze")
+    until(lambda: {"stopped": "on request"} in told(records), 90)
+    until(lambda: not psutil.pid_exists(job) and not psutil.pid_exists(child), 10)
+    airflow.end_open_runs("gym")
 
 
 @pytest.mark.system
 @pytest.mark.crash
 def test_stopping_in_the_middle_of_a_task_leaves_nothing(
-    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
+    checkout: Checkout, airflow: Client, orders: Path, records: Path
 ) -> None:
-    monkeypatch.setenv("STAND_IN_SECONDS", "300")
-    monkeypatch.setenv("STAND_IN_STUBBORN", "terminated")
-    airflow = LocalAirflow(checkout.settings, idle_schedule=True, with_parent=False)
-    client = airflow.start()
+    order(orders, STAND_IN_SECONDS="300", STAND_IN_STUBBORN="terminated")
     pid, port = find_running_airflow(checkout.settings) or (0, 0)
-    assert local_airflow_address(port) == client.address
-    start_a_run(client)
+    assert local_airflow_address(port) == airflow.address
+    start_a_run(airflow)
     job, child = until(lambda: len(told(records)) == 2 and [entry["pid"] for entry in told(records)])
     members = session(pid)
     assert {job, child} <= {process.pid for process in members}
@@ -141,40 +198,11 @@ def test_stopping_in_the_middle_of_a_task_leaves_nothing(
     until(lambda: session(pid) == [], 10)  # who was killed takes an instant to be gone
     assert find_running_airflow(checkout.settings) is None
     assert not stop_running_airflow(checkout.settings)
-    restore_dag_pause(checkout.settings, client, "gym", True)
-    assert is_paused_by_command("gym"), "a backfill that ends after its Airflow leaves the DAG as it was"
-    airflow.stop()
+    assert not is_paused_in_database(checkout)
+    restore_dag_pause(checkout.settings, airflow, "gym", True)
+    assert is_paused_in_database(checkout), "a backfill that ends after its Airflow leaves the DAG as it was"
 
 
-def is_paused_by_command(dag: str) -> bool:
-    command = [sys.executable, "-m", "airflow", "dags", "list", "-o", "json", "--columns", "dag_id,is_paused"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    dags = json.loads(said[said.index("[{") :])
-    return {row["dag_id"]: row["is_paused"] for row in dags}[dag] == "True"
-
-
-@pytest.mark.system
-@pytest.mark.crash
-def test_a_task_marked_failed_asks_its_job_although_airflow_kills_the_task(
-    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("STAND_IN_SECONDS", "300")
-    monkeypatch.setenv("STAND_IN_BATCH_SECONDS", "8")  # longer than the 5 seconds Airflow gives the task
-    with LocalAirflow(checkout.settings, idle_schedule=True) as airflow:
-        run = start_a_run(airflow.client)
-        job, child = until(lambda: len(told(records)) == 2 and [entry["pid"] for entry in told(records)])
-        airflow.client.fail_task("gym", run, "bronze")
-        until(lambda: {"stopped": "on request"} in told(records), 90)
-        until(lambda: not psutil.pid_exists(job) and not psutil.pid_exists(child), 10)
-        airflow.client.end_open_runs("gym")
-
-
-@pytest.mark.system
-def test_it_stops_with_the_process_that_started_it(checkout: Checkout, records: Path) -> None:
-    code = (
-        "from orchestration.local import LocalAirflow\nfrom sluice.settings import Settings\nimport os\n"
-        "LocalAirflow(Settings.current(), idle_schedule=True).start()\nos._exit(9)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=False)
-    assert done.returncode == 9
-    until(lambda: find_running_airflow(checkout.settings) is None, 40)
+def is_paused_in_database(checkout: Checkout) -> bool:
+    with sqlite3.connect(local_airflow_home(checkout.settings) / "airflow.db") as connection:
+        return bool(connection.execute("SELECT is_paused FROM dag WHERE dag_id = 'gym'").fetchone()[0])
