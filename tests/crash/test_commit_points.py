@@ -82,15 +82,29 @@ def lake(first: Lakehouse, tmp_path: Path) -> Lakehouse:
     return Lakehouse(copied_places(first.settings, tmp_path), first.spark, first.graph)
 
 
+IN_ITS_WAY = [
+    ("sluice.record_tables", "_finish_commit", False),
+    ("sluice.lake.small_writes", "complete_commit", True),
+    ("sluice.quality.quarantine", "commits.replace_rows_of_deliveries", False),
+    ("sluice.flows.bronze.intake", "commits.append_rows", False),
+    ("sluice.flows.bronze.intake", "accounting.build_outcome_rows", False),
+    ("sluice.ingest.ledger", "append_delivery_ledger_rows", True),
+    ("sluice.flows.bronze.intake", "accounting.add_outcomes_to_report", True),
+    ("sluice.flows.silver.fold", "apply_merge_operations", True),
+    ("sluice.flows.gold.view_batch", "apply_merge_operations", False),
+]
+"""Every point once, in the order of a run: each has something left to do after a crash at those before it."""
+assert sorted(point[:2] for point in IN_ITS_WAY) == sorted(POINTS), "make test would leave one out"
+
+
 def cases() -> list[Any]:
-    """Every point, before and after. In turn, so that `make test` has each point once; `make test-all` has all."""
-    found = []
-    for number, (module, function) in enumerate(POINTS):
-        for after in (False, True):
-            often = number % 2 == after
-            name = f"{module.rsplit('.', 1)[1]}.{function}-{'after' if after else 'before'}"
-            found.append(pytest.param(module, function, after, id=name, marks=() if often else pytest.mark.slow))
-    return found
+    """Every point alone, before and after."""
+    names = {point: f"{point[0].rsplit('.', 1)[1]}.{point[1]}" for point in POINTS}
+    return [
+        pytest.param([(*point, after)], id=f"{name}-{'after' if after else 'before'}", marks=pytest.mark.slow)
+        for point, name in names.items()
+        for after in (False, True)
+    ]
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool) -> list[bool]:
@@ -113,19 +127,18 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, module: str, function: str, after:
     return crashed
 
 
-@pytest.mark.parametrize(("module", "function", "after"), cases())
-def test_a_crash_changes_nothing(
-    lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool
-) -> None:
+@pytest.mark.parametrize("crashes", [pytest.param(IN_ITS_WAY, id="one-after-another"), *cases()])
+def test_a_crash_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, crashes: list[tuple[str, str, bool]]) -> None:
+    """crashes: at each of them a run ends, and the next one begins."""
     later = "who,day,minutes\na,2026-01-01,7\nc,2026-01-02,1\nd,2026-01-02,-3\nragged,again\n"
     lake.land("visits/1.csv", later, at=DELIVERED + 1)
     lake.land("visits/2.csv", "who,day,minutes\nd,2026-01-03,4\ne,2026-01-03,0\n", at=DELIVERED + 2)
-    crashed = crash_at(monkeypatch, module, function, after)
-    with pytest.raises(Crash):
-        lake.run()
-    monkeypatch.undo()
+    for point in crashes:
+        with monkeypatch.context() as patch:
+            crash_at(patch, *point)
+            with pytest.raises(Crash):
+                lake.run()
     lake.run()
-    assert crashed
     assert lake.rows("visits", "who", "_delivery") == [("a", 1), ("a", 2), ("b", 1), ("c", 2), ("d", 2), ("d", 3), ("e", 3)]
     assert [(r[0], r[1]) for r in lake.rows("visits_quarantine", "_delivery", "record")] == [(1, "ragged"), (2, "ragged,again")]
     assert [(str(r[1]), r[0], r[2]) for r in lake.rows("visit", "who", "day", "minutes")] == [
@@ -177,25 +190,31 @@ def test_a_crash_in_the_first_run_changes_nothing(
     ]
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_crash_while_records_are_joined_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
-    lake.land("visits/2.csv", "who,day,minutes\nd,2026-01-03,4\n", at=DELIVERED + 2)
-    lake.run()
+def test_a_crash_while_records_are_joined_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the commit that has them joined, and after it; each time deliveries follow."""
     monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
     monkeypatch.setattr(record_file_joins, "LEAST_GROWTH", 0.0)
-    with monkeypatch.context() as crashing:
-        crash_at(crashing, "sluice.record_tables", "complete_commit", after)
-        with pytest.raises(Crash):
-            lake.run("optimize")
-    lake.land("visits/3.csv", "who,day,minutes\ne,2026-01-03,1\n", at=DELIVERED + 3)
+    for number, after in ((2, False), (3, True)):
+        lake.land(f"visits/{number}.csv", f"who,day,minutes\nd,2026-01-0{number},4\n", at=DELIVERED + number)
+        lake.run("bronze")
+        with monkeypatch.context() as crashing:
+            crash_at(crashing, "sluice.record_tables", "complete_commit", after)
+            with pytest.raises(Crash):
+                lake.run("optimize")
+    lake.land("visits/4.csv", "who,day,minutes\ne,2026-01-03,1\n", at=DELIVERED + 4)
     lake.run()
     lake.run("optimize")
     assert [(row["delivery"], row["state"], row["rows"]) for row in lake.outcomes()] == [
         (1, "ingested", 2),
         (2, "ingested", 1),
         (3, "ingested", 1),
+        (4, "ingested", 1),
     ]
-    assert [(str(row[0]), row[1], row[2]) for row in lake.rows("by_day")] == [("2026-01-01", 5, 1), ("2026-01-03", 5, 2)]
+    assert [(str(row[0]), row[1], row[2]) for row in lake.rows("by_day")] == [
+        ("2026-01-01", 5, 1),
+        ("2026-01-02", 4, 1),
+        ("2026-01-03", 5, 2),
+    ]
 
 
 def test_a_crash_while_files_are_written_anew_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
