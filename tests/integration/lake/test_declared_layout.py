@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as RustTable
-from deltalake import QueryBuilder
-from tests.conftest import Lakehouse
+from deltalake import QueryBuilder, write_deltalake
+from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
 from sluice.declare import F, Layout, Pipeline, Source, Watermark, auto_cdc, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -65,26 +66,66 @@ def hourly(sales: DataFrame) -> DataFrame:
 
 
 members = auto_cdc("members", reads="sales", keys="id", sequence_by="at", layout=KEPT, cluster_by="amount")
+PIPELINE = Pipeline(name="shop", description="s", owner="t", layers=("shop.bronze", "shop.silver", "shop.gold"))
+ORDERS: list[tuple[str, ...]] = [(), ("id",)]
 
 
 @pytest.fixture
-def lake(settings: Settings, spark: SparkSession) -> Lakehouse:
-    layers = ("shop.bronze", "shop.silver", "shop.gold")
-    pipeline = Pipeline(name="shop", description="s", owner="t", layers=layers)
-    return declaring(Lakehouse(settings, spark, build_declaration_graph(pipeline, [sales])))
+def bare(settings: Settings, spark: SparkSession) -> Lakehouse:
+    """A lake without a table."""
+    return Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [sales]))
+
+
+@pytest.fixture(scope="module")
+def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
+    """A lake whose tables were made with no declared layout, to be copied."""
+    settings = settings_at(tmp_path_factory.mktemp("first_run"))
+    made = declaring(Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [sales])))
+    land(made, 0)
+    made.run()
+    return made
+
+
+@pytest.fixture
+def lake(first_run: Lakehouse, tmp_path: Path) -> Lakehouse:
+    return copied_lakehouse(first_run, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def parted_run(first_run: Lakehouse, tmp_path_factory: pytest.TempPathFactory) -> Lakehouse:
+    """The same with a partitioned table and no view, to be copied."""
+    copy = copied_lakehouse(first_run, tmp_path_factory.mktemp("parted_run"))
+    remove_folder(locate(copy.workspace().path("sale")))
+    parted = declaring_table(copy, partition_by="city")
+    parted.run("silver")
+    return parted
+
+
+@pytest.fixture
+def parted(parted_run: Lakehouse, tmp_path: Path) -> Lakehouse:
+    return copied_lakehouse(parted_run, tmp_path)
 
 
 def declaring(
     lake: Lakehouse, *others: Any, of_source: Layout | None = None, of_view: Layout | None = None, **options: Any
 ) -> Lakehouse:
     """The same lake with other declarations. options: of the table."""
-    declared = [
+    return _declaring(
+        lake,
         replace(sales, layout=of_source),
         replace(sale, declared_in="shop.silver", **options),
         replace(by_city, declared_in="shop.gold", layout=of_view),
         *(replace(one, declared_in="shop.silver") for one in others),
-    ]
-    return Lakehouse(lake.settings, lake.spark, build_declaration_graph(lake.graph.pipeline, declared), lake.landed)
+    )
+
+
+def declaring_table(lake: Lakehouse, one: Any = sale, **options: Any) -> Lakehouse:
+    """The same lake with one table and no view. options: of the table."""
+    return _declaring(lake, sales, replace(one, declared_in="shop.silver", **options))
+
+
+def _declaring(lake: Lakehouse, *declared: Any) -> Lakehouse:
+    return Lakehouse(lake.settings, lake.spark, build_declaration_graph(PIPELINE, declared), lake.landed)
 
 
 def land(lake: Lakehouse, first: int, number: int = 20, cities: str = "abc") -> None:
@@ -92,13 +133,19 @@ def land(lake: Lakehouse, first: int, number: int = 20, cities: str = "abc") -> 
     lake.land(f"sales/{first}.csv", f"id,city,amount,at\n{rows}")
 
 
+def append_other_keys(path: str) -> None:
+    """Appends all rows of a table once more, under other keys."""
+    found = QueryBuilder().register("t", RustTable(path)).execute("SELECT * REPLACE (id + 1000 AS id) FROM t").read_all()
+    write_deltalake(path, pa.table(found).cast(pa.schema(RustTable(path).schema().to_arrow())), mode="append")
+
+
 def properties(lake: Lakehouse, name: str) -> dict[str, str]:
     return log.read_table_properties(lake.workspace().path(name))
 
 
-def count_by_delta_rs(lake: Lakehouse, name: str) -> int:
+def count_by_delta_rs(path: str) -> int:
     """Through delta-rs' own engine, which knows deletion vectors; its Arrow data sets do not."""
-    found = QueryBuilder().register("t", RustTable(lake.workspace().path(name))).execute("SELECT count(*) AS n FROM t")
+    found = QueryBuilder().register("t", RustTable(path)).execute("SELECT count(*) AS n FROM t")
     return int(pa.table(found.read_all())["n"][0].as_py())
 
 
@@ -106,10 +153,10 @@ def operations(lake: Lakehouse, name: str) -> list[str]:
     return [str(one["operation"]) for one in commit_history.read_commit_history(lake.workspace().path(name))]
 
 
-def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(lake: Lakehouse, tmp_path: Path) -> None:
+def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(bare: Lakehouse, tmp_path: Path) -> None:
     all_of_it = Layout(retain="14 days", keep_log="60 days", statistics=("id", "amount"), target_file_size="2m")
     made = declaring(
-        lake,
+        bare,
         hourly,
         members,
         of_source=replace(KEPT, statistics="id"),
@@ -128,16 +175,13 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
         path = made.workspace().path(name)
         assert clustering.read_cluster_columns(path) == (column,) and KEPT_AS_DECLARED.items() <= properties(made, name).items()
         assert not is_written_alike(RustTable(path)), "delta-rs must not even try"
-    versions = made.versions()
-    made.run()
-    assert made.versions() == versions
     made.run("optimize")
     laid_out = made.versions()
     made.run()
     made.run("optimize")
     assert made.versions() == laid_out
-    assert count_by_delta_rs(made, "sale") == len(made.rows("sale")) == 20
-    assert count_by_delta_rs(made, "by_city") == len(made.rows("by_city")) == 3
+    assert count_by_delta_rs(made.workspace().path("sale")) == len(made.rows("sale")) == 20
+    assert count_by_delta_rs(made.workspace().path("by_city")) == len(made.rows("by_city")) == 3
 
     for kind, clustered in ((clones.COPY, ()), (clones.SHALLOW, ("amount",))):
         cloning.clone_tables(made.settings, made.graph, str(tmp_path / kind), kind, ("sale", "by_city"))
@@ -148,8 +192,6 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
 
 
 def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(lake: Lakehouse) -> None:
-    land(lake, 0)
-    lake.run()
     rows, before = lake.rows("sale"), lake.versions()
     said = declaring(
         lake,
@@ -175,18 +217,20 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     )
     assert properties(said, "sale") | KEPT_AS_DECLARED == properties(said, "sale")
     assert (properties(said, "sale")[RETENTION], properties(said, "sale")[STATISTICS]) == ("interval 14 days", "id")
-    said.run()
-    assert said.versions() == after and said.rows("sale") == rows
+    assert said.rows("sale") == rows
 
     # A row of the view is updated: its file stays, and says which of its rows is gone.
     land(said, 100, cities="a")
     said.run()
+    for name in ("sales", "sale", "by_city"):
+        new = (said.versions()[name] or 0) - (after[name] or 0)
+        assert new > 0 and "SET TBLPROPERTIES" not in operations(said, name)[:new], f"{name}: once"
     view = said.workspace().path("by_city")
     assert deletion_vectors.count_files_with_deleted_rows(view) > 0
     state = log.read_table_state(view)
     assert state is not None and state.rows is None, "by the log alone there would be more"
     assert said.rows("by_city") == [tuple(row) for row in expected_by_city(said)]
-    assert count_by_delta_rs(said, "by_city") == 3
+    assert count_by_delta_rs(said.workspace().path("by_city")) == 3
     assert not any("only marked" in note for note in plan.plan_run(said.settings, said.graph).notes)
 
     back = declaring(said)
@@ -211,23 +255,20 @@ def expected_by_city(lake: Lakehouse) -> list[Any]:
 
 
 def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(lake: Lakehouse) -> None:
-    land(lake, 0)
-    lake.run()
     rows, path = lake.rows("sale"), lake.workspace().path("sale")
+    append_other_keys(path)
     assert is_written_alike(RustTable(path))
-    clustered = declaring(lake, cluster_by=("amount",), layout=KEPT)
+    clustered = declaring_table(lake, cluster_by=("amount",), layout=KEPT)
     notes = plan.plan_run(clustered.settings, clustered.graph).notes
     assert any("clustered by amount, before by nothing" in note for note in notes), notes
     files = set(RustTable(path).file_uris())
-    clustered.run()
+    clustered.run("silver")
     assert clustering.read_cluster_columns(path) == ("amount",) and set(RustTable(path).file_uris()) == files
     assert not is_written_alike(RustTable(path)) and not small_writes.is_appended_by_delta_rs(
         path, clustered.spark.read.format("delta").load(path).schema, small_writes.RowsSize(1, 10)
     )
-    land(clustered, 100, 100)
-    clustered.run()
-    land(clustered, 200, 100)
-    clustered.run()
+    land(clustered, 100)
+    clustered.run("bronze", "silver")
     assert {one["writer"] for one in commit_history.read_commit_history(path, 1)} == {commit_history.SPARK}
     planned = plan.plan_run(clustered.settings, clustered.graph)
     assert (
@@ -236,52 +277,35 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     )
     report = clustered.run("optimize")["sale"]
     assert report.committed and any(note.endswith("by amount") for note in report.notes), report.notes
-    versions = clustered.versions()
-    clustered.run()
-    assert clustered.run("optimize")["sale"].committed is False and clustered.versions() == versions
+    assert clustered.run("optimize")["sale"].committed is False
 
-    other = declaring(clustered, cluster_by="id", layout=KEPT)
-    other.run()
+    other = declaring_table(clustered, cluster_by="id", layout=KEPT)
+    other.run("silver")
     assert clustering.read_cluster_columns(path) == ("id",)
     assert any("is declared to be clustered by id" in note for note in plan.plan_run(other.settings, other.graph).notes)
     assert other.run("optimize")["sale"].committed is False, "not by itself"
     (asked,) = upkeep.optimize_demanded_tables(other.workspace(), ["sale"])
     assert asked.committed and any(note.endswith("by id") for note in asked.notes)
     assert not any("clustered" in note for note in plan.plan_run(other.settings, other.graph).notes)
-    assert len(other.rows("sale")) == 220 and set(rows) <= set(other.rows("sale"))
+    assert len(other.rows("sale")) == 60 and set(rows) <= set(other.rows("sale"))
 
     # A refresh writes it anew, and it stays clustered; Delta's inventory of files knows such a table as any other.
-    other.run(mode="refresh", tables=["sale"])
-    assert clustering.read_cluster_columns(path) == ("id",) and len(other.rows("sale")) == 220
-    other.run("vacuum")
+    other.run("silver", mode="refresh", tables=["sale"])
+    assert clustering.read_cluster_columns(path) == ("id",) and len(other.rows("sale")) == 40
+    upkeep.vacuum_named_table(other.workspace(), "sale")
 
-    none = declaring(other, zorder_by="id")
-    none.run()
+    none = declaring_table(other, zorder_by="id")
+    none.run("silver")
     assert clustering.read_cluster_columns(path) == ()
     assert any("Spark alone writes it" in note for note in plan.plan_run(none.settings, none.graph).notes)
     upkeep.optimize_demanded_tables(none.workspace(), ["sale"])
-    assert len(none.rows("sale")) == 220
-    parted = declaring(none, partition_by="city")
+    assert len(none.rows("sale")) == 40
+    parted = declaring_table(none, partition_by="city")
     with pytest.raises(SluiceError, match="Remove its folder and run again"):
-        parted.run(mode="refresh", tables=["sale"])
+        parted.run("silver", mode="refresh", tables=["sale"])
     remove_folder(locate(path))
-    parted.run()
-    assert log.read_partition_columns(path) == ["city"] and len(parted.rows("sale")) == 220
-
-
-def test_partitions_give_way_to_clusters_by_a_refresh(lake: Lakehouse) -> None:
-    parted = declaring(lake, partition_by="city")
-    land(parted, 0)
-    parted.run()
-    path, rows = parted.workspace().path("sale"), parted.rows("sale")
-    clustered = declaring(parted, cluster_by="id")
-    clustered.run()
-    assert log.read_partition_columns(path) == ["city"] and clustering.read_cluster_columns(path) == ()
-    notes = plan.plan_run(clustered.settings, clustered.graph).notes
-    assert any("is partitioned by city, and declared by nothing" in note for note in notes), notes
-    clustered.run(mode="refresh", tables=["sale"])
-    assert log.read_partition_columns(path) == [] and clustering.read_cluster_columns(path) == ("id",)
-    assert clustered.rows("sale") == rows
+    parted.run("silver")
+    assert log.read_partition_columns(path) == ["city"] and len(parted.rows("sale")) == 40
 
 
 def sale_with_fee(sales: DataFrame) -> DataFrame:
@@ -291,28 +315,25 @@ def sale_with_fee(sales: DataFrame) -> DataFrame:
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"cluster_by": "city"},
-        {"cluster_by": "city", "layout": Layout(deletion_vectors=True)},
-        {"layout": Layout(statistics=("id", "city"), deletion_vectors=True)},
-    ],
-    ids=["clusters", "clusters and deletion vectors", "statistics"],
+    [{"cluster_by": "city"}, {"layout": Layout(statistics=("id", "city"), deletion_vectors=True)}],
+    ids=["clusters", "statistics"],
 )
-def test_what_still_is_a_partition_has_statistics_from_the_refresh_on(lake: Lakehouse, changed: dict[str, Any]) -> None:
+def test_partitions_give_way_by_a_refresh_and_have_statistics_from_then_on(parted: Lakehouse, changed: dict[str, Any]) -> None:
     """Delta takes no statistics of a partition, and with them no later change of the table's properties or columns."""
-    parted = declaring(lake, partition_by="city")
-    land(parted, 0)
-    parted.run()
     path, rows = parted.workspace().path("sale"), parted.rows("sale", "id")
-    later = declaring(parted, function=sale_with_fee, **changed)
-    later.run()
+    later = declaring_table(parted, function=sale_with_fee, **changed)
+    later.run("silver")
     assert log.read_partition_columns(path) == ["city"] and "fee" in log.read_column_names(path)
+    assert clustering.read_cluster_columns(path) == ()
     assert "city" not in parse_statistics_columns(properties(later, "sale")[STATISTICS])
-    later.run(mode="refresh", tables=["sale"])
+    notes = plan.plan_run(later.settings, later.graph).notes
+    assert any("is partitioned by city, and declared by nothing" in note for note in notes), notes
+    later.run("silver", mode="refresh", tables=["sale"])
     assert log.read_partition_columns(path) == [] and later.rows("sale", "id") == rows
+    assert clustering.read_cluster_columns(path) == (("city",) if "cluster_by" in changed else ())
     assert "city" in parse_statistics_columns(properties(later, "sale")[STATISTICS])
     versions = later.versions()
-    later.run()
+    later.run("silver")
     assert later.versions() == versions
 
 
@@ -323,74 +344,94 @@ def strange_names(sales: DataFrame) -> DataFrame:
 
 
 def test_columns_with_any_name_have_statistics_and_can_lay_out_files(lake: Lakehouse) -> None:
-    made = declaring(lake, strange_names)
-    land(made, 0)
-    made.run()
+    made = declaring_table(lake, strange_names)
+    made.run("silver")
     path, wanted = made.workspace().path("strange_names"), {"id", "at", "größe", "o'x-y"}
     assert wanted <= set(parse_statistics_columns(properties(made, "strange_names")[STATISTICS]))
     land(made, 100)
-    made.run()
+    made.run("bronze", "silver")
     ends = pa.table(RustTable(path).get_add_actions(flatten=True)).column_names
     assert {f"min.{name}" for name in wanted} <= set(ends)
     assert len(made.rows("strange_names")) == 40
 
     # Spark alone sets these, and so writes the names into a statement.
     laid_out = Layout(deletion_vectors=True, statistics=("id", "größe", "o'x-y"))
-    said = declaring(made, replace(strange_names, layout=laid_out, cluster_by=("o'x-y",)))
-    said.run()
+    said = declaring_table(made, strange_names, layout=laid_out, cluster_by=("o'x-y",))
+    said.run("silver")
     assert parse_statistics_columns(properties(said, "strange_names")[STATISTICS]) == ["id", "größe", "o'x-y"]
     assert clustering.read_cluster_columns(path) == ("o'x-y",)
     versions = said.versions()
-    said.run()
+    said.run("silver")
     assert said.versions() == versions and len(said.rows("strange_names")) == 40
 
 
-@pytest.mark.parametrize("zorder", [(), ("id",)], ids=["any order", "order"])
-def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
-    settings: Settings, spark: SparkSession, zorder: tuple[str, ...]
-) -> None:
-    path = f"{settings.lake}/marked"
-    columns, marks = "id BIGINT, part INT", f"PARTITIONED BY (part) TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')"
-    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta {marks}")
-    for first, end, part in ((0, 100_000, 1), (0, 1_000, 2), (1_000, 1_300, 2), (2_000, 2_030, 1)):
-        rows = spark.range(first, end).selectExpr("id", f"{part} AS part")
-        rows.coalesce(1).write.format("delta").mode("append").save(path)
+def files_by_rows(path: str) -> dict[str, int | None]:
+    return {one.path: one.rows for one in file_statistics.list_data_files(path)}
 
-    def files() -> dict[str, int | None]:
-        return {one.path: one.rows for one in file_statistics.list_data_files(path)}
 
-    def delete(share: float) -> None:
-        spark.sql(f"DELETE FROM delta.`{path}` WHERE part = 2 AND id % 1000 < {share} * if(id < 1000, 1000, 300)").collect()
-
-    assert not decide_layout(path, zorder).needed, decide_layout(path, zorder).why
-    delete(0.5)
+@pytest.fixture(scope="module")
+def half_marked(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Path:
+    """A table of files of which Spark marked rows as deleted: of one partition half of them, of the other fewer."""
+    path = tmp_path_factory.mktemp("marked") / "t"
+    for first, end, part in ((0, 100_000, 1), (0, 1_000, 2), (1_000, 1_300, 2), (2_000, 2_030, 1), (3_000, 3_030, 1)):
+        rows = pa.table({"id": pa.array(range(first, end), pa.int64()), "part": pa.array([part] * (end - first), pa.int32())})
+        write_deltalake(path, rows, mode="append", partition_by=["part"])
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('{DELETION_VECTORS}' = 'true')")
+    for zorder in ORDERS:
+        assert not decide_layout(str(path), zorder).needed, decide_layout(str(path), zorder).why
+    mark_share_of_second(spark, str(path), 0.5)
     spark.sql(f"DELETE FROM delta.`{path}` WHERE part = 1 AND id < 12000 AND id % 10 < 9").collect()
-    decision = decide_layout(path, zorder)
+    return path
+
+
+def mark_share_of_second(spark: SparkSession, path: str, share: float) -> None:
+    """Deletes that share of the rows of the second partition, of both of its files."""
+    spark.sql(f"DELETE FROM delta.`{path}` WHERE part = 2 AND id % 1000 < {share} * if(id < 1000, 1000, 300)").collect()
+
+
+@pytest.fixture
+def marked(half_marked: Path, tmp_path: Path) -> str:
+    return str(shutil.copytree(half_marked, tmp_path / "marked"))
+
+
+@pytest.mark.parametrize("zorder", ORDERS, ids=["any order", "order"])
+def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
+    marked: str, spark: SparkSession, zorder: tuple[str, ...]
+) -> None:
+    decision = decide_layout(marked, zorder)
     assert not decision.needed and decision.why.endswith(
         "with rows only marked as deleted, 50.0% of their rows; worth it above 50%"
     ), decision.why
-    delete(0.6)
-    there, decision, before = spark.read.format("delta").load(path).count(), decide_layout(path, zorder), files()
+    mark_share_of_second(spark, marked, 0.6)
+    there, decision, before = count_by_delta_rs(marked), decide_layout(marked, zorder), files_by_rows(marked)
+    assert there == 100_000 - 10_800 + 3 + 3 + 520
     assert decision.needed and decision.marked and len(decision.partitions) == 1, decision.why
-    counts = lay_out_as_decided(spark, path, zorder, decision)
-    left = [one.file.path for one in deletion_vectors.list_files_with_deleted_rows(path)]
+    counts = lay_out_as_decided(spark, marked, zorder, decision)
+    left = [one.file.path for one in deletion_vectors.list_files_with_deleted_rows(marked)]
     assert counts == (2, 2 if zorder else 1) and {before[one] for one in left} == {100_000, 30}
-    assert sorted(number or 0 for number in files().values()) == [30, *([120, 400] if zorder else [520]), 100_000]
-    assert spark.read.format("delta").load(path).count() == there
-    assert not decide_layout(path, zorder).needed, "a second run has nothing to do"
-    # Small files are joined beside a large one that has more such rows than Delta lets be by itself.
-    spark.range(3_000, 3_030).selectExpr("id", "1 AS part").coalesce(1).write.format("delta").mode("append").save(path)
-    joined = LayoutDecision(list_first_partition(path), 2, "", JoinedSizes(10_000, 1_000_000_000))
-    lay_out_as_decided(spark, path, (), joined)
-    assert 100_000 in files().values()
+    assert sorted(number or 0 for number in files_by_rows(marked).values()) == [
+        30,
+        30,
+        *([120, 400] if zorder else [520]),
+        100_000,
+    ]
+    assert count_by_delta_rs(marked) == there
+    assert not decide_layout(marked, zorder).needed, "a second run has nothing to do"
+
+
+def test_small_files_are_joined_beside_a_large_one_that_has_more_marked_rows_than_delta_leaves(
+    marked: str, spark: SparkSession
+) -> None:
+    joined = LayoutDecision(list_first_partition(marked), 2, "", JoinedSizes(10_000, 1_000_000_000))
+    lay_out_as_decided(spark, marked, (), joined)
+    assert {100_000, 6} < set(files_by_rows(marked).values())
 
 
 def test_of_a_clustered_table_a_demanded_rewrite_takes_out_the_rows_that_are_only_marked(lake: Lakehouse) -> None:
-    clustered = declaring(lake, cluster_by="amount", layout=Layout(deletion_vectors=True))
-    land(clustered, 0)
-    clustered.run()
-    clustered.run("optimize")
-    path = clustered.workspace().path("sale")
+    path = lake.workspace().path("sale")
+    remove_folder(locate(path))
+    clustered = declaring_table(lake, cluster_by="amount", layout=Layout(deletion_vectors=True))
+    clustered.run("silver")
     clustered.spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3").collect()
     rows = clustered.rows("sale")
     assert deletion_vectors.count_files_with_deleted_rows(path) > 0 and len(rows) == 19
