@@ -77,7 +77,7 @@ BOUNDS = {
     "sluice.runs.ledger:read_delivery_ledger": RECORDS,
     "sluice.runs.ledger:read_run_ledger": RECORDS,
     "sluice.runs.ledger:read_table_rows": RECORDS,
-    "sluice.runs.repair.lost_commits:_query_version": "its callers take the numbers of deliveries, and requests, each once",
+    "sluice.runs.repair.lost_contents:_query_version": "its callers take the numbers of deliveries, and requests, each once",
     "sluice.runs.status.reconciliation:_find_differing_deliveries": BATCH,
     "sluice.testing.running:_collect_rows": TESTED,
     "sluice.testing.running:TrialRun.read_given_rows": TESTED,

@@ -3,7 +3,7 @@
 A lost commit is replaced by one that changes nothing, so that versions keep their numbers. The flow that wrote the table writes its rows
 again: silver, views and quarantines from their inputs, bronze from the landing folder. Flows that read the table start anew.
 
-Other records show what a lost commit held: deliveries to be read again, and requests whose people are no longer on the suppression list.
+What a lost commit held is found by other records (`lost_contents.py`).
 """
 
 from __future__ import annotations
@@ -15,41 +15,24 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-
 from sluice.commit_operations import REPAIR
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import INGESTED, LOST, QUARANTINED
-from sluice.delta_log import (
-    LOG,
-    DamagedLog,
-    LogDamage,
-    checksum_file_path,
-    find_log_damage,
-    list_log_versions,
-    split_commit_lines,
-)
+from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage, list_log_versions, split_commit_lines
 from sluice.durable_files import write_text_durably
-from sluice.erasure import ledger as erasure_ledger
-from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
-from sluice.ingest import ledger
 from sluice.lake import durability
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
 from sluice.locations import Location, locate
-from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
 from sluice.pipeline_records import name_quarantine
+from sluice.runs.repair import lost_contents
 from sluice.settings import Settings
 
 SET_ASIDE = "set_aside"
 """The folder among a pipeline's records that keeps damaged files."""
-
-_SUPPRESSION = "suppression"
-"""The table of erased people."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +75,7 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
         flow = graph.flow_name(graph[name])
         checkpoints.reset_checkpoint(records.checkpoints(flow), flow, f"a commit of '{repair.table}' was lost")
     for source, numbers in repair.lost.items():
-        record_lost_deliveries(settings, graph, source, numbers)
+        lost_contents.record_lost_deliveries(settings, graph, source, numbers)
     durability.flush_run_output(settings)
     restricted = locate(repair.path).is_relative_to(settings.restricted)
     books = locate(records.bookkeeping(SET_ASIDE, restricted=restricted))
@@ -107,12 +90,12 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
     refused = _explain_refused_repair(graph, name, path, damage)
     later: tuple[LogDamage, ...] = ()
     checkpoints_cut = tuple(one for one in damage if not one.is_commit)
-    if checkpoints_cut and not refused and _holds_what_no_flow_makes_again(graph, name):
+    if checkpoints_cut and not refused and lost_contents.holds_what_no_flow_makes_again(graph, name):
         damage, later = checkpoints_cut, tuple(one for one in damage if one.is_commit)
     first = min((one.version for one in damage if one.is_commit), default=None)
     lost: dict[str, tuple[int, ...]] = {}
     if first and not refused:
-        lost, refused = _find_losses(settings, graph, name, path, first)
+        lost, refused = lost_contents.find_losses(settings, graph, name, path, first)
     anew = _find_affected_flows(graph, name) if first is not None else ()
     return LogRepair(
         table=name,
@@ -125,27 +108,6 @@ def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, dam
         refused=refused,
         later=later,
     )
-
-
-def _find_losses(
-    settings: Settings, graph: Graph, name: str, path: str, first: int
-) -> tuple[dict[str, tuple[int, ...]], str | None]:
-    """Returns the deliveries, by source, that were lost with the commits from `first` on, and why the repair is refused, if it is."""
-    called = f"'{graph.pipeline.name}.{name}'"
-    try:
-        if name == _SUPPRESSION:
-            return {}, _explain_lost_people(graph, path, find_unlisted_requests(settings, graph, path, first - 1))
-        return find_lost_deliveries(settings, graph, name, path, first - 1), None
-    except DamagedLog:
-        return {}, (
-            f"What the damaged commits of {called} held is found by the records of its pipeline, and one of their logs is damaged, too. "
-            f"Repeat this once that one is repaired: sluice repair {graph.pipeline.name}"
-        )
-    except UnreadableVersion as error:
-        return {}, (
-            f"What the damaged commits of {called} held is not known, since its version {error.version}, before them, cannot be read: "
-            f"its log or its files from before are not whole either. Put {path} back from a backup."
-        )
 
 
 def _find_affected_flows(graph: Graph, name: str) -> tuple[str, ...]:
@@ -170,12 +132,6 @@ def _list_streamed_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator
     yield from item.streamed_records.values()
 
 
-def _holds_what_no_flow_makes_again(graph: Graph, name: str) -> bool:
-    """Whether a repair must know what a table lost: its flow does not write that again by itself."""
-    written = (one for source in graph.sources.values() for one in (source.table, name_quarantine(source.name)))
-    return name in (_SUPPRESSION, *written)
-
-
 def _explain_refused_repair(graph: Graph, name: str, path: str, damage: Sequence[LogDamage]) -> str | None:
     called = f"'{graph.pipeline.name}.{name}'"
     if any(one.is_commit and one.version == 0 for one in damage):
@@ -188,16 +144,6 @@ def _explain_refused_repair(graph: Graph, name: str, path: str, damage: Sequence
     if any(not one.is_commit for one in damage) and any(number not in commits for number in range(last + 1)):
         return f"A checkpoint of the log of {called} is damaged, and commits before it are gone. Put {path}/{LOG} back from a backup."
     return None
-
-
-def _explain_lost_people(graph: Graph, path: str, missing: Sequence[str]) -> str | None:
-    """Says why a list of erased people that lacks those of some requests cannot be repaired; None if it lacks nobody."""
-    if not missing:
-        return None
-    return (
-        f"The list of erased people of '{graph.pipeline.name}' has lost those of the requests {', '.join(missing)}, who would come "
-        f"back with the next delivery. Put {path}/{LOG} back from a backup; nothing runs until then."
-    )
 
 
 def _read_commit_time(path: str, version: int) -> datetime | None:
@@ -264,80 +210,3 @@ def _choose_commit_time(path: str, version: int, now: int) -> int | None:
         return max(now, before + 1)
     is_alone = following is None and _read_stated_time(path, version - 1, "timestamp") is None
     return now if is_alone else None
-
-
-RUN = "repair"
-
-
-"""The entry in the ledgers instead of a run's id."""
-
-
-def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str, version: int) -> dict[str, tuple[int, ...]]:
-    """Returns, by source, the deliveries that have rows by their outcome, but none in bronze or its quarantine as of a version.
-
-    A delivery is written in one commit. A delivery of a later commit is found, too: it is read again, and nothing is written twice.
-    """
-    found = {}
-    for source in graph.sources.values():
-        counted = "rows" if table == source.table else "quarantined" if table == name_quarantine(source.name) else None
-        if counted is not None:
-            there = _read_deliveries_at_version(path, version)
-            rows = find_last_read_outcomes(settings, graph, source)
-            numbers = tuple(sorted(number for number, row in rows.items() if row[counted] and number not in there))
-            if numbers:
-                found[source.name] = numbers
-    return found
-
-
-def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
-    """Returns the last outcome of each delivery of a source that was read."""
-    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).outcome_ledger)
-    found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
-    return {number: row for number, row in found.items() if row["state"] in (INGESTED, QUARANTINED)}
-
-
-def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
-    """Records that deliveries must be read again, as if they had no outcome."""
-    outcomes = graph.records(settings).outcome_ledger
-    known = find_last_read_outcomes(settings, graph, graph.sources[name])
-    reason = "its rows were in a commit that was lost; it is read again"
-    rows = [
-        {
-            **{column: known[number][column] for column in ("delivery", "source", "file", "modified_at", "sha256")},
-            **{"state": LOST, "rows": 0, "reason": reason, "run": RUN, ledger.RECORDED: datetime.now(UTC)},
-        }
-        for number in numbers
-        if number in known
-    ]
-    ledger.append_delivery_ledger_rows(outcomes, rows, ledger.OUTCOMES, RUN)
-
-
-def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
-    """Returns the requests that were carried out, or begun, but are not on the list of erased people as of a version."""
-    found = _query_version(path, version, "SELECT DISTINCT request FROM t")["request"].to_pylist()
-    records = graph.records(settings)
-    done = {one.request for one in requests.list_erasure_requests(records) if one.done_at is not None}
-    return sorted((done | erasure_ledger.list_begun_requests(records)) - set(found))
-
-
-def _read_deliveries_at_version(path: str, version: int) -> set[int]:
-    """Returns the deliveries that a table had rows of at a version."""
-    return set(_query_version(path, version, "SELECT DISTINCT _delivery FROM t")["_delivery"].to_pylist())
-
-
-class UnreadableVersion(SluiceError):
-    """A version of a table before its damage cannot be read."""
-
-    def __init__(self, path: str, version: int) -> None:
-        super().__init__(f"Version {version} of the table {path} cannot be read: its log or its files are not whole.")
-        self.version = version
-
-
-def _query_version(path: str, version: int, sql: str) -> pa.Table:
-    """Returns the result of a query, in which the table's name is `t`, over a version of a table with a damaged log. Raises UnreadableVersion."""
-    try:
-        return TableSnapshot(open_delta_table(path, version=version)).query_rows(sql)
-    except CatalogOwnsCommits:
-        raise
-    except Exception as error:  # delta-rs has no class of its own for a file that is gone
-        raise UnreadableVersion(path, version) from error

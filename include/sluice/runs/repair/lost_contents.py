@@ -1,0 +1,137 @@
+"""Finds by a pipeline's other records what the lost commits of a table held, and records what must be read again. Needs no JVM.
+
+These are deliveries that are to be read again, and requests whose people are no longer on the list of erased people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from sluice.declare.assembly.graph import Graph
+from sluice.declare.ingest.source import Source
+from sluice.delivery_states import INGESTED, LOST, QUARANTINED
+from sluice.delta_log import LOG, DamagedLog
+from sluice.erasure import ledger as erasure_ledger
+from sluice.erasure import requests
+from sluice.errors import SluiceError
+from sluice.ingest import ledger
+from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
+from sluice.pipeline_records import name_quarantine
+from sluice.settings import Settings
+
+RUN = "repair"
+"""The entry in the ledgers instead of a run's id."""
+_SUPPRESSION = "suppression"
+"""The table of erased people."""
+
+
+def holds_what_no_flow_makes_again(graph: Graph, name: str) -> bool:
+    """Whether a repair must know what a table lost: its flow does not write that again by itself."""
+    written = (one for source in graph.sources.values() for one in (source.table, name_quarantine(source.name)))
+    return name in (_SUPPRESSION, *written)
+
+
+def find_losses(
+    settings: Settings, graph: Graph, name: str, path: str, first: int
+) -> tuple[dict[str, tuple[int, ...]], str | None]:
+    """Returns the deliveries, by source, that were lost with the commits from `first` on, and why the repair is refused, if it is."""
+    called = f"'{graph.pipeline.name}.{name}'"
+    try:
+        if name == _SUPPRESSION:
+            return {}, _explain_lost_people(graph, path, find_unlisted_requests(settings, graph, path, first - 1))
+        return find_lost_deliveries(settings, graph, name, path, first - 1), None
+    except DamagedLog:
+        return {}, (
+            f"What the damaged commits of {called} held is found by the records of its pipeline, and one of their logs is damaged, too. "
+            f"Repeat this once that one is repaired: sluice repair {graph.pipeline.name}"
+        )
+    except UnreadableVersion as error:
+        return {}, (
+            f"What the damaged commits of {called} held is not known, since its version {error.version}, before them, cannot be read: "
+            f"its log or its files from before are not whole either. Put {path} back from a backup."
+        )
+
+
+def _explain_lost_people(graph: Graph, path: str, missing: Sequence[str]) -> str | None:
+    """Says why a list of erased people that lacks those of some requests cannot be repaired; None if it lacks nobody."""
+    if not missing:
+        return None
+    return (
+        f"The list of erased people of '{graph.pipeline.name}' has lost those of the requests {', '.join(missing)}, who would come "
+        f"back with the next delivery. Put {path}/{LOG} back from a backup; nothing runs until then."
+    )
+
+
+def find_lost_deliveries(settings: Settings, graph: Graph, table: str, path: str, version: int) -> dict[str, tuple[int, ...]]:
+    """Returns, by source, the deliveries that have rows by their outcome, but none in bronze or its quarantine as of a version.
+
+    A delivery is written in one commit. A delivery of a later commit is found, too: it is read again, and nothing is written twice.
+    """
+    found = {}
+    for source in graph.sources.values():
+        counted = "rows" if table == source.table else "quarantined" if table == name_quarantine(source.name) else None
+        if counted is not None:
+            there = _read_deliveries_at_version(path, version)
+            rows = find_last_read_outcomes(settings, graph, source)
+            numbers = tuple(sorted(number for number, row in rows.items() if row[counted] and number not in there))
+            if numbers:
+                found[source.name] = numbers
+    return found
+
+
+def find_last_read_outcomes(settings: Settings, graph: Graph, source: Source) -> dict[int, dict[str, Any]]:
+    """Returns the last outcome of each delivery of a source that was read."""
+    rows: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(graph.records(settings).outcome_ledger)
+    found = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(rows) if row["source"] == source.name}
+    return {number: row for number, row in found.items() if row["state"] in (INGESTED, QUARANTINED)}
+
+
+def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers: Sequence[int]) -> None:
+    """Records that deliveries must be read again, as if they had no outcome."""
+    outcomes = graph.records(settings).outcome_ledger
+    known = find_last_read_outcomes(settings, graph, graph.sources[name])
+    reason = "its rows were in a commit that was lost; it is read again"
+    rows = [
+        {
+            **{column: known[number][column] for column in ("delivery", "source", "file", "modified_at", "sha256")},
+            **{"state": LOST, "rows": 0, "reason": reason, "run": RUN, ledger.RECORDED: datetime.now(UTC)},
+        }
+        for number in numbers
+        if number in known
+    ]
+    ledger.append_delivery_ledger_rows(outcomes, rows, ledger.OUTCOMES, RUN)
+
+
+def find_unlisted_requests(settings: Settings, graph: Graph, path: str, version: int) -> list[str]:
+    """Returns the requests that were carried out, or begun, but are not on the list of erased people as of a version."""
+    found = _query_version(path, version, "SELECT DISTINCT request FROM t")["request"].to_pylist()
+    records = graph.records(settings)
+    done = {one.request for one in requests.list_erasure_requests(records) if one.done_at is not None}
+    return sorted((done | erasure_ledger.list_begun_requests(records)) - set(found))
+
+
+def _read_deliveries_at_version(path: str, version: int) -> set[int]:
+    """Returns the deliveries that a table had rows of at a version."""
+    return set(_query_version(path, version, "SELECT DISTINCT _delivery FROM t")["_delivery"].to_pylist())
+
+
+class UnreadableVersion(SluiceError):
+    """A version of a table before its damage cannot be read."""
+
+    def __init__(self, path: str, version: int) -> None:
+        super().__init__(f"Version {version} of the table {path} cannot be read: its log or its files are not whole.")
+        self.version = version
+
+
+def _query_version(path: str, version: int, sql: str) -> pa.Table:
+    """Returns the result of a query, in which the table's name is `t`, over a version of a table with a damaged log. Raises UnreadableVersion."""
+    try:
+        return TableSnapshot(open_delta_table(path, version=version)).query_rows(sql)
+    except CatalogOwnsCommits:
+        raise
+    except Exception as error:  # delta-rs has no class of its own for a file that is gone
+        raise UnreadableVersion(path, version) from error
