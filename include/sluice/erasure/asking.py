@@ -29,6 +29,7 @@ from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import log, table_frames, tables
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
@@ -103,12 +104,11 @@ def _find_latest_request_delivery(workspace: Workspace) -> int:
     reads = {resolve_temporary_views(workspace.graph.unstored, asking.reads)[0] for asking in workspace.graph.asking}
     found = []
     for path in (workspace.path(name) for name in sorted(reads)):
-        row = (
-            table_frames.read_table(workspace.session, path).agg(F.max("_delivery").alias("last")).first()
-            if delta_log.is_delta_table(path)
-            else None
-        )
-        found += [int(row["last"])] if row and row["last"] is not None else []
+        if delta_log.is_delta_table(path):
+            found.append(
+                compute_aggregates(table_frames.read_table(workspace.session, path), F.max("_delivery").alias("last"))["last"]
+                or 0
+            )
     return max(found, default=0)
 
 

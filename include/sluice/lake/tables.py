@@ -18,6 +18,7 @@ from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.declare.sql.schema import not_null_rule_name, sql_literal
 from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import clustering, log, property_commits, table_frames
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
 from sluice.lake.new_tables import create_empty_table, is_created_by_delta_rs
 from sluice.locations import locate, remove_folder
@@ -219,8 +220,8 @@ def count_failing_rows(rows: DataFrame, conditions: Mapping[str, str]) -> dict[s
     """Returns, by name of a condition, how many of the rows do not meet it. Conditions that every row meets are left out."""
     if not conditions:
         return {}
-    row = rows.agg(*(F.count_if(~_is_condition_met(conditions[name])).alias(name) for name in conditions)).first()
-    return {name: number for name, number in row.asDict().items() if number} if row else {}
+    counted = compute_aggregates(rows, *(F.count_if(~_is_condition_met(conditions[name])).alias(name) for name in conditions))
+    return {name: number for name, number in counted.items() if number}
 
 
 def apply_pending_changes(session: SparkSession, path: str, shape: TableShape, needed: PendingChanges) -> None:

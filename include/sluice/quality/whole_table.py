@@ -20,6 +20,7 @@ from sluice.declare.quality.whole_table import Fresh, References, RowCount, Tabl
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import nearest_name_hint
 from sluice.lake import file_statistics, log, table_frames
+from sluice.lake.aggregates import compute_aggregates
 from sluice.printable import count_noun
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ def find_table_rule_mistake(rule: TableExpectation, schemas: Schemas, table: str
 def _evaluate_unique(rule: Unique, whole: WholeTable) -> TableRuleFinding:
     keyed = _select_keys(_rows_without_null(table_frames.read_table(whole.session, whole.path), rule.columns), rule.columns)
     counted = keyed.groupBy(*keyed.columns).agg(F.count(F.lit(1)).alias("rows"))
-    again = counted.where("rows > 1").agg(F.sum("rows").alias("rows")).first()
-    count = int(again.rows or 0) if again else 0
+    count = int(compute_aggregates(counted.where("rows > 1"), F.sum("rows").alias("rows"))["rows"] or 0)
     return TableRuleFinding(
         not count,
         count,
@@ -120,8 +120,10 @@ def _evaluate_freshness(rule: Fresh, whole: WholeTable) -> TableRuleFinding:
 def _is_highest_value_before(rule: Fresh, whole: WholeTable, instant: datetime) -> bool | None:
     """Compares in Spark: a date may lie beyond the years that Python knows. None if there is no value."""
     latest = F.max(quote_column(rule.column)).cast("timestamp")
-    row = table_frames.read_table(whole.session, whole.path).agg((latest < F.lit(instant)).alias("older")).first()
-    return row.older if row else None
+    older: bool | None = compute_aggregates(
+        table_frames.read_table(whole.session, whole.path), (latest < F.lit(instant)).alias("older")
+    )["older"]
+    return older
 
 
 def _as_utc_instant(value: date | datetime) -> datetime:

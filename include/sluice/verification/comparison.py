@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.quoting import quote_column, quote_columns
+from sluice.lake.aggregates import compute_aggregates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -74,8 +75,7 @@ def _sum_differences(counted: DataFrame) -> RowDifferences:
         different.alias("different"),
         F.when(F.col(_KNOWN), F.greatest(_LACKING, _SURPLUS)).otherwise(0).alias("known"),
     )
-    row = found.agg(*(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in found.columns)).first()
-    return RowDifferences(**row.asDict()) if row else RowDifferences()
+    return RowDifferences(**compute_aggregates(found, *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in found.columns)))
 
 
 def align_columns(frame: DataFrame, schema: StructType) -> DataFrame:

@@ -19,6 +19,7 @@ from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import evaluation, log, property_commits, tables, versions
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.privacy import pseudonyms
@@ -151,8 +152,7 @@ def _check_distinct_stand_ins(rows: DataFrame, final: DataFrame, names: Sequence
 
 
 def _count_distinct_values(frame: DataFrame, names: Sequence[str]) -> dict[str, int]:
-    row = frame.agg(*(F.count_distinct(quote_column(name)).alias(name) for name in names)).first()
-    return row.asDict() if row else {}
+    return compute_aggregates(frame, *(F.count_distinct(quote_column(name)).alias(name) for name in names))
 
 
 def _describe_cloned_columns(made: ClonedColumns) -> str:

@@ -32,6 +32,7 @@ from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import count_verdicts
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
 from sluice.lake import evaluation, table_frames
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 
@@ -134,10 +135,10 @@ def _read_record_extent(workspace: Workspace, source: Source) -> Interval | None
     at = F.expr(source.dated_by).cast("timestamp")
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     ends = (F.unix_micros(F.min(at)).alias("earliest"), F.unix_micros(F.max(at)).alias("latest"))
-    row = bronze.agg(*ends, F.count_if(at.isNull()).alias("undated")).first()
-    if row is None or row.undated or row.earliest is None:
+    found = compute_aggregates(bronze, *ends, F.count_if(at.isNull()).alias("undated"))
+    if found["undated"] or found["earliest"] is None:
         return None
-    return Interval(_clip_to_python(row.earliest), _clip_to_python(row.latest + 1))
+    return Interval(_clip_to_python(found["earliest"]), _clip_to_python(found["latest"] + 1))
 
 
 def _clip_to_python(microseconds: int) -> datetime:

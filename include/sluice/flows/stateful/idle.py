@@ -22,6 +22,7 @@ from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
 from sluice.lake import commit_history, commits, log, table_frames, tables
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.row_sizes import measure_inline_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
@@ -104,8 +105,7 @@ def _find_last_window_end(workspace: Workspace, stream: AnyStream) -> datetime |
 def _latest_instant(rows: Callable[[], DataFrame], column: str) -> datetime | None:
     """Returns the latest instant. None if there is no row, or if the plan has only streams."""
     try:
-        row: Any = rows().agg(F.max(F.expr(column))).first()
+        found: datetime | None = compute_aggregates(rows(), F.max(F.expr(column)).alias("latest"))["latest"]
     except PySparkException:
         return None
-    found: datetime | None = row[0]
     return found

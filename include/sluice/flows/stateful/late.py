@@ -20,6 +20,7 @@ from sluice.flows.stateful.inputs import ROW
 from sluice.flows.stateful.operators import Rule
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import commits, log, table_frames, tables
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.row_sizes import measure_rows
@@ -157,11 +158,12 @@ def _prepare_late_rows(
     """Returns late rows as they are stored, personal columns treated as in the target. None if there are none."""
     time = quote_column(stream.watermarks[name].time)
     closed = F.when(F.col(_CLOSED), F.timestamp_millis(F.lit(watermark)))
-    told: Any = late.agg(
+    told = compute_aggregates(
+        late,
         F.count("*").alias("rows"),
         F.min(F.when(F.col(_CLOSED), time)).alias("oldest"),
         *(F.count_if(F.col("_missed") == missed).alias(missed) for missed in ("some", "unknown")),
-    ).first()
+    )
     if not told["rows"]:
         return None
     report.late += told["rows"]

@@ -11,6 +11,7 @@ from pyspark.sql.types import ArrayType, MapType, StructType
 
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import UsageError
+from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.python_values import collect_rows_with_texts
 from sluice.lake.workspace import PROVENANCE
 
@@ -71,8 +72,7 @@ def compare_table_states(
     judged = matched.select(*(quote_column(key, "key").alias(key) for key in keys), *_matched_row_columns(content, values))
     judged = judged.persist()
     try:
-        counts = judged.agg(*_difference_count_columns(content, [name for name in values if name not in content])).first()
-        found: dict[str, Any] = counts.asDict() if counts else {}
+        found = compute_aggregates(judged, *_difference_count_columns(content, [name for name in values if name not in content]))
         hidden = {name.lower() for name in private}  # to Spark, upper and lower case are one
         shown = _collect_example_rows(judged, [key for key in keys if key.lower() not in hidden], examples)
     finally:
