@@ -142,14 +142,19 @@ else
 endif
 
 # ------------------------------------------------------------------------------------------------ set-up, each step once
-.PHONY: setup setup-store setup-python installed port machine airflow-line requirements
+.PHONY: setup setup-store setup-python installed delta-jars store-jars port machine airflow-line requirements
 setup: setup-python $(JARS) $(if $(WITHOUT_ARCHIVE),,$(ARCHIVE)) ## Set up only, what every target does first
 
-setup-store: setup $(STORE_JARS) $(LOG_STORE) ## Set up what a lake on an object store needs as well: Spark's S3A, and what commits there (19 MB)
+setup-store: setup store-jars ## Set up what a lake on an object store needs as well: Spark's S3A, and what commits there (19 MB)
 
 setup-python: machine $(INSTALLED) $(PROJECT)
 
 installed: machine $(INSTALLED) # the packages alone: what may go on while another environment is made
+
+# Once the Delta jars are there, the jars of stores may be fetched while `setup` records classes.
+delta-jars: machine $(JARS)
+
+store-jars: machine $(STORE_JARS) $(LOG_STORE)
 
 requirements:
 	@for list in requirements-build requirements requirements-airflow2 requirements-sbom; do \
@@ -204,17 +209,18 @@ $(PROJECT): $(INSTALLED)
 	@rm -f $(VENV)/.project-*; touch $@
 
 # PySpark's own Ivy fetches the jars of a list into a folder aside, which is moved into place when every checksum is right.
+# Each list has a cache and a log of its own: two may be fetched at a time.
 # fetch_jars: the list, without .xml; the folder in $(STATE).
 define fetch_jars
-	@rm -rf $(STATE)/$(2) $(STATE)/$(2).part $(STATE)/ivy; mkdir -p $(STATE)
+	@rm -rf $(STATE)/$(2) $(STATE)/$(2).part $(STATE)/$(2).ivy; mkdir -p $(STATE)
 	@ivy=$$(echo $(VENV)/lib/python3.*/site-packages/pyspark/jars/ivy-2*.jar); \
 	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
-	"$$java" -jar "$$ivy" -error $${SLUICE_IVY_SETTINGS:+-settings "$$SLUICE_IVY_SETTINGS"} -cache $(STATE)/ivy \
-	  -ivy $(1).xml -retrieve "$(STATE)/$(2).part/[artifact]-[revision].[ext]" >$(STATE)/ivy.log 2>&1 || \
-	{ grep -m1 -iE 'server access error|not found|exception' $(STATE)/ivy.log >&2 || true; \
-	  echo "FAIL  jars: Ivy could not fetch them (all it said: $(STATE)/ivy.log). Behind a mirror, name it in an ivysettings.xml and that in SLUICE_IVY_SETTINGS." >&2; exit 2; }
+	"$$java" -jar "$$ivy" -error $${SLUICE_IVY_SETTINGS:+-settings "$$SLUICE_IVY_SETTINGS"} -cache $(STATE)/$(2).ivy \
+	  -ivy $(1).xml -retrieve "$(STATE)/$(2).part/[artifact]-[revision].[ext]" >$(STATE)/$(2).ivy.log 2>&1 || \
+	{ grep -m1 -iE 'server access error|not found|exception' $(STATE)/$(2).ivy.log >&2 || true; \
+	  echo "FAIL  jars: Ivy could not fetch them (all it said: $(STATE)/$(2).ivy.log). Behind a mirror, name it in an ivysettings.xml and that in SLUICE_IVY_SETTINGS." >&2; exit 2; }
 	@$(PY) -I include/sluice/doctor.py --quiet --jars $(STATE)/$(2).part $(1).sha256
-	@mv $(STATE)/$(2).part $(STATE)/$(2); rm -rf $(STATE)/ivy
+	@mv $(STATE)/$(2).part $(STATE)/$(2); rm -rf $(STATE)/$(2).ivy
 endef
 
 $(JARS): | $(INSTALLED)

@@ -72,7 +72,9 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
     done, made = check(checkout)
     assert done.returncode == 0, done.stdout + done.stderr
     steps = {
-        "setup-store",
+        "setup-python delta-jars",
+        "store-jars",
+        "setup",
         "lint",
         "test WITHOUT_STORE=yes ARGS=--durations=60",
         "test-store-first ARGS=",
@@ -91,7 +93,8 @@ def test_every_step_is_taken_and_what_went_on_aside_is_waited_for(checkout: Path
 
 
 @pytest.mark.parametrize(
-    "fails", ["installed*", "test AIRFLOW=2*", "test-system*", "test-store-first*", "compose-check", "kafka-jars"]
+    "fails",
+    ["installed*", "store-jars", "test AIRFLOW=2*", "test-system*", "test-store-first*", "compose-check", "kafka-jars"],
 )
 def test_what_fails_aside_fails_the_check_with_what_it_said(checkout: Path, fails: str) -> None:
     done, _ = check(checkout, fails=fails)
