@@ -20,12 +20,12 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_identifier
 from sluice.lake import clustering, commit_marks, deletion_vectors, file_rewrites, log, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
-from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
+from sluice.lake.layout_properties import choose_file_size, read_declared_file_size
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.workspace import Workspace
+from sluice.lake.written_alike import choose_statistics_columns
 from sluice.locations import Location, locate, open_to_read
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_stages import OPTIMIZE

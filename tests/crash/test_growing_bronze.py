@@ -26,8 +26,8 @@ VISITS = Source(name="visits", widen_types=True, schema_hints="zip STRING")
 POINTS = [
     ("sluice.ingest.schema.schema_log", "write_schema_version", False),
     ("sluice.ingest.schema.schema_log", "write_schema_version", True),
-    ("sluice.flows.bronze.widening", "tables.replace_table", False),
-    ("sluice.flows.bronze.widening", "tables.replace_table", True),
+    ("sluice.flows.bronze.table_shape", "tables.replace_table", False),
+    ("sluice.flows.bronze.table_shape", "tables.replace_table", True),
     ("sluice.flows.bronze.intake", "commits.append_rows", True),
 ]
 

@@ -62,7 +62,7 @@ BOUNDS = {
     "sluice.flows.writing.difference:_collect_few_operations": FEW,
     "sluice.flows.writing.difference:apply_merge_operations": FEW,
     "sluice.ingest.reading.records:_read_by_workers": BATCH,
-    "sluice.lake.aggregates:compute_aggregates": ONE,
+    "sluice.lake.table_frames:compute_aggregates": ONE,
     "sluice.lake.commits:_collect_rows": FEW,
     "sluice.lake.row_sizes:collect_few_rows": "rows whose number its caller knows, each of at most its share of some bytes",
     "sluice.lake.python_values:_collect_values_or_texts": SHOWN,

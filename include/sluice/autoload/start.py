@@ -18,7 +18,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, regaining
-from sluice.flows.bronze.shape import bronze_table_shape
+from sluice.flows.bronze.table_shape import bronze_table_shape
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning

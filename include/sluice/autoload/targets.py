@@ -14,7 +14,7 @@ from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.flows.bronze.shape import TECHNICAL
+from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.lake import table_frames, tables
 from sluice.lake.nested_types import has_other_type
 from sluice.lake.tables import TableShape

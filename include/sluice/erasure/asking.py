@@ -29,7 +29,7 @@ from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.ingest import ledger
 from sluice.ingest.ledger import DeliveryOutcome
 from sluice.lake import log, table_frames, tables
-from sluice.lake.aggregates import compute_aggregates
+from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym

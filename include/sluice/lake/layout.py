@@ -33,8 +33,8 @@ from sluice.lake.file_overlap import (
     find_small_files_of_one_size,
     measure_point_questions,
 )
-from sluice.lake.file_sizes import choose_file_size, read_declared_file_size
 from sluice.lake.file_statistics import DataFile, PartitionFiles
+from sluice.lake.layout_properties import choose_file_size, read_declared_file_size
 from sluice.printable import count_noun, format_size, match_number
 
 LARGE_FILE = 512 * 1024 * 1024

@@ -1,4 +1,7 @@
-"""The properties by which a declaration decides how a table is kept: one entry each, for new tables and for those that are there."""
+"""The properties by which a declaration decides how a table is kept: one entry each, for new tables and for those that are there.
+
+Among them is how large OPTIMIZE makes its files, and from which size on a file stays as it is.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from sluice.lake import log
 from sluice.lake.log import parse_interval_length
 from sluice.table_properties import (
     CHANGE_FEED,
@@ -124,3 +128,20 @@ def find_property_changes(present: Mapping[str, str], shape: TableShape) -> Prop
 def list_names_unknown_to_spark(names: Iterable[str]) -> list[str]:
     """Returns those of the properties that Delta on Spark takes for a typing error."""
     return [name for name in names if name in _BY_NAME and not _BY_NAME[name].known_to_spark]
+
+
+ONE_FILE = 1024 * 1024 * 1024
+"""The size of the files that Delta's OPTIMIZE makes."""
+ORDERED_FILE = 16 * 1024 * 1024
+"""The size of the files for ordered rows: a query then opens only some of them."""
+
+
+def read_declared_file_size(path: str) -> int | None:
+    """Returns the bytes that a table's property says its files should have; None if it says nothing, or no number. Raises DamagedLog."""
+    said = log.read_table_properties(path).get(TARGET_FILE_SIZE, "")
+    return int(said) if said.isdecimal() and int(said) > 0 else None
+
+
+def choose_file_size(path: str, ordered: bool) -> int:
+    """Returns how many bytes OPTIMIZE should give each of the table's files. ordered: whether an order of rows is declared."""
+    return read_declared_file_size(path) or (ORDERED_FILE if ordered else ONE_FILE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -24,7 +24,7 @@ from sluice.lake import log
 from sluice.open_tables import open_checked_table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 MOST_FILES = 100
 """Making a frame asks for the status of each path: 1,000 of them take two thirds of a second."""
@@ -109,3 +109,13 @@ def is_nullable_throughout(schema: StructType) -> bool:
     """Whether NULL may stand everywhere: Spark's Parquet reader gives frames of such schemas only, and Arrow has no NULL elsewhere."""
     said = schema.json()
     return '"nullable":false' not in said and '"containsNull":false' not in said and '"valueContainsNull":false' not in said
+
+
+def compute_aggregates(rows: DataFrame, *asked: Column) -> dict[str, Any]:
+    """Returns the aggregates of all rows, by name.
+
+    The one row is collected as it is: `first` would put a LIMIT above it, with which Spark analyses and plans the query once more.
+    """
+    (row,) = rows.agg(*asked).collect()
+    found: dict[str, Any] = row.asDict()
+    return found

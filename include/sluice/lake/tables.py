@@ -18,9 +18,9 @@ from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.declare.sql.schema import not_null_rule_name, sql_literal
 from sluice.delta_log import LOG, list_log_versions
 from sluice.lake import clustering, log, property_commits, table_frames
-from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
 from sluice.lake.new_tables import create_empty_table, is_created_by_delta_rs
+from sluice.lake.table_frames import compute_aggregates
 from sluice.locations import locate, remove_folder
 from sluice.open_tables import open_checked_table
 from sluice.table_properties import CHECKS, CONSTRAINT, INSTANTS, MICROSECONDS

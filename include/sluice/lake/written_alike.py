@@ -6,7 +6,7 @@ The protocol, the properties and the schema decide before a write, never the err
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
@@ -15,7 +15,6 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 from sluice.declare.type_names import WHOLE_NUMBER_TYPES
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.log import has_plain_reader_protocol
-from sluice.lake.statistics_columns import has_misread_statistics
 from sluice.lake.table_frames import read_spark_schema
 from sluice.table_properties import (
     CHANGE_FEED,
@@ -30,6 +29,45 @@ from sluice.table_properties import (
     TARGET_FILE_SIZE,
     parse_statistics_columns,
 )
+
+_MOST_STATISTICS_COLUMNS = 32
+_SAFE_DIGITS = 15
+"""How many digits of a decimal a floating-point number holds."""
+_WITH_STATISTICS = (
+    "byte",
+    "short",
+    "integer",
+    "long",
+    "float",
+    "double",
+    "decimal",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+    "string",
+)
+
+
+def choose_statistics_columns(schema: StructType, private: Iterable[str], first: Iterable[str] = ()) -> tuple[str, ...]:
+    """Returns the columns that get statistics: those named first, then the others in order; never personal ones, and at most 32.
+
+    Fractions get them only if they are named first: with such statistics only Spark can write the table.
+    """
+    hidden = {name.lower() for name in private}  # Spark ignores case
+    fit = [f for f in schema if f.dataType.typeName().split("(")[0] in _WITH_STATISTICS and f.name.lower() not in hidden]
+    names = [field.name for field in fit]
+    others = [field.name for field in fit if not has_misread_statistics(field.dataType)]
+    ordered = dict.fromkeys([*(name for name in first if name in names), *others])
+    return tuple(list(ordered)[:_MOST_STATISTICS_COLUMNS])
+
+
+def has_misread_statistics(kind: DataType) -> bool:
+    """Whether delta-rs writes least and greatest values of a type that would make Spark miss rows.
+
+    It leaves NaN out of them and writes decimals as floating-point numbers. Source: deltalake 1.6.6, tried.
+    """
+    return kind.typeName() in ("float", "double") or (isinstance(kind, DecimalType) and kind.precision > _SAFE_DIGITS)
+
 
 _WRITER_VERSIONS = frozenset({2, 3, 4, 7})
 _NAMES_FEATURES = 7

@@ -20,7 +20,7 @@ from sluice.declare.quality.whole_table import Fresh, References, RowCount, Tabl
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.errors import nearest_name_hint
 from sluice.lake import file_statistics, log, table_frames
-from sluice.lake.aggregates import compute_aggregates
+from sluice.lake.table_frames import compute_aggregates
 from sluice.printable import count_noun
 
 if TYPE_CHECKING:

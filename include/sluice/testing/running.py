@@ -39,7 +39,7 @@ from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.declare.quoting import quote_columns
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
-from sluice.flows.bronze.shape import TECHNICAL
+from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold import view_batch
 from sluice.flows.silver import made
 from sluice.flows.silver.fold import select_winning_rows

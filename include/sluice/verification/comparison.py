@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from sluice.declare.quoting import quote_column, quote_columns
-from sluice.lake.aggregates import compute_aggregates
+from sluice.lake.table_frames import compute_aggregates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -14,10 +14,16 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sluice.delta_log import LOG
 from sluice.lake import clustering, file_overlap, log, property_commits, small_writes
-from sluice.lake.file_sizes import ONE_FILE, ORDERED_FILE, choose_file_size
 from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import decide_by_partitions, decide_layout
-from sluice.lake.layout_properties import LAYOUT_PROPERTIES, choose_layout_properties, find_property_changes
+from sluice.lake.layout_properties import (
+    LAYOUT_PROPERTIES,
+    ONE_FILE,
+    ORDERED_FILE,
+    choose_file_size,
+    choose_layout_properties,
+    find_property_changes,
+)
 from sluice.lake.tables import TableShape
 from sluice.lake.written_alike import is_written_alike
 from sluice.table_properties import (

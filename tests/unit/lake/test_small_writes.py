@@ -26,8 +26,8 @@ from sluice.lake import commit_history, commit_marks, log, small_writes, tables
 from sluice.lake.report import MergeCounts
 from sluice.lake.row_sizes import RowsSize
 from sluice.lake.small_writes import OPERATION
-from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
+from sluice.lake.written_alike import choose_statistics_columns
 from sluice.runs import failures
 from sluice.table_properties import CONSTRAINT, INSTANTS, MICROSECONDS, STATISTICS
 

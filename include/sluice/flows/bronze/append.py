@@ -24,8 +24,7 @@ from sluice.errors import UsageError
 from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
-from sluice.flows.bronze.shape import bronze_table_shape
-from sluice.flows.bronze.widening import cast_or_rescue_columns, retype_bronze_columns
+from sluice.flows.bronze.table_shape import bronze_table_shape, cast_or_rescue_columns, retype_bronze_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.progress.streams import stop_if_requested

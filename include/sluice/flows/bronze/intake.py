@@ -17,7 +17,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.delivery_states import MISSED, QUARANTINED
-from sluice.flows.bronze import accounting, widening
+from sluice.flows.bronze import accounting, table_shape
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.ingest.reading import contents, records
@@ -77,7 +77,7 @@ def ingest_deliveries(
     bronze = workspace.path(source.name)
 
     def store(rows: DataFrame, size: RowsSize) -> None:
-        widening.widen_bronze_columns(workspace, source, rows.schema)
+        table_shape.widen_bronze_columns(workspace, source, rows.schema)
         commits.append_rows(rows, bronze, once, size)
 
     written = quarantine_and_store_records(workspace, source, rest, store) if rest else WrittenDeliveries([])

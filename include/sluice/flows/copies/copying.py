@@ -19,8 +19,8 @@ from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import evaluation, log, property_commits, tables, versions
-from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.report import FlowReport
+from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import Workspace
 from sluice.privacy import pseudonyms
 from sluice.table_properties import (

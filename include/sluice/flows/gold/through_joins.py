@@ -22,7 +22,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.quoting import quote_column
 from sluice.errors import SluiceError
 from sluice.flows import plans
-from sluice.flows.gold.total_expressions import is_total_expression, keeps_equality
+from sluice.flows.plans import is_total_expression, keeps_equality
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

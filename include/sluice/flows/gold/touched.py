@@ -22,7 +22,7 @@ from sluice.flows.gold.through_joins import find_touched_values
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.ranges import Limits, limits_condition, truncation_range_condition
-from sluice.lake.aggregates import compute_aggregates
+from sluice.lake.table_frames import compute_aggregates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -19,7 +19,7 @@ from sluice.declare.kinds import load_kind_function
 from sluice.declare.quoting import quote_column
 from sluice.delivery_states import MISSED
 from sluice.errors import UsageError
-from sluice.flows.bronze import append, intake, widening
+from sluice.flows.bronze import append, intake, table_shape
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.quarantine import settlement
 from sluice.flows.quarantine.settlement import LeavingEntries
@@ -255,5 +255,5 @@ def _append_readmitted_records(
     own = {"_delivery": "delivery", "_file": "file", "_row": "row"}
     columns = [name for name in kept.columns if name not in ("_problem", "_record")]
     rows = joined.select(*(quote_column(own.get(name, name)).alias(name) for name in columns))
-    widening.widen_bronze_columns(workspace, source, rows.schema)
+    table_shape.widen_bronze_columns(workspace, source, rows.schema)
     commits.append_rows(rows, workspace.path(source.name), None)

@@ -13,11 +13,11 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
+from sluice.flows.bronze.table_shape import WHOLE_INSTANTS
 from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import log, table_frames
-from sluice.lake.json_texts import WHOLE_INSTANTS
 from sluice.lake.row_sizes import RowsSize, measure_rows
 from sluice.lake.small_writes import MOST_APPENDED_ROWS
 from sluice.lake.workspace import PROVENANCE, Workspace

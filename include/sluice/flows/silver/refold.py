@@ -32,8 +32,8 @@ from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import count_verdicts
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
 from sluice.lake import evaluation, table_frames
-from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.report import FlowReport
+from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE, Workspace
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.declare.sql.schema import SchemaText, split_schema_declaration
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.lake import tables
-from sluice.lake.aggregates import compute_aggregates
 from sluice.lake.report import FlowReport
+from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE
 from sluice.printable import count_noun, match_number
 from sluice.quality import verdicts

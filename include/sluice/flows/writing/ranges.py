@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.declare.sql.schema import sql_literal
 from sluice.declare.type_names import WHOLE_NUMBER_TYPES
-from sluice.lake.aggregates import compute_aggregates
+from sluice.lake.table_frames import compute_aggregates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -30,9 +30,9 @@ from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import clustering, log, property_commits, table_frames, tables, versions
 from sluice.lake.layout_properties import PropertyChanges
 from sluice.lake.small_writes import OPERATION
-from sluice.lake.statistics_columns import choose_statistics_columns
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace, has_quarantine
+from sluice.lake.written_alike import choose_statistics_columns
 from sluice.privacy import restricted, secrets, treatments
 from sluice.quality import quarantine
 from sluice.quality.verdicts import VERDICT

@@ -31,7 +31,7 @@ from sluice.declare.kinds import load_kind_function
 from sluice.declare.sql.schema import split_schema_declaration
 from sluice.errors import SluiceError, nearest_name_hint
 from sluice.flows import stateful
-from sluice.flows.bronze.shape import TECHNICAL
+from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold.probe import find_input_reaches
 from sluice.flows.gold.view_batch import check_view_columns
 from sluice.flows.silver import made

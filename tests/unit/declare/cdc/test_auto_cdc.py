@@ -29,7 +29,7 @@ from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
-from sluice.flows.bronze.shape import TECHNICAL
+from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.runs import modes
 from sluice.runs.planning import transforms
 from sluice.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from sluice.flows.bronze.widening import cast_or_rescue_columns
+from sluice.flows.bronze.table_shape import cast_or_rescue_columns
 from sluice.lake import tables
 
 if TYPE_CHECKING:

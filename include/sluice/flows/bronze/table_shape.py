@@ -1,4 +1,7 @@
-"""Gives columns of bronze another type. A value that does not fit the new type goes to _rescued_data."""
+"""The shape of a source's bronze table: with which it is created, and how its columns get another type.
+
+A value that does not fit the new type goes to _rescued_data.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,43 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from sluice.declare.ingest.source import Source
+from sluice.declare.layout import Layout
 from sluice.declare.quoting import quote_column
 from sluice.errors import SluiceError
-from sluice.flows.bronze.shape import bronze_table_shape
 from sluice.lake import table_frames, tables
-from sluice.lake.json_texts import WHOLE_INSTANTS
 from sluice.lake.nested_types import cast_by_field_names, has_other_type, union_columns
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_SECOND = "yyyy-MM-dd'T'HH:mm:ss"
+WHOLE_INSTANTS = {"timestampFormat": f"{_SECOND}.SSSSSSXXX", "timestampNTZFormat": f"{_SECOND}.SSSSSS"}
+"""Options of `to_json` with which a text has instants to the microsecond. Without them Spark cuts them off at the millisecond."""
+
+
+TECHNICAL = "_delivery BIGINT, _file STRING, _row BIGINT, _ingested_at TIMESTAMP, _rescued_data STRING"
+_ALWAYS = ("_delivery", "_ingested_at")
+"""Columns come and go with deliveries, and any of them may be personal, so bronze has statistics only for the delivery, and as declared."""
+
+
+def bronze_table_shape(workspace: Workspace, source: Source) -> TableShape:
+    """Returns the shape with which a source's bronze table is created. Sources that share a table have the one of the source it is named after."""
+    of = workspace.graph.sources[source.table]
+    layout = of.layout or Layout()
+    declared = tables.parse_ddl_schema(source.ddl) if source.ddl else StructType()
+    return TableShape(
+        schema=StructType([*declared.fields, *tables.parse_ddl_schema(TECHNICAL).fields]),
+        comment=of.comment,
+        statistics=(*_ALWAYS, *layout.statistics_columns),
+        statistics_declared=bool(layout.statistics_columns),
+        retain=layout.retain or workspace.graph.pipeline.retain,
+        keep_log=layout.keep_log,
+        change_feed=layout.change_feed,
+        deletion_vectors=layout.deletion_vectors,
+        file_bytes=layout.file_bytes,
+    )
 
 
 def widen_bronze_columns(workspace: Workspace, source: Source, wanted: StructType) -> None:
