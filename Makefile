@@ -36,7 +36,7 @@ ARCHIVE := $(VENV)/.archive-$(call key,$(REQUIREMENTS) $(CONF)/delta-jars.sha256
 STORE_JARS := $(STATE)/store-jars/.verified-$(call key,$(CONF)/s3-jars.xml $(CONF)/s3-jars.sha256)
 YARN_JARS := $(STATE)/yarn-jars/.verified-$(call key,tests/system/yarn-jars.xml tests/system/yarn-jars.sha256)
 LOG_STORE := $(STATE)/log-store/.compiled-$(call key,$(CONF)/log-store-compiler.sha256 $(CONF)/delta-jars.sha256 $(wildcard spark_jobs/java/sluice/*.java))
-HOME_READY := $(VENV)/.airflow-$(call key,$(REQUIREMENTS) $(wildcard include/orchestration/server/home.py include/orchestration/server/preparation.py))
+HOME_READY := $(VENV)/.airflow-$(call key,$(REQUIREMENTS) $(wildcard include/orchestration/server/home.py))
 
 # ------------------------------------------------------------------------------------------------ what you call
 .PHONY: help

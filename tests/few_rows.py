@@ -13,12 +13,12 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from sluice.delivery_states import INGESTED
 from sluice.flows.bronze import append
 from sluice.ingest import ledger
 from sluice.lake import small_writes
 from sluice.lake.tables import parse_ddl_schema
 from sluice.open_tables import open_delta_table
+from sluice.record_states import INGESTED
 
 if TYPE_CHECKING:
     from sluice.declare import Source

@@ -12,8 +12,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from orchestration.server.home import local_airflow_home
-from orchestration.server.preparation import prepare_local_airflow
+from orchestration.server.home import local_airflow_home, prepare_local_airflow
 from sluice.settings import Settings
 
 LOOKS_OFTEN = "[scheduler]\nscheduler_idle_sleep_time = 0.3\n"

@@ -23,8 +23,8 @@ from orchestration.server.home import (
     local_airflow_home,
     local_airflow_password,
     local_airflow_process_environment,
+    prepare_local_airflow,
 )
-from orchestration.server.preparation import prepare_local_airflow
 from orchestration.server.processes import LocalAirflow, find_running_airflow, local_airflow_client, stop_running_airflow
 from sluice.doctor import AIRFLOW_PORT
 from sluice.errors import SluiceError, UsageError

@@ -17,8 +17,13 @@ import pytest
 from orchestration import line
 from orchestration.rest.versions import ClientOfAirflow2, ClientOfAirflow3, make_airflow_client
 from orchestration.server import supervisor
-from orchestration.server.home import DEFERRABLE_BY_DEFAULT, local_airflow_environment, local_airflow_home, local_airflow_password
-from orchestration.server.preparation import prepare_local_airflow
+from orchestration.server.home import (
+    DEFERRABLE_BY_DEFAULT,
+    local_airflow_environment,
+    local_airflow_home,
+    local_airflow_password,
+    prepare_local_airflow,
+)
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 

@@ -424,8 +424,8 @@ def test_a_request_for_the_driver_of_a_killed_task_does_not_end_the_next_task(
 ) -> None:
     """Somebody marked the killed task as a success, and nobody asked the run to stop."""
     from orchestration.dag_run import run_identity
+    from orchestration.spark_submit.chosen_spark import find_cluster_manager
     from orchestration.spark_submit.cluster_driver import DriverFollower, SubmittedDriver
-    from orchestration.spark_submit.cluster_managers import find_cluster_manager
 
     following = context() | {"ti": SimpleNamespace(try_number=1)}
     following["dag_run"].start_date = datetime.now(UTC) - timedelta(minutes=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sluice.java_lookups import keep_java_lookups
+from sluice.session import keep_java_lookups
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

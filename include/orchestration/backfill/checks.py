@@ -11,7 +11,7 @@ from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, Client, DagMissing
 from orchestration.server.dag_files import list_dags_of_file
 from orchestration.server.deployed import deployed_airflow_address, deployed_airflow_client
-from orchestration.server.preparation import prepare_local_airflow
+from orchestration.server.home import prepare_local_airflow
 from orchestration.server.processes import find_running_airflow, local_airflow_client
 from sluice.errors import SluiceError, UsageError
 from sluice.settings import Settings

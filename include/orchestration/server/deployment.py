@@ -14,8 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestration.server.home import SPARK_CONNECTION, airflow_command, airflow_pool_name
-from orchestration.server.preparation import airflow_pool_definition
+from orchestration.server.home import SPARK_CONNECTION, airflow_command, airflow_pool_definition, airflow_pool_name
 from sluice.errors import SluiceError, UsageError
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings, list_pipeline_names

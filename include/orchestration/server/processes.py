@@ -25,8 +25,8 @@ from orchestration.server.home import (
     local_airflow_home,
     local_airflow_password,
     local_airflow_process_environment,
+    prepare_local_airflow,
 )
-from orchestration.server.preparation import prepare_local_airflow
 from orchestration.server.supervisor import find_session_members, signal_session
 from sluice.doctor import AIRFLOW_PORT, parse_airflow_port
 from sluice.errors import SluiceError, UsageError

@@ -14,7 +14,7 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from orchestration.spark_submit.cluster_managers import ClusterManager
+from orchestration.spark_submit.chosen_spark import ClusterManager
 from orchestration.spark_submit.job_code import is_code_shipped, write_driver_files_zip
 from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop
 from sluice.durable_files import remove_file_durably

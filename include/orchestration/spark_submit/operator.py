@@ -29,6 +29,7 @@ from airflow.providers.common.compat.sdk import (
 from orchestration import alerts
 from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
 from orchestration.spark_submit import given_secrets
+from orchestration.spark_submit.chosen_spark import ClusterManager
 from orchestration.spark_submit.cluster_driver import (
     POLL_SECONDS,
     DriverFollower,
@@ -36,16 +37,14 @@ from orchestration.spark_submit.cluster_driver import (
     driver_submit_options,
     read_driver_name,
 )
-from orchestration.spark_submit.cluster_managers import ClusterManager
 from orchestration.spark_submit.driver_trigger import STOP_SECONDS, DriverTrigger
 from orchestration.spark_submit.hook import (
     SluiceSparkSubmitHook,
     choose_driver_manager_by_connection,
     choose_spark_by_connection,
 )
-from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
+from orchestration.spark_submit.job_arguments import build_job_environment, digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
-from orchestration.spark_submit.job_environment import build_job_environment
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
 from orchestration.spark_submit.lineage_parent import name_parent_runs
 from orchestration.spark_submit.stop_requests import remove_earlier_stop_request

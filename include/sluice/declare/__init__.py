@@ -2,10 +2,9 @@
 
 from sluice.declare.cdc.auto_cdc import auto_cdc, auto_cdc_from_snapshot
 from sluice.declare.datasets.computed import role_view, view
-from sluice.declare.datasets.materialized_views import materialized_view
+from sluice.declare.datasets.materialized_views import TimeReach, materialized_view
 from sluice.declare.datasets.tables import table
 from sluice.declare.datasets.temporary_views import temporary_view
-from sluice.declare.datasets.time_reach import TimeReach
 from sluice.declare.datasets.windowed import Watermark, windowed
 from sluice.declare.delivered_files import deliver_file
 from sluice.declare.erasure.identifiers import Link, erasure_requests

@@ -20,7 +20,6 @@ from sluice.declare.erasure.identifiers import ErasureRequests
 from sluice.declare.expansion.stored import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.declare.quoting import quote_column
-from sluice.delivery_states import INGESTED
 from sluice.erasure import receiving, request_events, requests, vault
 from sluice.erasure.receiving import State
 from sluice.erasure.requests import ErasureRequest
@@ -33,6 +32,7 @@ from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import Workspace
 from sluice.privacy import secrets, suppression, suppression_list
 from sluice.privacy.pseudonyms import canonical_column, compute_pseudonym
+from sluice.record_states import INGESTED
 from sluice.settings import Settings
 
 if TYPE_CHECKING:

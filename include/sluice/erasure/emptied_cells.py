@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
-from sluice.declare.ingest.rescued_fields import rescued_text_expression
+from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_identifier

@@ -174,7 +174,7 @@ _RESCUED_FIELD = re.compile(
     r"get_json_object\(((?:\w+\.)?_rescued_data#\d+L?), concat\(\$\[', static_invoke\(JsonExpressionUtils\.jsonObjectKeys\(\1\)\)"
     r"\[cast\(\(array_position\(static_invoke\(JsonExpressionUtils\.jsonObjectKeys\(lower\(\1\)\)\), (\w+)\) - 1\) as int\)\], '\]\)\)"
 )
-"""As Spark prints what `sluice.declare.ingest.rescued_fields` makes: a field's name and no value."""
+"""As Spark prints what `sluice.declare.ingest.field_names` makes: a field's name and no value."""
 _FUNCTION = re.compile(r"\b[A-Za-z_]\w*(?=\()")
 _PARTS = re.compile(r"\s+(?:AND|OR)\s+", re.IGNORECASE)
 _OPERATORS = re.compile(

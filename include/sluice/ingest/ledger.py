@@ -14,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice import entries
-from sluice.delivery_states import INGESTED, LOST
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
-from sluice.file_events import TAKEN
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
+from sluice.record_states import INGESTED, LOST, TAKEN
 from sluice.record_tables import append_record_rows
 
 Row = Mapping[str, Any]
@@ -69,7 +68,7 @@ OUTCOMES = pa.schema([
     pa.field("held_back", pa.string()),
     pa.field(ENTRY, pa.int64()),
 ])
-"""state: see `sluice.delivery_states`.
+"""state: see `sluice.record_states`.
 
 read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON of the fields, with their types, that
 did not become columns and that this delivery was the first of its source to have. entry: see `sluice.entries`. An older lake lacks the last

@@ -15,12 +15,40 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaProtocolError
 
-from sluice.commit_operations import WITHOUT_ROWS
 from sluice.delta_log import LOG, is_delta_table, list_log_versions, split_commit_lines
 from sluice.lake.log import latest_table_version
 from sluice.locations import Location, locate
 from sluice.open_tables import open_checked_table
 from sluice.table_properties import GROUPS_LEFT
+
+# The operations of commits that change no row, by the names that Spark and delta-rs give them in a table's history.
+
+REPAIR = "SLUICE REPAIR"
+"""The operation of a commit that replaces a lost one and changes nothing."""
+
+WITHOUT_FILES = frozenset({
+    REPAIR,
+    "ADD COLUMN",
+    "ADD COLUMNS",
+    "ADD CONSTRAINT",
+    "CHANGE COLUMN",
+    "CHANGE COLUMNS",
+    "CLUSTER BY",
+    "CREATE TABLE",
+    "DROP CONSTRAINT",
+    "SET TBLPROPERTIES",
+    "UNSET TBLPROPERTIES",
+    "UPDATE FIELD METADATA",
+    "UPDATE TABLE METADATA",
+    "UPGRADE PROTOCOL",
+    "VACUUM END",
+    "VACUUM START",
+})
+"""They neither add nor remove a file."""
+
+WITHOUT_ROWS = WITHOUT_FILES | {"OPTIMIZE", "REORG"}
+"""They leave every row as it is, if perhaps in other files."""
+
 
 DELTA_RS, SPARK, SLUICE = "delta-rs", "Spark", "Sluice"
 """Who makes commits. Sluice itself makes those of a VACUUM by inventory, which add no file."""

@@ -19,7 +19,7 @@ from sluice.locations import Location, remove_folder
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import RELEASE
-from sluice.run_states import DONE
+from sluice.record_states import DONE
 from sluice.stores.store_location import StoreLocation
 from sluice.stores.trial import require_able_store
 

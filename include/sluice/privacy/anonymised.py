@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
-from sluice.declare.ingest.rescued_fields import rescued_text_expression
+from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.lazy import F
 from sluice.declare.quoting import quote_column

@@ -8,17 +8,27 @@ from typing import Any
 import pyarrow as pa
 
 from sluice import entries
-from sluice.delivery_states import INGESTED, LOST, MISSED, SUPERSEDED, WAITING
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.file_events import DELIVERED, SAME_DELIVERY, TAKEN, UNOPENED, carry_current_content
 from sluice.flow_counts import FLOW_COUNTS
 from sluice.locations import locate
 from sluice.open_tables import find_table_snapshot, open_checked_table, read_snapshot_rows
 from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
 from sluice.pipeline_stages import KNOWN_LAYERS
+from sluice.record_states import (
+    DELIVERED,
+    FAILED,
+    INGESTED,
+    LOST,
+    MISSED,
+    SAME_DELIVERY,
+    SUPERSEDED,
+    TAKEN,
+    UNOPENED,
+    WAITING,
+    carry_current_content,
+)
 from sluice.record_tables import append_record_rows
-from sluice.run_states import FAILED
 
 Row = dict[str, Any]
 

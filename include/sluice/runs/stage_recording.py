@@ -14,7 +14,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.errors import StopRequested
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stage_names
-from sluice.run_states import DONE, FAILED
+from sluice.record_states import DONE, FAILED
 from sluice.runs import failures, ledger, open_lineage, quiet, summary
 from sluice.settings import Settings
 from sluice.step_times import STARTING, StepTimes, collect_step_times, current_step_times

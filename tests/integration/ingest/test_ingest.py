@@ -12,11 +12,10 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.delivery_states import QUARANTINED
 from sluice.errors import SluiceError, UsageError
-from sluice.file_events import DELIVERED
 from sluice.ingest.reading import contents
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
+from sluice.record_states import DELIVERED, QUARANTINED
 
 if TYPE_CHECKING:
     from pathlib import Path

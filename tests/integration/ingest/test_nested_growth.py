@@ -13,8 +13,8 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import F, Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.delivery_states import INGESTED
 from sluice.errors import SluiceError
+from sluice.record_states import INGESTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

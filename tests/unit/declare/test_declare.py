@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from sluice.declare import Pipeline, Source, expect, expect_or_drop, materialized_view, table
-from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.assembly.loading import collect_declarations
 from sluice.declare.declaration import Declaration
 from sluice.errors import DeclarationError, UsageError
 

@@ -13,7 +13,7 @@ from tests.unit.declare.conftest import LoadShop
 
 from sluice.declare import Source, auto_cdc, expect, expect_row_count, table, view
 from sluice.declare.quality.expectations import Action, Expectation
-from sluice.declare.struct_types import write_schema_text
+from sluice.declare.spark_types import write_schema_text
 from sluice.errors import DeclarationError, RuleNotMet
 from sluice.quality import verdicts
 

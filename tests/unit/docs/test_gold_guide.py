@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 
 from sluice.cli.running import plan
 from sluice.declare import Pipeline
-from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.assembly.loading import collect_declarations
 from sluice.declare.declaration import Declaration
 from sluice.runs.planning import transforms
 from sluice.settings import Settings

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.declare.assembly.loading import collect_declarations
 from sluice.declare.declaration import Declaration
 
 GUIDE = Path(__file__).resolve().parents[3] / "docs" / "quality.md"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sluice.run_states import DONE, FAILED
+from sluice.record_states import DONE, FAILED
 from sluice.runs.execution.verifying import list_differing_tables
 from sluice.runs.ledger import Row
 

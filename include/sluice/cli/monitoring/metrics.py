@@ -27,7 +27,7 @@ from sluice.flows.progress.stream_numbers import STREAM_SECONDS
 from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import escape_keeping_lines
-from sluice.run_states import DONE, FAILED
+from sluice.record_states import DONE, FAILED
 from sluice.runs import due, ledger
 from sluice.runs.due import RequestStanding
 from sluice.runs.ledger import STAGE_CPU, Row

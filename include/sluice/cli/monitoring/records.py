@@ -9,14 +9,13 @@ import typer
 
 from sluice.cli.places import find_replacing_sources, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
-from sluice.delivery_states import SHOWN_STATES
 from sluice.errors import UsageError, find_nearest_name, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS
 from sluice.lake import commit_history
 from sluice.lake.commit_marks import DeliveryOrigin, find_version_origins
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import count_noun
-from sluice.run_states import DONE
+from sluice.record_states import DONE, SHOWN_STATES
 from sluice.runs import ledger as ledgers
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline

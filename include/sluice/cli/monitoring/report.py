@@ -24,7 +24,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.durable_files import write_text_durably
 from sluice.printable import count_noun, escape_to_one_line, format_size
 from sluice.private_files import make_private_folder
-from sluice.run_states import FAILED
+from sluice.record_states import FAILED
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import column_picture, lineage

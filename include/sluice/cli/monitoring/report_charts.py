@@ -10,7 +10,7 @@ from sluice.cli.printing import format_instant
 from sluice.declare.assembly.graph import Graph
 from sluice.flow_counts import ALERT_COUNTS
 from sluice.printable import format_size
-from sluice.run_states import FAILED
+from sluice.record_states import FAILED
 from sluice.runs.ledger import Row, has_committed
 from sluice.runs.status.run_times import RunTimes
 

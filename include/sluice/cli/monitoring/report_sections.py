@@ -14,7 +14,7 @@ from sluice.errors import SluiceError
 from sluice.pipeline_records import QUARANTINE, PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import count_noun, format_size
-from sluice.run_states import FAILED
+from sluice.record_states import FAILED
 from sluice.runs import due, ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status.run_times import RunTimes

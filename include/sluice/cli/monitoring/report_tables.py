@@ -13,7 +13,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import is_delta_table
 from sluice.lake import commit_history, log
 from sluice.printable import count_noun, format_seconds
-from sluice.run_states import FAILED
+from sluice.record_states import FAILED
 from sluice.runs.ledger import Row
 from sluice.runs.status import lineage
 from sluice.runs.status.column_lineage import read_column_lineage

@@ -19,7 +19,7 @@ from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.printable import count_noun, format_size
-from sluice.run_states import DONE, FAILED
+from sluice.record_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.settings import Settings

@@ -15,12 +15,12 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import WAITING
 from sluice.errors import UsageError
 from sluice.flows.progress import checkpoints, positions
 from sluice.flows.progress.positions import FlowProgress
 from sluice.lake import log
 from sluice.printable import count_noun, format_size
+from sluice.record_states import WAITING
 from sluice.runs.lease import lock
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks

@@ -8,7 +8,8 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import inputs, kept_fields, layouts, taken_names
+from sluice.declare.assembly import inputs, kept_fields
+from sluice.declare.assembly.mistakes import find_duplicate_names, find_layout_mistakes, find_names_of_kept_tables
 from sluice.declare.datasets.computed import View, find_role_view_mistakes
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
@@ -186,9 +187,7 @@ def build_declaration_graph(
 ) -> Graph:
     """Checks declarations against each other. Raises DeclarationError with all mistakes, one per line."""
     given = DeclarationsByKind(declared)
-    _refuse_mistakes(
-        pipeline, taken_names.find_duplicate_names(tuple(given))
-    )  # else one of the two would seem to read the other's inputs
+    _refuse_mistakes(pipeline, find_duplicate_names(tuple(given)))  # else one of the two would seem to read the other's inputs
     _refuse_circular_reads(pipeline, given)
     everything = expand_declarations(given)
     stored, computed, unstored = DeclarationsByKind(everything), given.computed, given.unstored
@@ -196,8 +195,8 @@ def build_declaration_graph(
     shared = inputs.find_shared_table_mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
     wrong_inputs = inputs.find_input_mistakes(everything, given)
     mistakes = [
-        *taken_names.find_duplicate_names([*everything, *unstored, *computed]),
-        *taken_names.find_names_of_kept_tables([*everything, *unstored, *computed], pipeline.name),
+        *find_duplicate_names([*everything, *unstored, *computed]),
+        *find_names_of_kept_tables([*everything, *unstored, *computed], pipeline.name),
         *kept_fields.find_reserved_column_mistakes(sources.values()),
         *shared,
         *wrong_inputs,
@@ -225,7 +224,7 @@ def build_declaration_graph(
         *inputs.find_rule_mistakes(pipeline, complete),
         *subject_checks.find_subject_mistakes(whose),
         *prevention.find_personal_column_mistakes(complete),
-        *layouts.find_layout_mistakes(pipeline, complete),
+        *find_layout_mistakes(pipeline, complete),
     ]
     mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]
     mistakes += subject_checks.find_other_subject_mistakes(complete)

@@ -16,8 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sluice.declare.call_arguments import describe_wrong_call
-from sluice.declare.databricks_names import describe_databricks_name
+from sluice.declare.call_arguments import describe_databricks_name, describe_wrong_call
 from sluice.errors import UsageError, nearest_name_hint
 
 _DECLARE = "sluice.declare"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sluice.declare.assembly.graph import PSEUDONYM, AnyDataset, Graph
-from sluice.declare.ingest.rescued_fields import rescued_text_expression
+from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import find_column_spelling
 from sluice.declare.privacy.treat import Hmac

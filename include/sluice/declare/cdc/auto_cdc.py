@@ -24,7 +24,7 @@ from sluice.declare.quality.expectations import (
     select_table_expectations,
 )
 from sluice.declare.quality.whole_table import TableExpectation
-from sluice.declare.struct_types import write_schema_text
+from sluice.declare.spark_types import write_schema_text
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import Expectation, P
 from sluice.declare.quality.whole_table import TableExpectation
-from sluice.declare.struct_types import write_schema_text
+from sluice.declare.spark_types import write_schema_text
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

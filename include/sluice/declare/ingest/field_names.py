@@ -1,7 +1,7 @@
-"""Delivered fields whose names begin with an underscore: which names are taken, and which fields only a declaration makes columns.
+"""Delivered fields that are no columns by themselves: which names are taken, which fields only a declaration makes columns, and where others are.
 
-Sluice, Delta and Spark give their own columns such names, and later versions will add more, so no list of them would ever be complete.
-Therefore no such field becomes a column by itself. A declaration may keep one, unless its name is taken today.
+Sluice, Delta and Spark give their own columns names that begin with an underscore, and later versions will add more, so no list of them would
+ever be complete. Therefore no such field becomes a column by itself. A declaration may keep one, unless its name is taken today.
 """
 
 from __future__ import annotations
@@ -48,3 +48,16 @@ def becomes_column(source: Source, name: str) -> bool:
 def delivered_columns(names: Iterable[str]) -> list[str]:
     """Of a bronze table's columns those that hold what was delivered."""
     return [name for name in names if not is_reserved_column(name)]
+
+
+def rescued_text_expression(field: str, rescued: str = "`_rescued_data`") -> str:
+    """The SQL expression that gives the text of a field in rescued data; NULL if it is not there. rescued: that data, as SQL.
+
+    The field's own spelling comes before others, of which the first counts. Where the expression chooses rows to delete, its text gets into
+    the table's history; `sluice.erasure.prevention` knows it there by its form.
+    """
+    named = field.replace("\\", "\\\\").replace("'", "\\'")
+    own = f"get_json_object({rescued}, '$.{named}')"
+    place = f"array_position(json_object_keys(lower({rescued})), '{named.lower()}')"
+    other = f"get_json_object({rescued}, concat('$[\\'', get(json_object_keys({rescued}), {place} - 1), '\\']'))"
+    return f"coalesce({own}, {other})"

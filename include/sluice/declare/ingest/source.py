@@ -17,7 +17,7 @@ from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatN
 from sluice.declare.kinds import SourceKind
 from sluice.declare.layout import Layout
 from sluice.declare.names import add_parent_columns, check_declared_name, check_names
-from sluice.declare.struct_types import write_schema_text
+from sluice.declare.spark_types import write_schema_text
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Collection, Iterator
 
 from sluice.declare.ingest.source import Source
-from sluice.file_events import DELIVERED
 from sluice.ingest.deliveries import known, listing
 from sluice.ingest.deliveries.landed_file import FileState, escape_file_name, read_file_state
 from sluice.ingest.deliveries.seen_files import SeenFiles
@@ -20,6 +19,7 @@ from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore
 from sluice.ingest.reading.examination import Delivery
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
+from sluice.record_states import DELIVERED
 
 _TOGETHER = 256_000_000
 """Files of about this many bytes on disk share one Spark job."""

@@ -18,12 +18,10 @@ from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_column
-from sluice.delivery_states import MISSED, QUARANTINED
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.landed_files import UnfinishedFiles
 from sluice.errors import LeaseLost, SluiceError
-from sluice.file_events import DELIVERED, RETURNED, REWRITTEN
 from sluice.flows.bronze import append, intake
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
@@ -42,6 +40,7 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun
 from sluice.privacy import anonymised, suppression, suppression_list
+from sluice.record_states import DELIVERED, MISSED, QUARANTINED, RETURNED, REWRITTEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

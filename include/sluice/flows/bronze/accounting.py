@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import INGESTED, MISSED, QUARANTINED
 from sluice.ingest import ledger
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import ExaminedDelivery
@@ -18,6 +17,7 @@ from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_table_snapshot
+from sluice.record_states import INGESTED, MISSED, QUARANTINED
 
 
 def build_outcome_rows(

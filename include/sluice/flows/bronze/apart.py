@@ -17,7 +17,6 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import QUARANTINED
 from sluice.errors import SluiceError
 from sluice.flows.bronze import intake
 from sluice.flows.progress.streams import stop_if_requested
@@ -27,6 +26,7 @@ from sluice.lake import commits, table_frames
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.record_states import QUARANTINED
 
 
 def ingest_together_or_singly(

@@ -19,9 +19,7 @@ from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
-from sluice.delivery_states import INGESTED, LOST, MISSED, QUARANTINED
 from sluice.errors import UsageError
-from sluice.file_events import DELIVERED, TAKEN
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
 from sluice.flows.bronze.table_shape import bronze_table_shape, cast_or_rescue_columns, retype_bronze_columns
@@ -44,6 +42,7 @@ from sluice.lake.workspace import Workspace
 from sluice.printable import count_noun
 from sluice.privacy import suppression_list
 from sluice.quality import quarantine
+from sluice.record_states import DELIVERED, INGESTED, LOST, MISSED, QUARANTINED, TAKEN
 from sluice.record_tables import create_record_table
 from sluice.step_times import PREPARING, measure_step
 from sluice.work_progress import CountedWork, count_work

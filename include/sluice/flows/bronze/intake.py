@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
-from sluice.delivery_states import MISSED, QUARANTINED
 from sluice.flows.bronze import accounting, table_shape
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
@@ -34,6 +33,7 @@ from sluice.locations import Location
 from sluice.printable import count_noun
 from sluice.privacy import anonymised, suppression, suppression_list
 from sluice.quality import quarantine
+from sluice.record_states import MISSED, QUARANTINED
 from sluice.settings import Settings
 
 if TYPE_CHECKING:

@@ -10,10 +10,8 @@ from typing import Any
 
 from sluice import delta_log
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import VANISHED
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
-from sluice.file_events import DELIVERED, GONE
 from sluice.flows.progress import checkpoints
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
@@ -21,6 +19,7 @@ from sluice.ingest.deliveries.landed_file import read_file_state, resolve_landed
 from sluice.lake import file_statistics
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
+from sluice.record_states import DELIVERED, GONE, VANISHED
 from sluice.record_tables import create_record_table
 
 WHY = "the ledger of deliveries had lost its last commits"

@@ -29,7 +29,7 @@ MOST = 0.5
 """From this share of its rows on, a view is recomputed in full."""
 
 _WITHOUT_CHANGES = ("OPTIMIZE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END")
-"""Not all of `commit_operations.WITHOUT_ROWS`: from an input with another column, a transform may make other rows of all that are there."""
+"""Not all of `commit_history.WITHOUT_ROWS`: from an input with another column, a transform may make other rows of all that are there."""
 _COUNTS = {
     "WRITE": ("numOutputRows",),
     "MERGE": ("numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted"),

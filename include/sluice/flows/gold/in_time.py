@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from sluice.declare.datasets.materialized_views import MaterializedView
-from sluice.declare.datasets.time_reach import TimeReach
+from sluice.declare.datasets.materialized_views import MaterializedView, TimeReach
 from sluice.declare.pipeline import parse_duration
 from sluice.declare.quoting import quote_identifier
 from sluice.errors import DeclarationError, nearest_name_hint

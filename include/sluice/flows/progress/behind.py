@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sluice import delta_log
-from sluice.commit_operations import WITHOUT_FILES, WITHOUT_ROWS
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.pipeline import parse_duration
 from sluice.flows.progress import batches, checkpoints
 from sluice.lake import commit_history
+from sluice.lake.commit_history import WITHOUT_FILES, WITHOUT_ROWS
 from sluice.lake.log import read_table_retention
 from sluice.lake.places import Places, locate_streamed_tables
 from sluice.lake.workspace import Workspace

@@ -17,7 +17,6 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.quoting import quote_column
-from sluice.delivery_states import MISSED
 from sluice.errors import UsageError
 from sluice.flows.bronze import append, intake, table_shape
 from sluice.flows.bronze.apart import ingest_together_or_singly
@@ -41,6 +40,7 @@ from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.printable import count_noun
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
+from sluice.record_states import MISSED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

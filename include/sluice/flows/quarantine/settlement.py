@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import DISCARDED, INGESTED
 from sluice.durable_files import load_kept_json, write_json_durably
 from sluice.entries import ENTRY
 from sluice.ingest import ledger
@@ -29,6 +28,7 @@ from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate
 from sluice.quality import quarantine
 from sluice.quality.quarantine import Entry
+from sluice.record_states import DISCARDED, INGESTED
 
 Row = dict[str, Any]
 

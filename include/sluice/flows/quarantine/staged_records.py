@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import INGESTED
-from sluice.file_events import DELIVERED
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, is_on_disk, locate, remove_folder
 from sluice.quality.quarantine import Entry
+from sluice.record_states import DELIVERED, INGESTED
 
 
 @dataclass(frozen=True)

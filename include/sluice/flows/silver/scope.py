@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import DISCARDED
 from sluice.ingest import ledger
 from sluice.lake.workspace import Workspace
+from sluice.record_states import DISCARDED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

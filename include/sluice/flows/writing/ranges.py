@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from sluice.declare.quoting import quote_column, quote_identifier
+from sluice.declare.spark_types import WHOLE_NUMBER_TYPES
 from sluice.declare.sql.schema import sql_literal
-from sluice.declare.type_names import WHOLE_NUMBER_TYPES
 from sluice.lake.table_frames import compute_aggregates
 
 if TYPE_CHECKING:

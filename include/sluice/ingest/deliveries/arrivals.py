@@ -13,7 +13,6 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
-from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest.deliveries import absence, dates
 from sluice.ingest.deliveries.folder_look import FolderLook, look_at_files
 from sluice.ingest.deliveries.folder_part import (
@@ -30,6 +29,7 @@ from sluice.ingest.deliveries.object_events import ReceivedEvents
 from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile
 from sluice.ingest.topics.offset_ranges import OffsetRange
 from sluice.locations import Location, is_on_disk
+from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 
 Row = dict[str, object]
 _BACK = (GONE, CLEANED, UNOPENED)

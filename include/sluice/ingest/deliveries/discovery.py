@@ -17,7 +17,6 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
-from sluice.file_events import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.arrivals import Arrival, Look, Row, SourceChanges, delivery_row, find_source_changes
 from sluice.ingest.deliveries.folder_part import given_back_on_failure
@@ -28,6 +27,7 @@ from sluice.ingest.deliveries.listing import find_files_being_written
 from sluice.ingest.deliveries.object_events import NoEvents
 from sluice.ingest.topics.offset_ranges import parse_offset_range
 from sluice.locations import Location
+from sluice.record_states import DELIVERED, GONE, TAKEN, UNOPENED
 from sluice.record_tables import create_record_table
 from sluice.work_progress import count_work
 

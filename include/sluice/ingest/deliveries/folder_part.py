@@ -12,7 +12,6 @@ from datetime import datetime
 from itertools import chain
 
 from sluice.declare.ingest.source import Source
-from sluice.file_events import DELIVERED
 from sluice.ingest.deliveries.full_listings import find_next_full_listing
 from sluice.ingest.deliveries.known import KnownFiles
 from sluice.ingest.deliveries.landed_file import LandedFile
@@ -21,6 +20,7 @@ from sluice.ingest.deliveries.object_events import NoEvents, ReceivedEvents, cou
 from sluice.ingest.deliveries.seen_files import CONTENT, SeenFiles
 from sluice.locations import Location
 from sluice.printable import count_noun, match_number
+from sluice.record_states import DELIVERED
 from sluice.stores.store_location import StoreLocation
 
 _STRANGE_BEFORE: dict[str, int] = {}

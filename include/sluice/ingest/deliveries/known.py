@@ -11,10 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.delivery_states import MISSED, VANISHED
-from sluice.file_events import DELIVERED, SAME_DELIVERY, UNOPENED, carry_current_content
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.seen_files import COLUMNS, NO_FILES, LastSeenFile, Marks, SeenFiles
+from sluice.record_states import DELIVERED, MISSED, SAME_DELIVERY, UNOPENED, VANISHED, carry_current_content
 
 _READ = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device", "etag"]
 _AS_IT_IS = ("size", "modified_at", "sha256", "etag")

@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from sluice.declare.ingest.source import Source
-from sluice.file_events import DELIVERED
 from sluice.locations import Location, is_on_disk, locate
+from sluice.record_states import DELIVERED
 from sluice.stores.store_location import StoreLocation
 from sluice.stores.store_object import ObjectStatus
 

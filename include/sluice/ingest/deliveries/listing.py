@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from sluice.declare.ingest.source import Source
 from sluice.errors import UsageError
-from sluice.file_events import DELIVERED
 from sluice.ingest.deliveries.landed_file import LandedFile, escape_file_name, is_file_in_state
 from sluice.locations import Location, is_on_disk
+from sluice.record_states import DELIVERED
 from sluice.settings import Settings
 from sluice.stores.opening import is_store_url
 from sluice.stores.store_location import StoreLocation

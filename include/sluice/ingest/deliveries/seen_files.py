@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.file_events import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELIVERY
 from sluice.ingest.deliveries.landed_file import FileState, LandedFile
+from sluice.record_states import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELIVERY
 
 CONTENT = (DELIVERED, EXISTING)
 """The events after which a file's content is known, and it should be in its folder."""

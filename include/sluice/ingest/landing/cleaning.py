@@ -15,8 +15,6 @@ from typing import Any
 
 from sluice import entries
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import INGESTED
-from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.absence import is_path_missing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
@@ -25,6 +23,7 @@ from sluice.ingest.deliveries.listing import list_ready_files
 from sluice.ingest.files import decompression
 from sluice.locations import Location, locate
 from sluice.printable import count_noun
+from sluice.record_states import CLEANED, DELIVERED, INGESTED
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder for archived files. No source looks into it."""

@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from sluice import file_events
+from sluice import record_states
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
 from sluice.durable_files import flush_file, load_kept_json, move_file_durably, write_json_durably
@@ -197,7 +197,7 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
     }
     rows = []
     for one in files:
-        event = file_events.CLEANED if one.part is None else file_events.REWRITTEN
+        event = record_states.CLEANED if one.part is None else record_states.REWRITTEN
         # Only the last note counts: a file that came again since was another in between.
         if told.get((one.source, one.file)) != (event, one.sha256):
             at = _EPOCH + timedelta(microseconds=one.modified or 0)

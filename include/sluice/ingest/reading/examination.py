@@ -13,13 +13,12 @@ from datetime import datetime
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
-from sluice.delivery_states import INGESTED, MISSED, QUARANTINED, VANISHED
-from sluice.file_events import GONE
 from sluice.ingest import formats
 from sluice.ingest.deliveries.landed_file import FileState, read_file_state
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.locations import Location
+from sluice.record_states import GONE, INGESTED, MISSED, QUARANTINED, VANISHED
 from sluice.work_progress import count_work
 
 CHANGED = "the file was changed after it was discovered; the change is a delivery of its own"

@@ -12,8 +12,6 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Message, TopicPartition
 
 from sluice.declare.ingest.kafka import KafkaSource
-from sluice.delivery_states import INGESTED, MISSED, VANISHED
-from sluice.file_events import GONE
 from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.ingest.reading.workers import DeliveryPlace
@@ -21,6 +19,7 @@ from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
 from sluice.ingest.topics.offset_ranges import LostOffsets, OffsetRange, lost_offsets_message
 from sluice.locations import Location, locate
+from sluice.record_states import GONE, INGESTED, MISSED, VANISHED
 
 SCHEMA = pa.schema([
     pa.field("key", pa.binary()),

@@ -19,11 +19,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.declare.ingest.rescued_fields import rescued_text_expression
+from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_column, quote_identifier
-from sluice.delivery_states import INGESTED, MISSED, QUARANTINED
 from sluice.errors import SluiceError
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.reading.examination import ExaminedDelivery
@@ -42,6 +41,7 @@ from sluice.ingest.reading.workers import (
 from sluice.ingest.values import types
 from sluice.lake import tables
 from sluice.locations import Location
+from sluice.record_states import INGESTED, MISSED, QUARANTINED
 from sluice.work_progress import CountedWork, count_work
 
 if TYPE_CHECKING:

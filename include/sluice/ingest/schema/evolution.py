@@ -18,13 +18,13 @@ from pyspark.sql.types import DataType, StructField, StructType
 from sluice.declare.assembly.kept_fields import suggest_kept_fields
 from sluice.declare.ingest.field_names import becomes_column, is_reserved_column
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import INGESTED
 from sluice.errors import SluiceError
 from sluice.ingest.schema import schema_log
 from sluice.ingest.values import types
 from sluice.lake import tables
 from sluice.lake.nested_types import has_other_type, union_columns, union_nested_fields
 from sluice.printable import escape_to_one_line
+from sluice.record_states import INGESTED
 
 if TYPE_CHECKING:
     from sluice.ingest.reading.examination import ExaminedDelivery

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.errors import UsageError
-from sluice.file_events import DELIVERED, GONE
 from sluice.locations import Location
 from sluice.printable import count_noun
+from sluice.record_states import DELIVERED, GONE
 from sluice.settings import Settings
 
 _FILE = re.compile(r"([^/]+)/(\d+)/(\d+)-(\d+)\Z")

@@ -10,13 +10,13 @@ from typing import Any
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.interval import Interval, parse_instant
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.file_events import GONE
 from sluice.ingest import ledger
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets
 from sluice.ingest.topics.offset_ranges import BrokerOffsets, NewOffsetRanges, OffsetRange, Partition, parse_offset_range
 from sluice.locations import Location
 from sluice.printable import match_number
+from sluice.record_states import GONE
 
 NEAR = 0.8
 """The share of its topic's retention that an unread record may reach before Sluice warns."""

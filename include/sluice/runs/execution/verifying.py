@@ -18,7 +18,7 @@ from sluice.lake.report import FlowReport, FlowsFailed
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import VERIFY
 from sluice.printable import count_noun, match_number
-from sluice.run_states import DONE, FAILED
+from sluice.record_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import lag, stale

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice import delta_log, file_events
+from sluice import delta_log, record_states
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
@@ -14,11 +14,11 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
-from sluice.delivery_states import INGESTED, MISSED, QUARANTINED, SUPERSEDED, WAITING
 from sluice.errors import SluiceError
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.arrivals import SourceChanges
 from sluice.lake import log
+from sluice.record_states import INGESTED, MISSED, QUARANTINED, SUPERSEDED, WAITING
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.lag import FlowLag
@@ -101,7 +101,7 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     known = books.of_source(source.name, INGESTED, SUPERSEDED, QUARANTINED, MISSED)
-    readable = books.select_unchanged(source, [row for row in known if row["event"] == file_events.DELIVERED])
+    readable = books.select_unchanged(source, [row for row in known if row["event"] == record_states.DELIVERED])
     size = flow.bytes + sum(row["size"] or 0 for row in readable)
     return PlannedStep(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.commit_operations import REPAIR
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
@@ -24,6 +23,7 @@ from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.lake import durability
+from sluice.lake.commit_history import REPAIR
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
 from sluice.locations import Location, locate

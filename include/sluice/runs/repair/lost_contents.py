@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import INGESTED, LOST, QUARANTINED
 from sluice.delta_log import LOG, DamagedLog
 from sluice.erasure import ledger as erasure_ledger
 from sluice.erasure import requests
@@ -21,6 +20,7 @@ from sluice.errors import SluiceError
 from sluice.ingest import ledger
 from sluice.open_tables import CatalogOwnsCommits, TableSnapshot, open_delta_table
 from sluice.pipeline_records import name_quarantine
+from sluice.record_states import INGESTED, LOST, QUARANTINED
 from sluice.settings import Settings
 
 RUN = "repair"

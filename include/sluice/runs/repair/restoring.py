@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log
-from sluice.commit_operations import WITHOUT_ROWS
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
@@ -15,6 +14,7 @@ from sluice.erasure.removals_by_age import find_last_removal_by_age
 from sluice.erasure.requests import ErasureRequest
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import commit_history, log, versions
+from sluice.lake.commit_history import WITHOUT_ROWS
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS, RESTORE
 from sluice.runs import job

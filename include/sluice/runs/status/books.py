@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sluice import delta_log, file_events
+from sluice import delta_log, record_states
 from sluice.declare.assembly.graph import AnyDataset, Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
 from sluice.declare.ingest.source import Source
@@ -78,7 +78,7 @@ class PipelineBooks:
 
     def of_interval(self, source: Source, interval: Interval) -> list[Row]:
         """Returns a source's deliveries of an interval: by the date in the file's path if the source declares one, otherwise by delivery time."""
-        ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == file_events.DELIVERED]
+        ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == record_states.DELIVERED]
         return [
             row
             for row in ours

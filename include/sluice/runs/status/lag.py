@@ -15,12 +15,12 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
-from sluice.delivery_states import INGESTED, WAITING
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, continuity, positions
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
+from sluice.record_states import INGESTED, WAITING
 from sluice.runs.ledger import Row
 from sluice.runs.status.books import PipelineBooks
 

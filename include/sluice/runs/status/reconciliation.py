@@ -10,7 +10,6 @@ from typing import Any
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
-from sluice.delivery_states import DISCARDED, ERASED
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.ingest import ledger as tables
 from sluice.lake import commit_history, log
@@ -18,6 +17,7 @@ from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
+from sluice.record_states import DISCARDED, ERASED
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 

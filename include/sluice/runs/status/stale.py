@@ -17,12 +17,11 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.interval import ALL_DATES, Interval, merge_intervals
-from sluice.delivery_states import INGESTED
 from sluice.entries import Place
 from sluice.ingest.deliveries import dates
 from sluice.lake import commit_history, log
 from sluice.lake.report import FOLDED_ANEW, REPLACED
-from sluice.run_states import DONE
+from sluice.record_states import DONE, INGESTED
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lag

@@ -21,7 +21,7 @@ from sluice.durable_files import write_json_durably
 from sluice.lake import commit_history
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
-from sluice.run_states import DONE, FAILED
+from sluice.record_states import DONE, FAILED
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status.books import PipelineBooks

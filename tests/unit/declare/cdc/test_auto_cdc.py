@@ -22,9 +22,9 @@ from sluice.declare import (
     temporary_view,
     treat,
 )
-from sluice.declare.assembly.collecting import collect_declarations
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
+from sluice.declare.assembly.loading import collect_declarations
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table

@@ -25,7 +25,7 @@ from deltalake import write_deltalake
 
 import residue
 from residue import needles, opening
-from sluice import file_events
+from sluice import record_states
 from sluice.cli.erasure import certificates
 from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -463,7 +463,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     _erase(settings, request_of_her)
     deliveries = PipelineRecords(settings, "house").delivery_ledger
     ledger.append_numbered_deliveries(
-        deliveries, [[{"source": "notes", "file": "a.jsonl", "event": file_events.DELIVERED}]], 0, "run"
+        deliveries, [[{"source": "notes", "file": "a.jsonl", "event": record_states.DELIVERED}]], 0, "run"
     )
     made = _issue(settings, house, request_of_her)
     unread = made.record["stamps"]["physical"]["unread"]
@@ -472,7 +472,9 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     for folder in ("others", "notes"):
         (settings.landing / "house" / folder).mkdir(parents=True)
         assert _issue(settings, house, request_of_her).verdict == "INCONCLUSIVE"
-    ledger.append_numbered_deliveries(deliveries, [[{"source": "notes", "file": "a.jsonl", "event": file_events.GONE}]], 1, "run")
+    ledger.append_numbered_deliveries(
+        deliveries, [[{"source": "notes", "file": "a.jsonl", "event": record_states.GONE}]], 1, "run"
+    )
     also = replace(house.pipeline, also_here=("landing/others",))
     assert _issue(settings, replace(house, pipeline=also), request_of_her).verdict == "PASS"
 

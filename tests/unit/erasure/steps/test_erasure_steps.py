@@ -39,7 +39,6 @@ from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.erasure.vault import Identifier
 from sluice.errors import LeaseLost, SluiceError, StopRequested, UsageError
-from sluice.file_events import DELIVERED
 from sluice.flows.bronze import append, intake
 from sluice.flows.progress import behind, checkpoints
 from sluice.ingest import ledger as deliveries_ledger
@@ -50,6 +49,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 from sluice.privacy import suppression_list
+from sluice.record_states import DELIVERED
 from sluice.runs import erasing
 from sluice.runs import ledger as runs
 from sluice.runs.execution import stages

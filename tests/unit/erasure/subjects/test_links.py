@@ -21,7 +21,7 @@ from sluice.declare import (
 )
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.ingest.rescued_fields import rescued_text_expression
+from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.erasure.subjects import closure
 from sluice.errors import DeclarationError
 

@@ -16,12 +16,11 @@ import pytest
 
 from sluice.declare import Source
 from sluice.declare.interval import Interval
-from sluice.delivery_states import INGESTED, MISSED
 from sluice.errors import UsageError
-from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import absence, arrivals, discovery, known, landed_file, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
+from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, INGESTED, MISSED, RETURNED, UNOPENED
 from sluice.record_tables import create_record_table
 
 

@@ -12,9 +12,7 @@ from tests.unit.ingest.deliveries.test_discovery import A, Folder
 
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.delivery_states import INGESTED, VANISHED
 from sluice.errors import SluiceError
-from sluice.file_events import DELIVERED, GONE
 from sluice.flows.bronze import regaining
 from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
 from sluice.ingest import ledger
@@ -22,6 +20,7 @@ from sluice.ingest.deliveries.known import read_known_files
 from sluice.lake import log
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
+from sluice.record_states import DELIVERED, GONE, INGESTED, VANISHED
 from sluice.runs.execution import stages
 from sluice.settings import Settings
 

@@ -14,9 +14,7 @@ import pytest
 
 from sluice.declare import Source
 from sluice.declare.interval import Interval
-from sluice.delivery_states import MISSED
 from sluice.errors import DeclarationError, UsageError
-from sluice.file_events import DELIVERED, GONE, UNOPENED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery, event_queue, full_listings, object_events
 from sluice.ingest.deliveries.arrivals import Look, find_source_changes
@@ -24,6 +22,7 @@ from sluice.ingest.deliveries.folder_part import may_have_news
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.ingest.deliveries.object_events import read_object_names
 from sluice.locations import Location, locate
+from sluice.record_states import DELIVERED, GONE, MISSED, UNOPENED
 from sluice.record_tables import create_record_table
 from sluice.stores.store_location import StoreLocation
 

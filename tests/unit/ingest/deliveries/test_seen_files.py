@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from sluice.file_events import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, REWRITTEN, UNOPENED
 from sluice.ingest.deliveries import seen_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile, SeenFiles, apply_delivery_row
+from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, REWRITTEN, UNOPENED
 
 EVENTS = (CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, REWRITTEN, UNOPENED)
 ROWS = some.lists(some.tuples(some.sampled_from("abcdé"), some.sampled_from(EVENTS), some.integers(0, 9)), max_size=30)

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from sluice.declare import Source
-from sluice.delivery_states import DISCARDED, INGESTED, MISSED, QUARANTINED
-from sluice.file_events import CLEANED, DELIVERED
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
 from sluice.ingest.landing.cleaning import CleaningResult
+from sluice.record_states import CLEANED, DELIVERED, DISCARDED, INGESTED, MISSED, QUARANTINED
 from sluice.record_tables import create_record_table
 
 

@@ -17,11 +17,11 @@ import pytest
 from pyarrow import parquet
 
 from sluice.declare import Source
-from sluice.file_events import GONE
 from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
 from sluice.ingest.reading.examination import CHANGED, Delivery, ExaminedDelivery, examine_deliveries
+from sluice.record_states import GONE
 
 JSON = Source(name="clicks")
 CSV = Source(name="orders", format="csv")

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from sluice.declare import KafkaSource
 from sluice.errors import DeclarationError, UsageError
-from sluice.file_events import GONE
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.topics.broker import read_client_properties
 from sluice.ingest.topics.offset_ranges import (
@@ -25,6 +24,7 @@ from sluice.ingest.topics.offset_ranges import (
     parse_offset_range,
     split_offset_ranges,
 )
+from sluice.record_states import GONE
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 A0, A1 = ("a", 0), ("a", 1)

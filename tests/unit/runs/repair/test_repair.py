@@ -17,7 +17,6 @@ from tests.commands import call_command, set_places
 
 from sluice.cli import main
 from sluice.cli.repair import restore
-from sluice.commit_operations import REPAIR, WITHOUT_ROWS
 from sluice.declare import F, Pipeline, Source, Watermark, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import LOG, find_log_damage
@@ -29,6 +28,7 @@ from sluice.flows.progress import checkpoints, continuity
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.lake import commit_history, log
+from sluice.lake.commit_history import REPAIR, WITHOUT_ROWS
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger as runs
 from sluice.runs.repair import lost_commits, restoring

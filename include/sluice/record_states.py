@@ -1,9 +1,11 @@
-"""The events of the deliveries table: what a row says about a file. Flows, status and Airflow import them from here."""
+"""What the records of a lake say: events of files, states of deliveries, how a flow's part of a run ended. All rooms import them from here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+# The events of the deliveries table: what a row says about a file.
 
 DELIVERED, GONE, EXISTING, IGNORED, CLEANED = "delivered", "vanished", "existing", "ignored", "cleaned"
 REWRITTEN = "rewritten"
@@ -33,3 +35,45 @@ def carry_current_content(rows: Iterable[dict[str, Any]], columns: Sequence[str]
             last.get(file, {}).update({name: row.get(name) for name in columns})
         elif row["event"] not in AWAY:
             last[file] = row
+
+
+# The states of deliveries: what became of each.
+
+INGESTED = "ingested"
+"""Its records are in bronze, and those that do not fit in quarantine."""
+QUARANTINED = "quarantined"
+"""The whole file is in quarantine."""
+MISSED = "missed"
+"""Its file changed or went before it was read, or cannot be opened. Each run tries again."""
+VANISHED = GONE
+DISCARDED = "discarded"
+ERASED = "erased"
+LOST = "lost"
+"""Its rows were in a lost commit (`sluice repair`). It counts as having no outcome."""
+
+WAITING = "waiting"
+"""It has no outcome yet. No ledger has this state: it is found when the ledger is read."""
+SUPERSEDED = "superseded"
+"""It was ingested, and another delivery of its file counts. This too is found when the ledger is read."""
+
+SHOWN_STATES = (
+    WAITING,
+    INGESTED,
+    SUPERSEDED,
+    QUARANTINED,
+    MISSED,
+    VANISHED,
+    DISCARDED,
+    ERASED,
+    EXISTING,
+    IGNORED,
+    CLEANED,
+    RETURNED,
+)
+"""What the delivery ledger can show of an entry: the states of deliveries, and the events that are no delivery."""
+
+
+# The states of the run ledger: how a flow's part of a run ended.
+
+DONE = "done"
+FAILED = "failed"

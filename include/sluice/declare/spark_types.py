@@ -1,4 +1,4 @@
-"""Writes a schema that is given as a StructType as DDL text, without Spark: files are loaded where there is none."""
+"""Spark's types without Spark, as declarations name them: files are loaded where there is none."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+# Spark's types by the names that `DataType.typeName()` gives, without what is in brackets.
+
+TEXT_TYPES = ("string", "char", "varchar")
+WHOLE_NUMBER_TYPES = ("byte", "short", "integer", "long")
+
 
 _PLAIN_NAME = re.compile(r"(?!\d+\Z)\w+\Z", re.ASCII)
 
