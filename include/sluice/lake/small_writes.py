@@ -7,7 +7,7 @@ functions under the pipeline's lease, which the driver's Python holds beside its
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
 from typing import Any
@@ -23,6 +23,7 @@ from deltalake import (
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.table import TableMerger
 from pyspark.sql.types import StructType
 
 from sluice.delta_log import TRANSACTIONS
@@ -92,6 +93,42 @@ def merge_few_rows(
     with _errors_without_rows(path):
         source = rows.select([OPERATION, *schema.names]).cast(pa.schema([pa.field(OPERATION, pa.string()), *schema]))
     assigned = {f'"{name}"': f's."{name}"' for name in schema.names}
+
+    def add_clauses(merging: TableMerger) -> TableMerger:
+        return (
+            merging
+            .when_matched_delete(f"s.\"{OPERATION}\" = '{DELETE}'")
+            .when_matched_update(assigned, predicate=f"s.\"{OPERATION}\" = '{UPDATE}'")
+            .when_not_matched_insert(assigned, predicate=f"s.\"{OPERATION}\" = '{INSERT}'")
+        )
+
+    return _merge_into_table(path, table, source, keys, bounds, note, add_clauses)
+
+
+@measure_step(WRITING)
+def delete_few_rows(path: str, rows: pa.Table, note: str | None) -> int:
+    """Deletes the table's rows that equal one of `rows` in all columns that those have, in one commit. Returns how many it deleted.
+
+    rows: each comes once. `is_merged_by_delta_rs` must have said yes, with their columns as keys. note: the mark of the commit. Without a
+    row to delete there is no commit. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
+    """
+    table = open_table_to_change(path)
+    schema = pa.schema(table.schema().to_arrow())
+    with _errors_without_rows(path):
+        # NULL is a value like others here, also of a column that is NOT NULL in the table: it equals no row then.
+        source = rows.cast(pa.schema([schema.field(name).with_nullable(True) for name in rows.schema.names]))
+    return _merge_into_table(path, table, source, rows.schema.names, {}, note, TableMerger.when_matched_delete).deleted
+
+
+def _merge_into_table(
+    path: str,
+    table: DeltaTable,
+    source: pa.Table,
+    keys: Sequence[str],
+    bounds: Mapping[str, tuple[int, int]],
+    note: str | None,
+    add_clauses: Callable[[TableMerger], TableMerger],
+) -> MergeCounts:
     same = [f'(t."{key}" IS NOT DISTINCT FROM s."{key}")' for key in keys]
     near = [f'(t."{key}" BETWEEN {low} AND {high})' for key, (low, high) in bounds.items()]
     properties = _mark_commit(path, note)
@@ -105,15 +142,9 @@ def merge_few_rows(
         commit_properties=properties,
         post_commithook_properties=NO_COMMIT_HOOKS,
     )
-    merging = (
-        merging
-        .when_matched_delete(f"s.\"{OPERATION}\" = '{DELETE}'")
-        .when_matched_update(assigned, predicate=f"s.\"{OPERATION}\" = '{UPDATE}'")
-        .when_not_matched_insert(assigned, predicate=f"s.\"{OPERATION}\" = '{INSERT}'")
-    )
     done: Mapping[str, Any] = {}
     with _errors_without_rows(path), settle_store_commit(path, table, properties):
-        done = merging.execute()
+        done = add_clauses(merging).execute()
     done = done or _read_last_metrics(table)
     _finish_commit(path, table)
     inserted, updated, deleted = (int(done[f"num_target_rows_{what}"]) for what in ("inserted", "updated", "deleted"))

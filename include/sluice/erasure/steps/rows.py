@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from sluice import delta_log
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
-from sluice.declare.quoting import quote_identifier
+from sluice.declare.quoting import quote_columns, quote_identifier
 from sluice.erasure import vault
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import places
@@ -25,9 +25,10 @@ from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import SubjectTable
 from sluice.flows.copies import released
 from sluice.flows.silver import refold
-from sluice.lake import commit_history, releases, table_frames
+from sluice.lake import commit_history, commit_marks, releases, small_writes, table_frames
 from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
+from sluice.lake.row_sizes import collect_few_rows
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS
@@ -35,6 +36,7 @@ from sluice.privacy import secrets, suppression
 from sluice.privacy.pseudonyms import compute_pseudonym
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from sluice.flows.silver.made import AnyTable
@@ -129,9 +131,36 @@ def refold_tables_of_source(
 
 def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> int:
     """Deletes what matches, in one merge. gone: as `s`, the table as `t`. Returns how many rows were deleted."""
+    few = _collect_few_matches(workspace, path, gone, condition)
+    if few is not None:
+        # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
+        note = commit_marks.read_session_mark(workspace.session)
+        return small_writes.delete_few_rows(path, few, note) if few.num_rows else 0
     DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete().execute()
     last: dict[str, Any] = commit_history.read_commit_history(path, 1)[0]
     return int(last["metrics"].get("numTargetRowsDeleted", 0)) if last["operation"] == "MERGE" else 0
+
+
+def _collect_few_matches(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> pa.Table | None:
+    """What the table's rows that match have in the columns that the condition looks at: rows that equal them match, too.
+
+    Returns None if Spark must delete them: because there are many, or because of the table.
+    """
+    rows = table_frames.read_table(workspace.session, path).alias("t")
+    matches = rows.join(gone.alias("s"), F.expr(condition), "left_semi")
+    columns = _find_columns_of_table(matches)
+    if not columns or not small_writes.is_merged_by_delta_rs(path, columns, 0, 0):
+        return None
+    few = matches.select(*quote_columns(columns)).distinct().limit(small_writes.MOST_ROWS + 1)
+    found = collect_few_rows(few, small_writes.MOST_ROWS, small_writes.MOST_ROW_BYTES)
+    return found if found is not None and found.num_rows <= small_writes.MOST_ROWS else None
+
+
+def _find_columns_of_table(matches: DataFrame) -> list[str]:
+    """Returns the columns of the left side that the condition of a join looks at, in the order of their names."""
+    join: Any = matches._jdf.queryExecution().analyzed()
+    looked_at = join.condition().get().references().intersect(join.left().outputSet()).toSeq()
+    return sorted({str(looked_at.apply(place).name()) for place in range(looked_at.size())})
 
 
 def _erasure_merge_condition(place: SubjectTable, columns: list[str]) -> str:
