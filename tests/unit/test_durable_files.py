@@ -171,7 +171,7 @@ def test_a_private_file_is_never_open_to_others_and_one_is_not_overwritten(file:
 
 WRITE_BY_THEMSELVES = {
     "sluice.durable_files": "it is the one way",
-    "sluice.declare.delivered_files": "it is the producer's side of a landing folder, for deliveries that are made up",
+    "sluice.declare.pipeline": "it is the producer's side of a landing folder, for deliveries that are made up",
     "sluice.runs.lineage_sending": "events, which its client writes; what a power failure takes of them, no run needs",
     "sluice.locations": "it moves a file of rows that wait for their commit; a run that broke off is begun anew, and so are they",
     "sluice.stores.store_object": "it is the file interface of a store, where one PUT is durable; durable_files writes through it",

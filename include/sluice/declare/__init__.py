@@ -6,13 +6,12 @@ from sluice.declare.datasets.materialized_views import TimeReach, materialized_v
 from sluice.declare.datasets.tables import table
 from sluice.declare.datasets.temporary_views import temporary_view
 from sluice.declare.datasets.windowed import Watermark, windowed
-from sluice.declare.delivered_files import deliver_file
 from sluice.declare.erasure.identifiers import Link, erasure_requests
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.layout import Layout
 from sluice.declare.lazy import F, Window
-from sluice.declare.pipeline import Landed, Pipeline
+from sluice.declare.pipeline import Landed, Pipeline, deliver_file
 from sluice.declare.privacy import mask, treat
 from sluice.declare.quality.expectations import (
     expect,

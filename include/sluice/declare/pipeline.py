@@ -1,16 +1,18 @@
-"""What Airflow needs to know about a pipeline (`Pipeline`), and what the maker of its deliveries returns (`Landed`)."""
+"""What Airflow needs to know about a pipeline (`Pipeline`), what the maker of its deliveries returns (`Landed`), and how it delivers a file."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 from sluice.declare.field_types import check_field_types
 from sluice.declare.names import check_declared_name, check_names
 from sluice.errors import DeclarationError
+from sluice.locations import Location, is_on_disk
 from sluice.pipeline_stages import names_no_layer_may_have
 
 Stages = Literal["apart", "together"]
@@ -157,3 +159,19 @@ class Landed:
     files: int
     deleted: int
     until: str
+
+
+def deliver_file(target: Location, content: bytes, at: datetime | None = None) -> None:
+    """Writes a file so that nobody sees half of it, and replaces an existing one.
+
+    at: its modification time. A store sets the time of an object itself.
+    """
+    if not is_on_disk(target):
+        target.write_bytes(content)
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.part")  # a name that no source takes
+    partial.write_bytes(content)
+    if at is not None:
+        os.utime(partial, (at.timestamp(), at.timestamp()))
+    partial.replace(target)

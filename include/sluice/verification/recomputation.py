@@ -17,8 +17,7 @@ from sluice.declare.kinds import load_kind_function
 from sluice.lake import table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.privacy import treatments
-from sluice.verification.comparison import align_columns
-from sluice.verification.parts import TablePart
+from sluice.verification.comparison import TablePart, align_columns
 from sluice.verification.rows import recompute_silver_rows
 from sluice.verification.targets import recompute_cdc_target
 

@@ -20,7 +20,7 @@ from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, END, SEQUENCE, START
 from sluice.declare.datasets import made_rows
 from sluice.declare.quoting import quote_columns
-from sluice.verification.parts import TablePart, are_keys_divisible
+from sluice.verification.comparison import TablePart, are_keys_divisible
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -34,8 +34,14 @@ from sluice.printable import count_noun
 from sluice.settings import Settings
 from sluice.step_times import current_step_times
 from sluice.table_properties import FINGERPRINT, RESTORED
-from sluice.verification.comparison import RowDifferences, align_columns, count_row_differences, find_type_differences
-from sluice.verification.parts import TablePart, are_keys_divisible
+from sluice.verification.comparison import (
+    RowDifferences,
+    TablePart,
+    align_columns,
+    are_keys_divisible,
+    count_row_differences,
+    find_type_differences,
+)
 from sluice.verification.recomputation import Recomputation, find_shared_inputs
 from sluice.verification.rows import recompute_silver_rows
 

@@ -35,7 +35,7 @@ from sluice.runs import job, ledger
 from sluice.runs.execution import stages, verifying
 from sluice.runs.status import stale
 from sluice.runs.status.books import PipelineBooks
-from sluice.verification import parts
+from sluice.verification import comparison
 from sluice.verification.verify import (
     RESTORED,
     VerificationFinding,
@@ -366,7 +366,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
     copied: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = replace(copied, graph=declared(whole=False))
-    monkeypatch.setattr(parts, "MOST_ROWS", -(-len(lake.rows("sales")) // 3))
+    monkeypatch.setattr(comparison, "MOST_ROWS", -(-len(lake.rows("sales")) // 3))
 
     def take_turn() -> tuple[str, str, str]:
         (report,) = verifying.compare_with_recompute(lake.workspace(), None)
@@ -385,7 +385,7 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
         }
         return {**dict.fromkeys(ledger.FLOW_OBJECTS, "{}"), **found}
 
-    def choose_part(table: str) -> parts.TablePart:
+    def choose_part(table: str) -> comparison.TablePart:
         for name in ("moving", "best"):
             ledger.append_run_rows(lake.records, [ledger_row(FlowReport(flow=name, layer="verify"))])
         turn = verifying.choose_turn(lake.workspace())
@@ -398,17 +398,21 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
 
     DeltaTable(lake.workspace().path("sale")).delete("shop = 'north' AND day = CAST('2026-03-02' AS DATE)")
     by_part = [
-        next(iter(verify_tables_lazily(lake.settings, lake.spark, lake.graph, ["sale"], part=parts.TablePart(number, 4)))).missing
+        next(
+            iter(verify_tables_lazily(lake.settings, lake.spark, lake.graph, ["sale"], part=comparison.TablePart(number, 4)))
+        ).missing
         for number in (1, 2, 3, 4)
     ]
     assert sum(by_part) == verify_tables(lake.settings, lake.spark, lake.graph, ["sale"])[0].missing == 1
-    wrong = parts.TablePart(by_part.index(1) + 1, 4)
+    wrong = comparison.TablePart(by_part.index(1) + 1, 4)
     failed = FlowReport(flow="sale", layer="verify", verified_part=str(wrong))
     ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
     assert choose_part("sale") == wrong, "what differed is compared again first"
     told = FlowReport(flow="sale", layer="verify", verified_part=str(wrong))
     ledger.append_run_rows(lake.records, [ledger_row(told), ledger_row(FlowReport(flow="sale", layer="verify"))])
-    assert choose_part("sale") == parts.TablePart(4, 4), "of which nothing was said yet; the last row says nothing of any part"
+    assert choose_part("sale") == comparison.TablePart(4, 4), (
+        "of which nothing was said yet; the last row says nothing of any part"
+    )
     ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
     assert choose_part("sale") == wrong
     with pytest.raises(stages.FlowsFailed):
@@ -419,14 +423,14 @@ def test_the_parts_of_every_table_are_equal_and_find_together_what_the_whole_fin
     """Change logs and what is folded from them are divided by the target's keys; a part is computed from inputs as they are stored."""
 
     def verify_parts(name: str) -> list[VerificationFinding]:
-        of = [parts.TablePart(number, 2) for number in (1, 2)]
+        of = [comparison.TablePart(number, 2) for number in (1, 2)]
         return [next(iter(verify_tables_lazily(copied.settings, copied.spark, copied.graph, [name], part=part))) for part in of]
 
     names = [name for name, one in copied.graph.datasets.items() if one.kind.recompute is not None]
     assert {"members", "members_changes", "history", "history_changes", "stocks", "best"} <= set(names)
     for name in names:
         whole = name == "history_truncates"  # by a struct no part can be told
-        told = [(True, None), (True, None)] if whole else [(True, parts.TablePart(1, 2)), (True, parts.TablePart(2, 2))]
+        told = [(True, None), (True, None)] if whole else [(True, comparison.TablePart(1, 2)), (True, comparison.TablePart(2, 2))]
         assert [(one.equal, one.part) for one in verify_parts(name)] == told, name
     noted = {one.note for one in verify_parts("best")}
     assert noted == {

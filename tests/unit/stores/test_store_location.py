@@ -12,7 +12,7 @@ import boto3  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from sluice.locations import find_last_write, list_file_sizes, locate, open_new_file, open_to_read, remove_folder, walk_folders
-from sluice.stores import s3_keys, store_object
+from sluice.stores import s3_client, store_object
 from sluice.stores.store_errors import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
@@ -182,7 +182,7 @@ def test_marks_of_folders_that_the_store_keeps_are_no_success(bucket_url: str, m
         def __getattr__(self, name: str) -> Any:
             return (lambda **asked: refused) if name == "delete_objects" else getattr(client, name)
 
-    monkeypatch.setattr(s3_keys, "open_s3_client", Refusing)
+    monkeypatch.setattr(s3_client, "open_s3_client", Refusing)
     with pytest.raises(PermissionError, match=r"refuses to remove marks of folders \(AccessDenied\)"):
         remove_folder(locate(f"{bucket_url}/lake/t"))
     monkeypatch.undo()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sluice.verification import parts
-from sluice.verification.parts import MOST_ROWS, TablePart, list_table_parts, parse_table_part
+from sluice.verification import comparison
+from sluice.verification.comparison import MOST_ROWS, TablePart, list_table_parts, parse_table_part
 
 
 @pytest.mark.parametrize(
@@ -36,12 +36,12 @@ def test_a_part_holds_the_parts_that_it_is_divided_into_later() -> None:
 def test_a_part_is_said_in_the_ledger_and_understood_again() -> None:
     assert parse_table_part(str(TablePart(3, 8))) == TablePart(3, 8)
     assert parse_table_part(None) is parse_table_part("all") is None
-    assert parts.parse_table_part("1/1") == TablePart(1, 1)
+    assert comparison.parse_table_part("1/1") == TablePart(1, 1)
 
 
 def test_parts_cover_another_together() -> None:
     eighths = list_table_parts(MOST_ROWS * 5, 0)
-    assert parts.do_parts_cover(eighths, parts.WHOLE) and not parts.do_parts_cover(eighths[1:], parts.WHOLE)
-    assert parts.do_parts_cover([TablePart(1, 2), *eighths[1::2]], parts.WHOLE), "of different sizes"
-    assert parts.do_parts_cover([parts.WHOLE], TablePart(3, 8))
-    assert not parts.do_parts_cover([], parts.WHOLE)
+    assert comparison.do_parts_cover(eighths, comparison.WHOLE) and not comparison.do_parts_cover(eighths[1:], comparison.WHOLE)
+    assert comparison.do_parts_cover([TablePart(1, 2), *eighths[1::2]], comparison.WHOLE), "of different sizes"
+    assert comparison.do_parts_cover([comparison.WHOLE], TablePart(3, 8))
+    assert not comparison.do_parts_cover([], comparison.WHOLE)

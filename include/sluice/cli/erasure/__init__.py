@@ -2,7 +2,7 @@
 
 import typer
 
-from sluice.cli.erasure import carrying_out, certificates, making_requests, request_states
+from sluice.cli.erasure import certificates, making_requests, request_states
 
 erase = typer.Typer(help="Erase people: make requests, carry them out, see their state.", no_args_is_help=True)
 erase.command()(making_requests.request)
@@ -11,8 +11,8 @@ erase.command("list")(request_states.list_requests)
 erase.command("status")(request_states.status_of_requests)
 erase.command()(making_requests.lift)
 erase.command()(making_requests.withdraw)
-erase.command()(carrying_out.run)
-erase.command()(carrying_out.approve)
+erase.command()(making_requests.run)
+erase.command()(making_requests.approve)
 erase.command()(certificates.certificate)
 erase.command()(certificates.verify)
 erase.command()(certificates.public_key)

@@ -1,4 +1,7 @@
-"""`sluice erase request`, `import`, `lift` and `withdraw`. They read identifiers from files or standard input only, and print none."""
+"""`sluice erase request`, `import`, `lift` and `withdraw`; and `run` and `approve`, which carry due requests out without Airflow.
+
+They read identifiers from files or standard input only, and print none. Those that carry out take ids of requests.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,15 @@ from typing import Annotated
 import typer
 
 from sluice.cli.erasure.request_states import find_erasure_request
-from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json
+from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json, print_run_report
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
 from sluice.locations import Location
+from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import ERASE
 from sluice.runs.lease import lock
-from sluice.settings import Settings
+from sluice.settings import Settings, require_known_pipeline
 
 _PIPELINE = "A folder of include/pipelines."
 _FILE = "Identifiers, one a line or as JSON; otherwise standard input."
@@ -145,3 +150,39 @@ def _read_identifiers_from_stdin() -> str:
     if sys.stdin.isatty():
         print("Write identifiers, one a line or as JSON; end with Ctrl-D.", file=sys.stderr, flush=True)
     return sys.stdin.read()
+
+
+_REQUEST = "A request's id; may be given again. By default all due requests."
+
+
+def run(
+    pipeline: PipelineName,
+    request: Annotated[list[str] | None, typer.Option("--request", metavar="ID", help=_REQUEST)] = None,
+    wait: LeaseWait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Erase what is due: rows from every table, bytes after the retention time, then a scan and the certificate."""
+    settings = Settings.current()
+    require_known_pipeline(settings, pipeline)
+    # Spark's modules are imported only now, so that a wrong name is reported at once.
+    from sluice.runs import erasing, job
+
+    report = erasing.run_erase_stage(settings, job.JobRequest(pipeline, ERASE, wait=wait), request or ())
+    print_run_report(report, as_json)
+
+
+def approve(
+    pipeline: PipelineName,
+    request: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
+) -> None:
+    """Approve requests, if SLUICE_ERASURE_APPROVAL=yes requires it. On Airflow 3 the form of the DAG does so too."""
+    records = PipelineRecords.of_known(Settings.current(), pipeline)
+    from sluice.runs import erasing
+
+    withdrawn = erasing.approve_requests(records, request)
+    for one in withdrawn:
+        escaping_console().print(
+            f"Request {one} was withdrawn: skipped. To ask again: sluice erase request {pipeline}", highlight=False
+        )
+    if approved := [one for one in request if one not in withdrawn]:
+        escaping_console().print(f"Approved: {', '.join(approved)}. Next: sluice erase run {pipeline}", highlight=False)

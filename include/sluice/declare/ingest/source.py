@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declare import kinds
-from sluice.declare.byte_amounts import parse_byte_amount
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import record_declaration
-from sluice.declare.field_types import check_field_types
+from sluice.declare.field_types import check_field_types, parse_byte_amount
 from sluice.declare.ingest.checks import CleanSource, Evolution, Redelivery, check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
 from sluice.declare.kinds import SourceKind

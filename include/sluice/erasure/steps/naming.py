@@ -20,7 +20,7 @@ from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.erasure.steps import places, readings, row_fields, written_forms
+from sluice.erasure.steps import places, readings, written_forms
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
@@ -84,13 +84,13 @@ class ErasedNames:
         if self.are_in_bytes(record):
             return True
         row = readings.fold_letters(readings.strip_byte_order_mark(record))
-        return row_fields.may_be_rows(row) and self._have_short(
-            row_fields.split_fields(row, row_fields.choose_delimiters(row, dialect))
+        return written_forms.may_be_rows(row) and self._have_short(
+            written_forms.split_fields(row, written_forms.choose_delimiters(row, dialect))
         )
 
     def _have_short(self, fields: Iterable[bytes]) -> bool:
         """Whether a short value is one of these fields, in whichever column."""
-        return any(value in self._short_values for field in fields for value in row_fields.list_field_values(field))
+        return any(value in self._short_values for field in fields for value in written_forms.list_field_values(field))
 
     @cached_property
     def _short_values(self) -> frozenset[bytes]:
@@ -117,7 +117,7 @@ class ErasedNames:
             listed = _LISTED.match(lowered, begun.end())
             elements = listed[0].split(b",") if listed else []
             searched[named[1]] = begun.end() + (len(listed[0]) if listed else 0)
-        return any((named[1], element.strip(row_fields.AROUND_ELEMENTS)) in self.short for element in elements)
+        return any((named[1], element.strip(written_forms.AROUND_ELEMENTS)) in self.short for element in elements)
 
     def _begins_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
         """Whether a short value of a column follows its name as a whole word; of a text, as all of it: `jan` is not `jan.kowalski`.
@@ -148,23 +148,23 @@ class ErasedNames:
 
     def _are_in_rows(self, content: bytes) -> bool:
         """Whether a short value is a field of delimited text: in its column, or in any where the fields have no names."""
-        if not self.short or not row_fields.may_be_rows(content):
+        if not self.short or not written_forms.may_be_rows(content):
             return False
         lines = readings.fold_letters(content).splitlines()
-        mark = row_fields.find_usual_delimiter(lines[0]) if lines else ""
-        header = row_fields.split_fields(lines[0], mark) if lines else []
+        mark = written_forms.find_usual_delimiter(lines[0]) if lines else ""
+        header = written_forms.split_fields(lines[0], mark) if lines else []
         named = [self._short_by_column.get(name, frozenset()) for name in header]
         has_names = any(named) or all(map(_COLUMN_NAME.fullmatch, header))
         for line in lines:
-            fields = row_fields.split_fields(line, mark)
+            fields = written_forms.split_fields(line, mark)
             if has_names and len(fields) == len(header):
                 if any(
-                    not values.isdisjoint(row_fields.list_field_values(field))
+                    not values.isdisjoint(written_forms.list_field_values(field))
                     for field, values in zip(fields, named, strict=True)
                 ):
                     return True
             elif self._have_short(fields) or self._have_short(
-                row_fields.split_fields(line, row_fields.find_usual_delimiter(line))
+                written_forms.split_fields(line, written_forms.find_usual_delimiter(line))
             ):
                 return True
         return False

@@ -14,15 +14,15 @@ from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
 from sluice.ingest.deliveries import absence, dates
-from sluice.ingest.deliveries.folder_look import FolderLook, look_at_files
 from sluice.ingest.deliveries.folder_part import (
     FolderPart,
+    FullListing,
+    begin_full_listing,
     choose_folder_part,
     given_back_on_failure,
     warn_of_names_that_do_not_grow,
 )
-from sluice.ingest.deliveries.full_listings import FullListing, begin_full_listing
-from sluice.ingest.deliveries.known import KnownFiles
+from sluice.ingest.deliveries.known import FolderLook, KnownFiles, look_at_files
 from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, is_openable_file, resolve_landed_path
 from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
 from sluice.ingest.deliveries.object_events import ReceivedEvents

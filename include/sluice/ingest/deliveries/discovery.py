@@ -19,8 +19,7 @@ from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.arrivals import Arrival, Look, Row, SourceChanges, delivery_row, find_source_changes
-from sluice.ingest.deliveries.folder_part import given_back_on_failure
-from sluice.ingest.deliveries.full_listings import note_full_listing
+from sluice.ingest.deliveries.folder_part import given_back_on_failure, note_full_listing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.listing import find_files_being_written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.seen_files import COLUMNS, NO_FILES, LastSeenFile, Marks, SeenFiles
+from sluice.ingest.deliveries.landed_file import LandedFile
+from sluice.ingest.deliveries.seen_files import COLUMNS, CONTENT, NO_FILES, LastSeenFile, Marks, SeenFiles
 from sluice.record_states import DELIVERED, MISSED, SAME_DELIVERY, UNOPENED, VANISHED, carry_current_content
+from sluice.work_progress import count_work
 
 _READ = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device", "etag"]
 _AS_IT_IS = ("size", "modified_at", "sha256", "etag")
@@ -118,3 +121,35 @@ def read_current_deliveries(path: str) -> list[dict[str, Any]]:
     rows = ledger.sort_deliveries_by_number(found)
     carry_current_content(rows, _AS_IT_IS)
     return [row for row in rows if row["event"] not in SAME_DELIVERY]
+
+
+# Compares a source's folder with the ledger. It keeps one byte for each known and unchanged file.
+
+
+@dataclass(frozen=True)
+class FolderLook:
+    """told: the files about which something may have to be recorded, each with what is known of it. listed: which of the known files were listed.
+
+    alive: whether the folder has any readable file.
+    """
+
+    listed: Marks
+    told: list[tuple[LandedFile, LastSeenFile | None]] = field(default_factory=list)
+    alive: bool = False
+
+
+def look_at_files(source: str, files: Iterable[LandedFile], known: KnownFiles) -> FolderLook:
+    """Compares files of a source's folder, in any order, with what is known of them. source: its name."""
+    seen = known.files_of_source(source)
+    listed, told, alive = seen.mark_none(), [], False
+    with count_work(f"files of {source} listed") as work:
+        for file, last in seen.look_up_files(files, listed):
+            alive = alive or file.problem is None
+            if last is None or file.problem is not None or not _is_as_it_was_read(file, last, known):
+                told.append((file, last))
+            work.advance()
+    return FolderLook(listed, told, alive)
+
+
+def _is_as_it_was_read(file: LandedFile, last: LastSeenFile, known: KnownFiles) -> bool:
+    return last.event in CONTENT and last.state.is_same(file.state) and not known.is_unread(last)

@@ -18,7 +18,7 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint,
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.kinds import load_kind_function
 from sluice.declare.pipeline import parse_duration
-from sluice.ingest.deliveries.full_listings import find_ends_of_partial_listings, is_listed_in_part
+from sluice.ingest.deliveries.folder_part import find_ends_of_partial_listings, is_listed_in_part
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.pipeline_stages import list_stage_names
 from sluice.record_states import WAITING

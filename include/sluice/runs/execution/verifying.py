@@ -24,7 +24,7 @@ from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import lag, stale
 from sluice.runs.status.books import PipelineBooks
 from sluice.verification import verify
-from sluice.verification.parts import WHOLE, TablePart, do_parts_cover, list_table_parts, parse_table_part
+from sluice.verification.comparison import WHOLE, TablePart, do_parts_cover, list_table_parts, parse_table_part
 from sluice.verification.verify import VerificationFinding
 from sluice.work_progress import count_work
 

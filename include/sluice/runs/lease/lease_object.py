@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from sluice.errors import SluiceError
 from sluice.pipeline_records import LEASE_DESCRIPTION
-from sluice.runs.lease import holder, machine
-from sluice.runs.lease.holder import LeaseHolder
+from sluice.runs.lease import holder
+from sluice.runs.lease.holder import LeaseHolder, have_surely_ended, name_this_machine, read_process_starts
 from sluice.stores.store_location import StoreLocation
 
 
@@ -19,7 +19,7 @@ from sluice.stores.store_location import StoreLocation
 class LeaseState:
     """The content of the object. epoch: grows by one with each holder. nonce: of this holding. taken: whether its takeover, if any, is done.
 
-    machine: where the holder's process ids are valid. starts: when these processes began, see `machine`. written: when the object was
+    machine: where the holder's process ids are valid. starts: when these processes began, see `read_process_starts`. written: when the object was
     written, by the store's clock. tag: its ETag.
     """
 
@@ -37,7 +37,7 @@ class LeaseState:
     @property
     def surely_dead(self) -> bool:
         """Whether the holder was a process of this machine and has ended, together with its JVM."""
-        return machine.have_surely_ended(self.machine, self.starts)
+        return have_surely_ended(self.machine, self.starts)
 
     @property
     def looks_fresh(self) -> bool:
@@ -86,8 +86,8 @@ def format_lease(
         "epoch": epoch,
         "nonce": nonce,
         "seconds": seconds,
-        "machine": machine.name_this_machine(),
-        "starts": machine.read_process_starts(mine.pid, mine.jvm),
+        "machine": name_this_machine(),
+        "starts": read_process_starts(mine.pid, mine.jvm),
         "taken": taken,
         "renewals": renewals,
     }

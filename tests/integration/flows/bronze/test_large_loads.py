@@ -17,7 +17,7 @@ from sluice.flows.gold.view_batch import ViewBatch
 from sluice.flows.silver import fold
 from sluice.lake import commit_history, small_writes
 from sluice.lake.report import FlowReport
-from sluice.verification.parts import TablePart
+from sluice.verification.comparison import TablePart
 from sluice.verification.verify import verify_tables_lazily
 
 if TYPE_CHECKING:

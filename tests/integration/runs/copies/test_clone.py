@@ -16,7 +16,7 @@ from tests.conftest import Lakehouse
 
 from sluice.cli.erasure import making_requests
 from sluice.cli.tables.read import query_delta_table
-from sluice.cli.tables.vacuum import describe_table_vacuums
+from sluice.cli.tables.upkeep import describe_table_vacuums
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import receiving

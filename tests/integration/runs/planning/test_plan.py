@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Lakehouse
 
 from pipelines.gym import maker
-from sluice.cli.tables.vacuum import vacuum
+from sluice.cli.tables.upkeep import vacuum
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import LeaseHeld
 from sluice.pipeline_records import PipelineRecords

@@ -16,7 +16,7 @@ from sluice.declare import Source
 from sluice.declare.interval import Interval
 from sluice.errors import DeclarationError, UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import discovery, event_queue, full_listings, object_events
+from sluice.ingest.deliveries import discovery, event_queue, folder_part, object_events
 from sluice.ingest.deliveries.arrivals import Look, find_source_changes
 from sluice.ingest.deliveries.folder_part import may_have_news
 from sluice.ingest.deliveries.known import read_known_files
@@ -67,7 +67,7 @@ class Folder:
 
     def age_listing(self, **ago: float) -> None:
         """The last full listing was so long ago."""
-        path = self.root / full_listings.FULL_LISTINGS / "a.json"
+        path = self.root / folder_part.FULL_LISTINGS / "a.json"
         said = json.loads(path.read_text())
         path.write_text(json.dumps({**said, "began": (datetime.now(UTC) - timedelta(**ago)).isoformat()}))
 
@@ -132,7 +132,7 @@ def test_without_a_note_that_can_be_read_a_listing_is_full(folder: Folder, damag
     folder.put("b.json")
     folder.discover(GROWING)
     folder.put("a.json")
-    note = folder.root / full_listings.FULL_LISTINGS / "a.json"
+    note = folder.root / folder_part.FULL_LISTINGS / "a.json"
     if damage == "gone":
         note.unlink()
     elif damage == "in the future":
@@ -147,7 +147,7 @@ def test_what_a_killed_discovery_had_listed_is_listed_again(folder: Folder, monk
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(ledger, "append_numbered_deliveries", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         folder.discover(GROWING)
-    assert not (folder.root / full_listings.FULL_LISTINGS).exists(), "a listing is noted once all that it found is recorded"
+    assert not (folder.root / folder_part.FULL_LISTINGS).exists(), "a listing is noted once all that it found is recorded"
     assert folder.discover(GROWING) == [(DELIVERED, "b.json")] and folder.listed == [""]
 
 
@@ -199,7 +199,7 @@ def test_a_process_that_is_kept_running_takes_a_source_that_is_due(folder: Folde
 
 def test_a_pipeline_is_quiet_at_most_until_a_full_listing_is_due_and_never_where_a_queue_is_asked(folder: Folder) -> None:
     def ends(source: Source, landing: Location = folder.landing) -> list[datetime]:
-        return full_listings.find_ends_of_partial_listings(folder.deliveries, [source], landing, began)
+        return folder_part.find_ends_of_partial_listings(folder.deliveries, [source], landing, began)
 
     began = datetime.now(UTC)
     folder.put("1.json")
@@ -216,7 +216,7 @@ def test_a_disk_is_always_listed_in_full(tmp_path: Path) -> None:
     for name in ("b.json", "a.json"):
         (folder.landing / "a" / name).write_text("{}\n")
         assert folder.discover(GROWING) == [(DELIVERED, name)]
-    assert not (folder.root / full_listings.FULL_LISTINGS).exists()
+    assert not (folder.root / folder_part.FULL_LISTINGS).exists()
 
 
 # ------------------------------------------------------------------------------------------------------------------ events

@@ -83,7 +83,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.folder_look import look_at_files
+from sluice.ingest.deliveries.known import look_at_files
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
 

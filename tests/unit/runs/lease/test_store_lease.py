@@ -27,7 +27,7 @@ from sluice.errors import LeaseHeld, LeaseLost, SluiceError, StopRequested
 from sluice.locations import Location, locate, remove_folder
 from sluice.open_tables import open_delta_table
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.lease import holder, lease_object, lock, machine, store_lease
+from sluice.runs.lease import holder, lease_object, lock, store_lease
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import read_lease_state
 from sluice.runs.lease.store_lease import hold_store_lease
@@ -161,7 +161,7 @@ def test_a_holder_that_has_ended_on_this_machine_is_not_waited_for(folder: Store
         folder,
         LeaseHolder("r0", ended.pid, holder.describe_this_holder("").host, holder.current_instant_text()),
         seconds=600,
-        machine=machine.name_this_machine(),
+        machine=holder.name_this_machine(),
     )
     with held(folder) as taken_over:
         pass
@@ -278,7 +278,7 @@ def test_a_holder_on_another_machine_of_this_name_is_not_looked_for_here(folder:
     write_state(folder, who)
     found = holder.find_living_holder(folder)
     assert found == who and not found.here
-    write_state(folder, who, machine=machine.name_this_machine())
+    write_state(folder, who, machine=holder.name_this_machine())
     assert holder.find_living_holder(folder) is None
 
 
@@ -401,7 +401,7 @@ def make_table_for_spark_alone(path: str, protocol: dict[str, Any]) -> None:
 
 def test_a_process_of_the_same_number_is_not_the_holder_and_one_that_lives_is_waited_for(folder: StoreLocation) -> None:
     mine = holder.describe_this_holder("r0")
-    here = {"machine": machine.name_this_machine(), "seconds": 600}
+    here = {"machine": holder.name_this_machine(), "seconds": 600}
     # By the clock it began after the lease was taken, as it seems when a clock was set forward. Nothing hangs on that.
     write_state(folder, LeaseHolder("r0", mine.pid, mine.host, "2001-01-01T00:00:00+00:00"), **here)
     with pytest.raises(LeaseHeld), held(folder):

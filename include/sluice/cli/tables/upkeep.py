@@ -1,20 +1,76 @@
-"""`sluice vacuum`: shows and removes the files that no version within a table's retention needs."""
+"""`sluice optimize` and `sluice vacuum`: say which files are worth a rewrite, or that nothing needs, and rewrite or remove them on demand."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
+from sluice import delta_log
 from sluice.cli.printing import AsJson, LeaseWait, TableOrPipeline, print_json, print_rows, print_run_report
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.pipeline_stages import VACUUM
+from sluice.lake.file_overlap import describe_question_costs
+from sluice.lake.layout import measure_asked_questions
+from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.printable import format_size
+from sluice.runs.planning.plan import decide_table_layouts
 from sluice.runs.status import removals
+from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
+
+
+def optimize(
+    name: TableOrPipeline,
+    now: Annotated[bool, typer.Option("--now", help="Rewrite the table's files, whether or not it needs it.")] = False,
+    wait: LeaseWait = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether tables' files are worth a rewrite, and why. Every run rewrites those that are. With --now, rewrite one table's files."""
+    settings = Settings.current()
+    pipeline, _, table = name.partition(".")
+    graph = load_declaration_graph(settings, pipeline)
+    if table:
+        graph[table]  # raises where there is none
+    if not now:
+        decisions = decide_table_layouts(PipelineBooks(settings, graph))
+        rows: list[dict[str, Any]] = [
+            {
+                "table": one,
+                "needed": "yes" if decision.needed else "no",
+                "why": decision.why,
+                "questions": _describe_questions(graph.location(settings, one), graph.find_asked_columns(one)),
+            }
+            for one, decision in decisions.items()
+            if table in ("", one)
+        ]
+        if as_json:
+            print_json({"pipeline": pipeline, "tables": rows})
+        else:
+            print_rows(
+                [{**row, "questions": "; ".join(row["questions"])} for row in rows], ("table", "needed", "why", "questions")
+            )
+        return
+    if not table:
+        raise UsageError(f"--now is for one table: sluice optimize {pipeline}.TABLE --now")
+    if graph.table_of(table) != table or not delta_log.is_delta_table(graph.location(settings, table)):
+        raise UsageError(f"'{name}' has no table of its own yet.")
+    # Spark's modules are imported only now, so that a wrong name is reported at once.
+    from sluice.runs import job
+    from sluice.runs.execution import clones, upkeep
+
+    clones.check_stage_in_clone(settings, graph, OPTIMIZE.name)
+    request = job.JobRequest(pipeline, OPTIMIZE.name, wait=wait)
+    report = job.run_under_lease(settings, graph, request, lambda workspace: upkeep.optimize_demanded_tables(workspace, [table]))
+    print_run_report(report, as_json)
+
+
+def _describe_questions(path: str, columns: Sequence[str]) -> list[str]:
+    """The files and bytes that a query by each of the columns opens now."""
+    return [describe_question_costs(column, cost) for column, cost in measure_asked_questions(path, columns).items()]
 
 
 def vacuum(
