@@ -1,10 +1,9 @@
 """The names that a pipeline file imports. Loads no pyspark: `F` and `Window` load it at their first use."""
 
 from sluice.declare.cdc.auto_cdc import auto_cdc, auto_cdc_from_snapshot
-from sluice.declare.datasets.computed import role_view, view
+from sluice.declare.datasets.computed import role_view, temporary_view, view
 from sluice.declare.datasets.materialized_views import TimeReach, materialized_view
 from sluice.declare.datasets.tables import table
-from sluice.declare.datasets.temporary_views import temporary_view
 from sluice.declare.datasets.windowed import Watermark, windowed
 from sluice.declare.erasure.identifiers import Link, erasure_requests
 from sluice.declare.ingest.kafka import KafkaSource

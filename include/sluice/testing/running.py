@@ -21,11 +21,10 @@ from pyspark.sql.types import StructField, StructType
 
 from sluice.declare.assembly.loading import find_sibling_declarations
 from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.computed import TemporaryView, View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.expansion.stored import (
     DeclarationsByKind,
     Declared,

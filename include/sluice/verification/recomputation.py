@@ -1,28 +1,144 @@
-"""Recomputes tables from bronze, through all layers, lazily in Spark's memory, and writes nothing to the lake."""
+"""Recomputes tables from bronze, through all layers, lazily in Spark's memory, and writes nothing to the lake.
+
+A silver table's rows are made as a batch over all of bronze makes them, by code separate from the flows that keep the table. It shares with the
+flows the declared transform and expectations, the treatments of personal columns, the suppression list, and the ledger's record of which
+deliveries count. Which rows stay and which row of a key wins is implemented again here, in the simplest way.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import DoubleType, FloatType, TimestampNTZType, TimestampType
+
 from sluice import delta_log
+from sluice.declare.assembly import subjects
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.expansion.cdc_tables import ChangeLogFold
+from sluice.declare.ingest.field_names import delivered_columns
+from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
-from sluice.lake import table_frames
+from sluice.declare.quality.expectations import Expectation
+from sluice.declare.quoting import quote_column, quote_columns
+from sluice.ingest import ledger
+from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
-from sluice.privacy import treatments
+from sluice.privacy import anonymised, suppression, suppression_list, treatments
 from sluice.verification.comparison import TablePart, align_columns
-from sluice.verification.rows import recompute_silver_rows
 from sluice.verification.targets import recompute_cdc_target
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+AnyTable = Table[Any]
+_FEW = 100
+_PLACE, _HASH = "_sluice_place", "_sluice_hash"
+_SECOND = "yyyy-MM-dd'T'HH:mm:ss"
+
+
+def recompute_silver_rows(workspace: Workspace, table: AnyTable, only: Column | None = None) -> DataFrame | None:
+    """Returns one row per key, without provenance. None if bronze has no record yet.
+
+    only: a condition on rows of bronze; returns the rows made from these, whether or not they win their keys.
+    """
+    records = _read_counting_records(workspace, workspace.graph.sources[table.reads[0]])
+    if records is None:
+        return None
+    records = anonymised.bronze_rows_for_table(table, records)
+    made = _replace_negative_zero(table(records if only is None else records.where(only)))
+    made = made.drop(*(name for name in PROVENANCE if name in made.columns))
+    rows = treatments.apply_treatments(
+        workspace.settings,
+        _drop_erased_rows(workspace, _filter_by_expectations(made, table.expectations), table),
+        table.treatments,
+        f"Table '{table.name}'",
+    )
+    shaped = table.shape(rows) if table.shape else rows
+    return shaped if only is not None else _pick_latest_per_key(table, shaped)
+
+
+def _read_counting_records(workspace: Workspace, source: Source) -> DataFrame | None:
+    """The records of the deliveries that count now, without those of erased people."""
+    path = workspace.path(source.name)
+    if not delta_log.is_delta_table(path):
+        return None
+    bronze = table_frames.read_table(workspace.session, path)
+    if not delivered_columns(bronze.columns):
+        return None
+    numbers = sorted(find_counting_deliveries(workspace, source))
+    if len(numbers) > _FEW:  # a condition with so many would be slow to plan
+        listed = tables.make_inline_frame(workspace.session, [(number,) for number in numbers], "_delivery BIGINT")
+        counted = bronze.join(F.broadcast(listed), "_delivery", "left_semi").select(*bronze.columns)
+    else:
+        counted = bronze.where(F.col("_delivery").isin(numbers))
+    return _drop_erased_rows(workspace, counted, source)
+
+
+def find_counting_deliveries(workspace: Workspace, source: Source) -> set[int]:
+    """The deliveries whose records count now, from all sources that go into this one's bronze table."""
+    found: set[int] = set()
+    for one in workspace.graph.feeding(source.name):
+        found |= ledger.select_live_deliveries(ledger.read_source_outcomes(workspace.outcomes, one.name), one.replaces_files)
+    return found
+
+
+def _drop_erased_rows(workspace: Workspace, rows: DataFrame, declared: Source | AnyTable) -> DataFrame:
+    domain, subject = workspace.graph.domain(declared), subjects.build_subject_expression(workspace.graph, declared, rows.columns)
+    if subject is None or domain is None or suppression_list.is_suppression_list_empty(workspace):
+        return rows
+    at = suppression.row_instant_column(rows, subjects.subject_time_expression(declared))
+    return suppression.exclude_suppressed_rows(workspace, rows, F.expr(subject), domain, at).select(*rows.columns)
+
+
+def _filter_by_expectations(rows: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
+    """The rows without those that an expectation drops or sets aside. A NULL condition is not met, unless null_ok."""
+    refusing = [one for one in expectations if one.action.takes_row_out]
+    met = [F.coalesce(F.expr(one.condition).cast("boolean"), F.lit(one.null_ok)) for one in refusing]
+    return rows.where(functools.reduce(lambda a, b: a & b, met)) if met else rows
+
+
+def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
+    """Picks the row of each key with the highest sequence, then the highest hash of its content."""
+    text = F.to_json(F.struct(*quote_columns(sorted(rows.columns))), {"ignoreNullFields": "true"})
+    order = [quote_column(table.sequence_by).desc_nulls_last()] if table.sequence_by else []
+    of_key = Window.partitionBy(*quote_columns(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
+    text = F.concat_ws("", text, *_list_finer_instants(rows.schema))
+    ranked = rows.withColumn(_HASH, F.sha2(text, 256)).withColumn(_PLACE, F.row_number().over(of_key))
+    return ranked.where(F.col(_PLACE) == 1).drop(_PLACE, _HASH)
+
+
+def _list_finer_instants(schema: StructType) -> list[Column]:
+    """What instants have below the millisecond, which JSON leaves out, by column and only where there is something."""
+    written = []
+    for each in sorted(schema, key=lambda each: each.name):
+        column, name = quote_column(each.name), each.name
+        if isinstance(each.dataType, TimestampType | TimestampNTZType):
+            micros = F.unix_micros(column.cast(TimestampType()))
+            written.append(F.when(micros % 1000 != 0, F.format_string(f"{name.replace('%', '%%')}+%d", micros % 1000)))
+        elif "timestamp" in each.dataType.simpleString():
+            forms = [
+                {"timestampFormat": f"{_SECOND}.{part}XXX", "timestampNTZFormat": f"{_SECOND}.{part}"}
+                for part in ("SSSSSS", "SSS'000'")
+            ]
+            fine, coarse = (F.to_json(F.struct(column.alias(name)), form) for form in forms)
+            written.append(F.when(fine != coarse, fine))
+    return written
+
+
+def _replace_negative_zero(rows: DataFrame) -> DataFrame:
+    """Replaces -0.0 by 0.0, the same number with another text."""
+    floating = {field.name: field.dataType for field in rows.schema if isinstance(field.dataType, DoubleType | FloatType)}
+    return rows.withColumns({name: quote_column(name) + F.lit(0).cast(kind) for name, kind in floating.items()})
 
 
 @dataclass

@@ -26,7 +26,7 @@ from sluice.declare.interval import ALL_DATES, Interval
 from sluice.declare.quoting import quote_columns
 from sluice.errors import UsageError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import dates
+from sluice.ingest.files import paths
 from sluice.lake import evaluation, log, spark_counters, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import VERIFY
@@ -42,8 +42,7 @@ from sluice.verification.comparison import (
     count_row_differences,
     find_type_differences,
 )
-from sluice.verification.recomputation import Recomputation, find_shared_inputs
-from sluice.verification.rows import recompute_silver_rows
+from sluice.verification.recomputation import Recomputation, find_shared_inputs, recompute_silver_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -285,6 +284,6 @@ def _dated_deliveries_condition(workspace: Workspace, source: Source, intervals:
         for one in workspace.graph.feeding(source.name)
         for outcome in ledger.read_source_outcomes(workspace.outcomes, one.name)
         if outcome.modified_at is None
-        or any(dates.find_delivery_date(one, outcome.file, outcome.modified_at) in interval for interval in intervals)
+        or any(paths.find_delivery_date(one, outcome.file, outcome.modified_at) in interval for interval in intervals)
     ]
     return F.col("_delivery").isin(sorted(numbers))

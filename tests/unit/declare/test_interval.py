@@ -9,7 +9,7 @@ import pytest
 from sluice.declare import Source
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.errors import DeclarationError, UsageError
-from sluice.ingest.deliveries import dates
+from sluice.ingest.files import paths
 
 
 def day(number: int, hour: int = 0) -> datetime:
@@ -91,7 +91,7 @@ def source(date_in_path: str) -> Source:
     ],
 )
 def test_the_date_in_a_path(written: str, file: str, expected: datetime) -> None:
-    assert dates.find_delivery_date(source(written), file, day(9)) == expected
+    assert paths.find_delivery_date(source(written), file, day(9)) == expected
 
 
 @pytest.mark.parametrize("written", ["", "%Y", "%Y-%m", "%d.%m.%y", "%Y%m%d%d", "2026"])

@@ -17,9 +17,8 @@ from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.datasets.computed import MaskedProjection, View
+from sluice.declare.datasets.computed import MaskedProjection, TemporaryView, View
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.declare.sql.texts import strip_sql_layout

@@ -10,11 +10,10 @@ from typing import Any
 
 from sluice.declare.assembly import inputs, kept_fields
 from sluice.declare.assembly.mistakes import find_duplicate_names, find_layout_mistakes, find_names_of_kept_tables
-from sluice.declare.datasets.computed import View, find_role_view_mistakes
+from sluice.declare.datasets.computed import TemporaryView, View, find_role_view_mistakes
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.erasure import identifiers, prevention, subject_checks
 from sluice.declare.erasure.identifiers import ErasureRequests, Link

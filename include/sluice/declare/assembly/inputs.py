@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sluice.declare.cdc.change_log import is_truncate_log
+from sluice.declare.datasets.computed import TemporaryView
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.expansion.stored import DeclarationsByKind
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline

@@ -1,4 +1,7 @@
-"""`@view` declares a view that is computed at each read, never stored; `role_view` shows a role its rows and columns, masked."""
+"""Views that are never stored: `@view` declares one that is computed at each read, `role_view` shows a role its rows and columns, masked.
+
+`@temporary_view` declares a transform that whatever reads it runs.
+"""
 
 from __future__ import annotations
 
@@ -171,3 +174,53 @@ def find_role_view_mistakes(pipeline: Pipeline, view: View[Any], inherited: froz
                 f"View '{view.name}': it shows the personal column '{column}' to the role '{view.role}'. Mask it, as in masks={{'{column}': "
                 f"mask.redact()}}; if the role is to see it, say so: masks={{'{column}': None}}."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporaryView(Declaration):
+    """A row-local transform of a source or of another temporary view. It is never stored; whatever reads it runs it.
+
+    It has no expectations: those belong to the tables that read it.
+    """
+
+    kind: ClassVar[DatasetKind] = kinds.TEMPORARY_VIEW
+    name: str
+    function: Callable[[DataFrame], DataFrame]
+    reads: tuple[str, ...]
+    comment: str = ""
+    declared_in: str = ""
+    sql: str | None = None
+
+    def __call__(self, frame: DataFrame) -> DataFrame:
+        """Returns what the transform makes of its input."""
+        return call_transform(self.function, self.label, frame)
+
+    def __post_init__(self) -> None:
+        owner = f"Temporary view '{self.name}'"
+        check_declared_name(self.name, "Temporary view")
+        check_field_types(self, owner)
+        object.__setattr__(self, "reads", check_names(self.reads, "reads", owner))
+        self.fill_from_function(self.function)
+        if len(self.reads) != 1:
+            raise DeclarationError(f"{owner} reads {len(self.reads)} inputs; it reads one source, or another temporary view.")
+        record_declaration(self)
+
+
+@overload
+def temporary_view(*, reads: str, name: str | None = None) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView]: ...
+@overload
+def temporary_view(*, name: str, reads: str, sql: str, comment: str = "") -> TemporaryView: ...
+def temporary_view(
+    *, reads: str, name: str | None = None, sql: str | None = None, comment: str = ""
+) -> Callable[[Callable[[DataFrame], DataFrame]], TemporaryView] | TemporaryView:
+    """Declares the decorated row-local transform as a view that is never stored: whatever reads it runs it. See `TemporaryView`.
+
+    sql: a query over the name in `reads`, instead of a function; `temporary_view` then returns the view itself.
+    """
+    if sql is not None:
+        return TemporaryView(reads=(reads,), comment=comment, **build_unstored_fields(sql, name, reads, "Temporary view"))
+
+    def declare(function: Callable[[DataFrame], DataFrame]) -> TemporaryView:
+        return TemporaryView(name=name or function.__name__, function=function, reads=(reads,), comment=comment)
+
+    return watch_decorator(declare, "temporary_view")

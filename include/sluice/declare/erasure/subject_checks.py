@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from sluice.declare.cdc.change_log import OWN
+from sluice.declare.datasets.computed import TemporaryView
 from sluice.declare.datasets.dataset import Dataset, OnErasure
 from sluice.declare.datasets.tables import Table
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion.stored import DeclarationsByKind, resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns

@@ -20,10 +20,10 @@ from sluice.declare.cdc.change_log import (
     shape_truncates,
 )
 from sluice.declare.cdc.histories import CHANGE, CONTENT, SEQUENCE
+from sluice.declare.datasets.computed import TemporaryView
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sluice.declare.cdc.auto_cdc import AutoCdc
-from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.computed import TemporaryView, View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView, TimeReach
 from sluice.declare.datasets.tables import Table
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.expansion import cdc_tables
 from sluice.declare.ingest.source import Source

@@ -27,8 +27,9 @@ from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger
-from sluice.ingest.deliveries import dates, discovery
+from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import read_current_deliveries
+from sluice.ingest.files import paths
 from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
 from sluice.ingest.schema import evolution
@@ -287,7 +288,7 @@ def read_deliveries_in_interval(workspace: Workspace, source: Source, interval: 
         for row in read_current_deliveries(workspace.deliveries)
         if row["source"] == source.name and row["event"] == DELIVERED and isinstance(row["modified_at"], datetime)
     ]
-    inside = [row for row in found if dates.find_delivery_date(source, row["file"], row["modified_at"]) in interval]
+    inside = [row for row in found if paths.find_delivery_date(source, row["file"], row["modified_at"]) in interval]
     return sorted(inside, key=lambda row: int(row["delivery"]))
 
 

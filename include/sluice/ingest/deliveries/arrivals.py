@@ -13,7 +13,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import UsageError
-from sluice.ingest.deliveries import absence, dates
+from sluice.ingest.deliveries import absence
 from sluice.ingest.deliveries.folder_part import (
     FolderPart,
     FullListing,
@@ -27,6 +27,7 @@ from sluice.ingest.deliveries.landed_file import LandedFile, hash_regular_file, 
 from sluice.ingest.deliveries.listing import find_folder_device, list_ready_files, require_landing_folder
 from sluice.ingest.deliveries.object_events import ReceivedEvents
 from sluice.ingest.deliveries.seen_files import KnownContent, LastSeenFile
+from sluice.ingest.files import paths
 from sluice.ingest.topics.offset_ranges import OffsetRange
 from sluice.locations import Location, is_on_disk
 from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
@@ -117,7 +118,7 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, loo
     absence.refuse_absent_folder(source, landing, seen, looked.alive, moved)
     fresh = _judge_files(source, looked, known, moved)
     if look.within is not None:
-        inside = [file for file in fresh if dates.find_delivery_date(source, file.file, file.modified_at) in look.within]
+        inside = [file for file in fresh if paths.find_delivery_date(source, file.file, file.modified_at) in look.within]
         return SourceChanges([*inside], device=device)
     # A file that the source no longer asks for, or whose marker is gone, still exists.
     missing = seen.expected_files(looked.listed)

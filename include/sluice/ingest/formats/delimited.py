@@ -23,7 +23,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.names import find_column_spelling
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
-from sluice.ingest.files.path_values import parse_path_values
+from sluice.ingest.files.paths import parse_path_values
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
 from sluice.ingest.formats.csv_blocks import CsvCutFinder, CsvSplitter
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows

@@ -16,10 +16,9 @@ import pyarrow as pa
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.ingest import formats
-from sluice.ingest.deliveries.dates import find_date_folders
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
-from sluice.ingest.files.path_values import parse_path_values
+from sluice.ingest.files.paths import find_date_folders, parse_path_values
 from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.reading.staging import StagedRowsWriter
 from sluice.locations import Location, locate

@@ -16,8 +16,8 @@ from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
-from sluice.ingest.deliveries import dates
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
+from sluice.ingest.files import paths
 from sluice.lake import log
 from sluice.lake.places import PipelinePlaces, locate_streamed_tables
 from sluice.locations import Location
@@ -82,7 +82,7 @@ class PipelineBooks:
         return [
             row
             for row in ours
-            if row["modified_at"] and dates.find_delivery_date(source, row["file"], row["modified_at"]) in interval
+            if row["modified_at"] and paths.find_delivery_date(source, row["file"], row["modified_at"]) in interval
         ]
 
     def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:

@@ -18,7 +18,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.interval import ALL_DATES, Interval, merge_intervals
 from sluice.entries import Place
-from sluice.ingest.deliveries import dates
+from sluice.ingest.files import paths
 from sluice.lake import commit_history, log
 from sluice.lake.report import FOLDED_ANEW, REPLACED
 from sluice.record_states import DONE, INGESTED
@@ -83,7 +83,7 @@ def _compute_stale_intervals(
         return _find_stale_record_dates(taken, events, whole, today, extent or ALL_DATES)
     days: dict[date, bool] = {}
     for row in taken:
-        at = dates.find_delivery_date(graph.sources[row["source"]], row["file"], row["modified_at"])
+        at = paths.find_delivery_date(graph.sources[row["source"]], row["file"], row["modified_at"])
         earlier = _find_possible_code(entries.entry_order_key(row, ledger.RECORDED), at, events, whole) != {today}
         days[at.date()] = days.get(at.date(), False) or earlier
     return _join_stale_days(days)

@@ -16,11 +16,10 @@ from sluice.declare import KafkaSource, Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets import materialized_views
-from sluice.declare.datasets.computed import View
+from sluice.declare.datasets.computed import TemporaryView, View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
-from sluice.declare.datasets.temporary_views import TemporaryView
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.declaration import Declaration
 from sluice.declare.expansion.stored import DeclarationsByKind

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import parquet
 
 from sluice.declare import Source
-from sluice.ingest.deliveries import dates
-from sluice.ingest.files.path_values import parse_path_values
+from sluice.ingest.files import paths
+from sluice.ingest.files.paths import parse_path_values
 from sluice.ingest.reading import workers
 
 
@@ -65,13 +65,13 @@ def test_a_date_that_the_source_takes_from_the_path_is_not_rescued_into_every_re
 
 def test_only_the_folders_in_which_the_date_stands_are_its_own() -> None:
     source = Source(name="sales", format="json", date_in_path="year=%Y/month=%m/day=%d")
-    assert dates.find_date_folders(source, "at=2025/year=2026/month=11/day=20/hour=07/a.json") == {
+    assert paths.find_date_folders(source, "at=2025/year=2026/month=11/day=20/hour=07/a.json") == {
         "year=2026",
         "month=11",
         "day=20",
     }
-    assert dates.find_date_folders(source, "year=2026/month=13/day=20/a.json") == set()
-    assert dates.find_date_folders(Source(name="sales", format="json", date_in_path="%Y%m%d"), "day=7/20261120.json") == set()
+    assert paths.find_date_folders(source, "year=2026/month=13/day=20/a.json") == set()
+    assert paths.find_date_folders(Source(name="sales", format="json", date_in_path="%Y%m%d"), "day=7/20261120.json") == set()
 
 
 DATED = pa.schema([("id", pa.int64()), ("date", pa.date32())])

@@ -1,10 +1,11 @@
-"""The date that a delivery is for, by which a backfill selects its interval."""
+"""What the path of a delivered file says: the date that the delivery is for, by which a backfill selects, and values of each of its records."""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
 from functools import cache
+from urllib.parse import unquote
 
 from sluice.declare.ingest.checks import DATE_PARTS
 from sluice.declare.ingest.source import Source
@@ -64,3 +65,22 @@ def _date_pattern(text: str) -> re.Pattern[str]:
     """Returns the pattern that finds a date in this form, even if it overlaps another."""
     parts = re.split("(%[A-Za-z])", text)
     return re.compile("(?=(" + "".join(DATE_PARTS.get(part) or re.escape(part) for part in parts) + "))")
+
+
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+def parse_path_values(file: str) -> dict[str, str]:
+    """Returns, by name, the values in the folders of a path, URL-decoded. file: the name relative to the source's folder.
+
+    Only folders count, not the file's own name. A folder without a name or without "=" says nothing, and neither does `NO_VALUE`. If a name comes
+    twice, the inner folder counts. An empty value is a value.
+    """
+    values: dict[str, str] = {}
+    for folder in file.split("/")[:-1]:
+        name, sign, value = folder.partition("=")
+        if sign and unquote(name).strip():
+            values.pop(unquote(name), None)
+            if value != NO_VALUE:
+                values[unquote(name)] = unquote(value)
+    return values
