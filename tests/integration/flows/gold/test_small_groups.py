@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse
+from tests.few_rows import append_delivery
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from sluice.settings import Settings
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
+LAYER = __name__.rsplit(".", 1)[-1]
 ORDERS = Source(name="orders", schema="id BIGINT, who STRING, town STRING, spent INT", subject="who")
 
 
@@ -73,11 +75,11 @@ def test_a_group_comes_and_goes_with_its_people(settings: Settings, spark: Spark
 
 def test_another_size_makes_the_view_anew(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, towns()]))
-    lake.land("orders/1.jsonl", lines(*FIRST))
-    lake.run()
+    append_delivery(lake.workspace(), ORDERS, 1, FIRST)
+    lake.run(LAYER)
     assert [row[0] for row in lake.rows("towns")] == ["Rome"]
     lake.graph = build_declaration_graph(PIPELINE, [ORDERS, order, towns(at_least=4)])
-    lake.run()
+    lake.run(LAYER)
     assert lake.rows("towns") == []
 
 
