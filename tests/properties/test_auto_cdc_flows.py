@@ -14,12 +14,12 @@ from hypothesis import Phase, given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from tests.conftest import Lakehouse
 from tests.properties import plain_cdc
 from tests.properties.plain_cdc import Change, Key, Values
 
 from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.lake import table_frames
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -114,8 +114,8 @@ class Lake:
                 raise next(iter(failed.errors.values())) from None
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        frame = table_frames.read_table(self.workspace.session, self.workspace.path(name)).select(*columns)
-        return sorted((tuple(row) for row in frame.collect()), key=repr)
+        inside = self.workspace
+        return Lakehouse(inside.settings, inside.session, inside.graph).rows(name, *columns)
 
     def check(self) -> None:
         """Compare every target with the model of all that counts."""

@@ -8,6 +8,7 @@ import pytest
 from delta.tables import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.conftest import Lakehouse
 from tests.few_rows import append_rows
 
 from sluice.declare import Pipeline, Source, materialized_view
@@ -73,7 +74,8 @@ class Lake:
         return DeltaTable.forPath(self.workspace.session, self.workspace.path(name))
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        return sorted(map(tuple, self.table(name).toDF().select(*columns).collect()), key=repr)
+        inside = self.workspace
+        return Lakehouse(inside.settings, inside.session, inside.graph).rows(name, *columns)
 
 
 def test_a_key_that_no_change_tells_of_is_given_once_or_the_run_fails(settings: Settings, spark: SparkSession) -> None:
