@@ -50,6 +50,8 @@ MOST_ROW_BYTES = 16 * 1024 * 1024
 """The most bytes of memory of such rows."""
 MOST_TABLE_BYTES = 256 * 1024 * 1024
 """Spark merges into larger tables, because it reads only the files that match and delta-rs all: 23 MiB of 594,591 rows take it 0.7 CPU s."""
+MOST_UNBOUNDED_BYTES = 64 * 1024 * 1024
+"""The same where no bounds of a key say which files do not matter: delta-rs holds the rows of all others until the merge ends."""
 
 MOST_APPENDED_ROWS = 100_000
 """The most rows of an append through delta-rs, with at most as many bytes as in a merge, to a table of any size."""
@@ -69,12 +71,14 @@ _STATISTICS_LENGTH = 32
 """`complete_commit` decides when a checkpoint is due. Expired commits are removed when Spark writes one, together with what belongs to them."""
 
 
-def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int) -> bool:
+def is_merged_by_delta_rs(
+    path: str, keys: Sequence[str], rows: int, row_bytes: int, most_table_bytes: int = MOST_TABLE_BYTES
+) -> bool:
     """Whether a merge of this many rows and bytes goes into the table through delta-rs. Raises DamagedLog."""
     if rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
-    return is_written_alike(table, keys) and sum(list_file_values(table, "size_bytes")) <= MOST_TABLE_BYTES
+    return is_written_alike(table, keys) and sum(list_file_values(table, "size_bytes")) <= most_table_bytes
 
 
 @measure_step(WRITING)
@@ -106,18 +110,17 @@ def merge_few_rows(
 
 
 @measure_step(WRITING)
-def delete_few_rows(path: str, rows: pa.Table, note: str | None) -> int:
+def delete_few_rows(path: str, rows: pa.Table, bounds: Mapping[str, tuple[int, int]], note: str | None) -> int:
     """Deletes the table's rows that equal one of `rows` in all columns that those have, in one commit. Returns how many it deleted.
 
-    rows: each comes once. `is_merged_by_delta_rs` must have said yes, with their columns as keys. note: the mark of the commit. Without a
-    row to delete there is no commit. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
+    rows: each comes once. `is_merged_by_delta_rs` must have said yes, with their columns as keys. bounds, note: as for a merge. Without a row
+    to delete there is no commit. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     schema = pa.schema(table.schema().to_arrow())
     with _errors_without_rows(path):
-        # NULL is a value like others here, also of a column that is NOT NULL in the table: it equals no row then.
         source = rows.cast(pa.schema([schema.field(name).with_nullable(True) for name in rows.schema.names]))
-    return _merge_into_table(path, table, source, rows.schema.names, {}, note, TableMerger.when_matched_delete).deleted
+    return _merge_into_table(path, table, source, rows.schema.names, bounds, note, TableMerger.when_matched_delete).deleted
 
 
 def _merge_into_table(

@@ -56,8 +56,9 @@ def _build_canary_rows(marks: CanaryMarks) -> pa.Table:
 def plant_quarantine_table(path: Location, marks: CanaryMarks, retain: str) -> None:
     """Makes a quarantine with rows that name their subject and the record as delivered."""
     records = [json.dumps({COLUMN: one, SHORT: number}) for one, number in ((marks.text, marks.short), (_OTHER, _OTHER_NUMBER))]
-    rows = {"_delivery": [1, 2], "_row": [0, 0], "_subject": [marks.text, _OTHER], "record": records}
-    _write_canary_table(path, pa.table(rows), "_delivery", retain, feed=True)
+    rows = {"_delivery": [1, 2], "_row": [0, 0], "_subject": [marks.text, _OTHER], "record": records, "weight": [1.5, 2.5]}
+    # Statistics of a fraction leave the table to Spark, as a large one is: the way that rewrites its files through Spark has a control.
+    _write_canary_table(path, pa.table(rows), "_delivery,weight", retain, feed=True)
 
 
 def enable_deletion_vectors(workspace: Workspace, path: Location) -> None:

@@ -6,6 +6,7 @@ Also removes them from every release, at once, since a release has no earlier ve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,10 +26,11 @@ from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.places import SubjectTable
 from sluice.flows.copies import released
 from sluice.flows.silver import refold
-from sluice.lake import commit_history, commit_marks, releases, small_writes, table_frames
+from sluice.lake import commit_marks, releases, small_writes, table_frames
 from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.row_sizes import collect_few_rows
+from sluice.lake.small_writes import MOST_TABLE_BYTES, MOST_UNBOUNDED_BYTES, SmallWriteFailed
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS
@@ -46,6 +48,7 @@ SAME_ROW = " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(nam
 """The merge condition by which rows of bronze or quarantine are the same: their provenance."""
 
 _SUBJECT, _AT = "_erased_subject", "_erased_at"
+_DELIVERY = PROVENANCE[0]
 
 
 def erase_quarantined_rows(erasing: Erasing) -> None:
@@ -135,10 +138,12 @@ def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition:
     if few is not None:
         # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
         note = commit_marks.read_session_mark(workspace.session)
-        return small_writes.delete_few_rows(path, few, note) if few.num_rows else 0
-    DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete().execute()
-    last: dict[str, Any] = commit_history.read_commit_history(path, 1)[0]
-    return int(last["metrics"].get("numTargetRowsDeleted", 0)) if last["operation"] == "MERGE" else 0
+        # Other rows in the rewritten files may be such that delta-rs cannot write them. Nobody's erasure may wait for that for ever.
+        with suppress(SmallWriteFailed):
+            return small_writes.delete_few_rows(path, few, _find_delivery_bounds(few), note) if few.num_rows else 0
+    merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete()
+    done = merging.execute().first()
+    return int(done["num_deleted_rows"]) if done else 0
 
 
 def _collect_few_matches(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> pa.Table | None:
@@ -149,7 +154,8 @@ def _collect_few_matches(workspace: Workspace, path: str, gone: DataFrame, condi
     rows = table_frames.read_table(workspace.session, path).alias("t")
     matches = rows.join(gone.alias("s"), F.expr(condition), "left_semi")
     columns = _find_columns_of_table(matches)
-    if not columns or not small_writes.is_merged_by_delta_rs(path, columns, 0, 0):
+    most_bytes = MOST_TABLE_BYTES if _DELIVERY in columns else MOST_UNBOUNDED_BYTES
+    if not columns or not small_writes.is_merged_by_delta_rs(path, columns, 0, 0, most_bytes):
         return None
     few = matches.select(*quote_columns(columns)).distinct().limit(small_writes.MOST_ROWS + 1)
     found = collect_few_rows(few, small_writes.MOST_ROWS, small_writes.MOST_ROW_BYTES)
@@ -157,10 +163,19 @@ def _collect_few_matches(workspace: Workspace, path: str, gone: DataFrame, condi
 
 
 def _find_columns_of_table(matches: DataFrame) -> list[str]:
-    """Returns the columns of the left side that the condition of a join looks at, in the order of their names."""
+    """Returns the columns of the left side that the condition of a join looks at, spelt as the table spells them."""
     join: Any = matches._jdf.queryExecution().analyzed()
-    looked_at = join.condition().get().references().intersect(join.left().outputSet()).toSeq()
-    return sorted({str(looked_at.apply(place).name()) for place in range(looked_at.size())})
+    looked_at, output = join.condition().get().references(), join.left().output()
+    columns = [output.apply(place) for place in range(output.size())]
+    return [str(column.name()) for column in columns if looked_at.contains(column)]
+
+
+def _find_delivery_bounds(rows: pa.Table) -> dict[str, tuple[int, int]]:
+    """Returns the numbers of deliveries that the rows lie between, if they have them: of whole numbers, these alone are nobody's."""
+    if _DELIVERY not in rows.schema.names or rows[_DELIVERY].null_count:
+        return {}
+    numbers = rows[_DELIVERY].to_pylist()
+    return {_DELIVERY: (min(numbers), max(numbers))}
 
 
 def _erasure_merge_condition(place: SubjectTable, columns: list[str]) -> str:

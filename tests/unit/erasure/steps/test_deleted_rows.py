@@ -7,14 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import functions as F
 from tests.unit.lake.test_small_writes import THERE, described, make_table
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.erasure.personal_places.place import CanaryMarks, CanaryPlace
+from sluice.erasure.personal_places.registry import list_control_stores
 from sluice.erasure.steps import rows
-from sluice.lake import commit_history, log, small_writes
+from sluice.lake import commit_history, log, small_writes, tables
+from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
+from sluice.lake.written_alike import choose_statistics_columns
+from sluice.locations import locate
+from sluice.open_tables import open_checked_table
+from sluice.privacy import secrets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,3 +130,49 @@ def test_a_file_with_a_far_date_loses_its_rows_too(workspace: Workspace, spark: 
     gone = spark.createDataFrame([("person2@example.org",)], "_erased_subject STRING")
     assert rows.delete_by_merge(workspace, path, gone, SUBJECT) == 1
     assert [one[0] for one in spark.read.format("delta").load(path).selectExpr("string(day)").collect()] == ["+12000-01-01"]
+
+
+def test_a_row_that_delta_rs_cannot_write_does_not_stop_the_deletion_of_another(
+    workspace: Workspace, spark: SparkSession, tmp_path: Path
+) -> None:
+    path = make_table(spark, tmp_path / "table")
+    kept = spark.read.format("delta").load(path)
+    others = kept.where("k = 1").withColumn("note", F.expr("CAST(X'61FF' AS STRING)"))
+    others.unionAll(kept.where("k = 2")).coalesce(1).write.format("delta").mode("overwrite").save(path)
+    gone = spark.createDataFrame([("person2@example.org",)], "_erased_subject STRING")
+    assert rows.delete_by_merge(workspace, path, gone, SUBJECT) == 1
+    assert commit_history.summarize_new_versions(path, 1).writers == "Spark"
+    assert [one.k for one in spark.read.format("delta").load(path).select("k").collect()] == [1]
+    assert rows.delete_by_merge(workspace, path, gone, SUBJECT) == 0, "the merge before is not counted again"
+
+
+def test_only_numbers_of_deliveries_bound_what_is_read(workspace: Workspace, spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    schema = tables.parse_ddl_schema("_delivery BIGINT, _row BIGINT, number BIGINT")
+    shape = TableShape(
+        schema=schema, comment="c", statistics=choose_statistics_columns(schema, private=(), first=("_delivery", "_row"))
+    )
+    tables.create_table(spark, path, shape)
+    spark.createDataFrame([(1, 0, 111_222), (2, 0, 333_444)], schema).coalesce(1).write.format("delta").mode("append").save(path)
+    for columns, one, condition in (
+        ("_delivery BIGINT, _row BIGINT", (1, 0), rows.SAME_ROW),
+        ("_erased_subject STRING", ("333444",), "CAST(number AS STRING) <=> s._erased_subject"),
+    ):
+        assert rows.delete_by_merge(workspace, path, spark.createDataFrame([one], columns), condition) == 1
+    by_person, by_delivery = (str(commit["operationParameters"].get("predicate")) for commit in DeltaTable(path).history(2))
+    assert "_delivery = 1" in by_delivery and "333444" not in by_person and "number" not in by_delivery
+
+
+def test_a_canary_is_deleted_in_each_way_in_which_rows_are(workspace: Workspace, tmp_path: Path) -> None:
+    secrets.read_secret_key(workspace.settings)
+    marks, found = CanaryMarks.by_chance(), {}
+    for store in list_control_stores():
+        if store.erase.name == "erase_canary_rows":  # type: ignore[attr-defined]
+            path = locate(tmp_path / store.folder)
+            store.plant(path, marks, "0 seconds")
+            if store.prepare:
+                store.prepare(workspace, path)
+            version = open_checked_table(str(path)).version()
+            assert store.erase(workspace, CanaryPlace(path, store.column, frozenset({marks.text}), 0.0)) == 1
+            found[store.folder] = commit_history.summarize_new_versions(str(path), version).writers
+    assert found == {"table": "delta-rs", "vectors": "Spark", "quarantine": "Spark"}, "marks of Spark, and files that it rewrites"
