@@ -25,8 +25,8 @@ def render_report_page(settings: Settings, pipeline: str) -> str | None:
 
     A separate process makes it, with packages that Airflow does not load. If that fails, the page says why.
     """
-    # Imported only now: every process of Airflow loads its plugins, and the hook's provider would cost each of them a second.
-    from orchestration.spark_submit.job_arguments import build_job_environment
+    # Imported only now: every process of Airflow loads its plugins.
+    from orchestration.spark_submit.chosen_spark import build_job_environment
 
     if pipeline not in list_pipeline_names(settings):
         return None

@@ -1,4 +1,4 @@
-"""The Spark session, and the folders of sessions' local files.
+"""The Spark session, what Python keeps of its JVM, and the folders of sessions' local files.
 
 Its configuration is one file, spark_jobs/conf/spark-defaults.conf, for jobs, the CLI and tests alike. A session's folder has blocks,
 shuffled and spilt rows. The session removes it at its end, unless it is killed. The environment of a live process names its folder.

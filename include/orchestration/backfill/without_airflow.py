@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 
 from orchestration import stopping
 from orchestration.server.home import local_airflow_environment
-from orchestration.spark_submit.chosen_spark import choose_spark
-from orchestration.spark_submit.job_arguments import LEASE_WAIT_SECONDS, build_job_environment
+from orchestration.spark_submit.chosen_spark import build_job_environment, choose_spark
+from orchestration.spark_submit.job_arguments import LEASE_WAIT_SECONDS
 from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError

@@ -1,4 +1,4 @@
-"""The local Airflow's home below the checkout: its path, its secrets, its database and pools, the environment of its processes.
+"""The local Airflow's home below the checkout: its path, its secrets, its database, pools and user, the environment of its processes.
 
 Imports no Airflow.
 """

@@ -2,7 +2,7 @@
 
 The connection's host and port are the master, and its deploy-mode is that of the provider. Two more fields of its extra are Sluice's own:
 `profile`, a file of spark_jobs/conf, and `executor-python`, the path of Python where executors run. The environment (SLUICE_ENV) decides
-what the connection leaves out.
+what the connection leaves out. The variables that a process with Spark gets are chosen here, too.
 
 In cluster mode the cluster's manager starts the driver there. The task then follows it through the lake (`sluice.runs.followed_job`). To add
 a manager, add an entry to `CLUSTER_MANAGERS`.
@@ -10,12 +10,14 @@ a manager, add an entry to `CLUSTER_MANAGERS`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.settings import Settings
+from sluice.spark_process import build_spark_environment
 
 
 @dataclass(frozen=True)
@@ -116,3 +118,13 @@ def choose_driver_manager(settings: Settings, connection: str, extra: Mapping[st
             f'Set "{DEPLOY_MODE}": "client" in its extra fields.'
         )
     return manager
+
+
+_OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
+"""The prefixes of variables that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
+
+
+def build_job_environment(settings: Settings) -> dict[str, str]:
+    """The variables of this process without Airflow's own, and Sluice's settings."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)}
+    return kept | build_spark_environment(settings)

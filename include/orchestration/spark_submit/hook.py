@@ -13,8 +13,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException, AirflowNotFoundException
 
 from orchestration import stopping
-from orchestration.spark_submit.chosen_spark import ClusterManager, choose_driver_manager, choose_spark
-from orchestration.spark_submit.job_arguments import build_job_environment
+from orchestration.spark_submit.chosen_spark import ClusterManager, build_job_environment, choose_driver_manager, choose_spark
 from orchestration.spark_submit.stop_requests import ask_killed_job_to_stop
 from sluice.errors import UsageError
 from sluice.settings import Settings

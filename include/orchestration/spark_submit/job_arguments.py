@@ -1,16 +1,13 @@
-"""What a job is told, whoever starts it: its arguments, which say what to do, of which run it is and how long it may wait; and its variables."""
+"""The arguments of a job, whoever starts it: what to do, of which run it is, and how long it may wait."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestration.dag_run import RunRequest, run_identity
-from sluice.settings import Settings
-from sluice.spark_process import build_spark_environment
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -55,13 +52,3 @@ def digest_job_arguments(arguments: Sequence[str], context: Context) -> str:
 
 def _attempt_of_run(context: Context) -> str:
     return f"{run_identity(context)}-{context['ti'].try_number}"
-
-
-_OWN_TO_AIRFLOW = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW", "SLUICE_ALERTS", "SLUICE_AIRFLOW")
-"""The prefixes of variables that hold Airflow's keys, connections and addresses. No job needs them, so no job gets them."""
-
-
-def build_job_environment(settings: Settings) -> dict[str, str]:
-    """The variables of this process without Airflow's own, and Sluice's settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OWN_TO_AIRFLOW)}
-    return kept | build_spark_environment(settings)

@@ -29,7 +29,7 @@ from airflow.providers.common.compat.sdk import (
 from orchestration import alerts
 from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
 from orchestration.spark_submit import given_secrets
-from orchestration.spark_submit.chosen_spark import ClusterManager
+from orchestration.spark_submit.chosen_spark import ClusterManager, build_job_environment
 from orchestration.spark_submit.cluster_driver import (
     POLL_SECONDS,
     DriverFollower,
@@ -43,7 +43,7 @@ from orchestration.spark_submit.hook import (
     choose_driver_manager_by_connection,
     choose_spark_by_connection,
 )
-from orchestration.spark_submit.job_arguments import build_job_environment, digest_job_arguments, spark_job_arguments
+from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
 from orchestration.spark_submit.lineage_parent import name_parent_runs

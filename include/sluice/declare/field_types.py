@@ -1,4 +1,7 @@
-"""Checks what the fields of a declaration are given against their annotations. Python itself takes any value: "false" would be true."""
+"""Checks what the fields of a declaration are given against their annotations. Python itself takes any value: "false" would be true.
+
+Also reads amounts of bytes.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Walks Spark's query plans from Python, for all flows. Reads no data. Only classic PySpark gives access to plans.
 
 A replay, a recompute or a comparison makes rows a second time: plans say whether the rows come out the same.
+They also say which expressions cannot fail on rows that a transform leaves out.
 """
 
 from __future__ import annotations

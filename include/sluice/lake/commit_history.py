@@ -1,4 +1,6 @@
-"""Reads from a table's log which commits it has: who made each, what it did, and what Sluice noted about it; and when rows came.
+"""Reads from a table's log which commits it has: who made each, what it did, what Sluice noted about it, and when rows came.
+
+Also says which kinds of commits change rows.
 
 Needs no JVM.
 """

@@ -1,4 +1,7 @@
-"""Where everything lies that a pipeline or an autoload_to_table call reads and writes, and whether the logs of a stage's tables are whole."""
+"""Where everything lies that a pipeline or an autoload_to_table call reads and writes, and whether the logs of a stage's tables are whole.
+
+Also makes the restricted root, and refuses a table that lies on the wrong side of it.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A small table is read by the paths of its files, which delta-rs knows from the log in milliseconds, while Delta's reader needs Spark jobs to
 learn them. Delta's reader is used for large tables, of which it reads only the files whose statistics fit, and for everything that the
 paths of Parquet files do not say: partitions, required columns, deletion vectors and whatever else a protocol may hold.
+
+Also aggregates the rows of a frame in one query.
 """
 
 from __future__ import annotations

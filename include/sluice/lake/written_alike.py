@@ -1,6 +1,7 @@
 """Which tables delta-rs writes as Spark would, as every reader sees them: only what is known to come out the same is allowed.
 
 The protocol, the properties and the schema decide before a write, never the error of a failed write.
+Also chooses the columns with statistics, since some statistics would let only Spark write the table.
 """
 
 from __future__ import annotations

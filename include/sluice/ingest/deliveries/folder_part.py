@@ -1,6 +1,7 @@
 """Examines a part of a source's folder on a store: names after the greatest known one, or names from events.
 
-Both also include missed files, so that each run tries them again. Only a full listing finds anything else.
+Both also include missed files, so that each run tries them again. Only a full listing finds anything else; when a source's
+folder had its last one is recorded here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the deliveries table knows about each file, read once per run."""
+"""What the deliveries table knows about each file, read once per run, and how files in a folder differ from it."""
 
 from __future__ import annotations
 

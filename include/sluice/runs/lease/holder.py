@@ -1,4 +1,7 @@
-"""Describes who holds a pipeline's lease: the holder writes that beside the lock. Loads no Spark, since Airflow's tasks use it too."""
+"""Who holds a pipeline's lease, as the holder writes it beside the lock, and whether its processes have surely ended.
+
+Loads no Spark, since Airflow's tasks use it too.
+"""
 
 from __future__ import annotations
 
