@@ -25,7 +25,10 @@ from sluice.table_properties import CHECKPOINT_INTERVAL
 
 _COMMIT, _CHECKSUM = re.compile(r"\d{20}\.json"), re.compile(r"\d{20}\.crc")
 NO_COMMIT_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-"""For each commit by delta-rs, which otherwise makes checkpoints and removes old commits: `complete_commit` decides when a checkpoint is due."""
+"""For each commit by delta-rs, which otherwise makes checkpoints and removes old commits: `complete_commit` decides when a checkpoint is due.
+
+Expired commits are removed when Spark writes a checkpoint, together with what belongs to them.
+"""
 _DESCRIBES = ("metadata", "protocol")
 _ACTIONS = {"metaData": "metadata", "protocol": "protocol"}
 """A commit's names for what the checksum file repeats."""

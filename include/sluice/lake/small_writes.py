@@ -68,7 +68,6 @@ _BREAKS_CHECK = "Invalid data found"
 
 _STATISTICS_LENGTH = 32
 """How many letters of a text Delta on Spark puts into a table's log."""
-"""`complete_commit` decides when a checkpoint is due. Expired commits are removed when Spark writes one, together with what belongs to them."""
 
 
 def is_merged_by_delta_rs(
