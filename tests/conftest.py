@@ -21,6 +21,7 @@ from deltalake import QueryBuilder
 from tests import slow_rotation, time_left
 from tests.checkout import checkout  # noqa: F401  # a fixture, of tests/airflow and tests/system alike
 from tests.commands import call, places, set_places  # noqa: F401  # fixtures
+from tests.uncontrolled_erasures import uncontrolled  # noqa: F401  # a fixture
 
 from demonstrations.store_server import S3Server, running_s3_server
 from sluice.declare.assembly.graph import Graph

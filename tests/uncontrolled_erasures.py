@@ -1,27 +1,28 @@
-"""Asks for erasures that nobody will prove: of each, a control is planted and erased in every kind of store, which takes half of its time.
+"""Erasures that nobody will prove: of each, a control would be planted and erased in every kind of store, which takes half of its time.
 
-The tests of the certificate have controls, and so have `test_erasure_histories.py` and the first test of `test_erasure_shared_keys.py`.
+`integration/erasure/test_certificate.py` proves one whose control lies in every kind of store, and so do the slow histories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from sluice.erasure import receiving, vault
-from sluice.erasure.subjects import settling
+import pytest
 
-if TYPE_CHECKING:
-    from tests.conftest import Lakehouse
-
-    from sluice.erasure.vault import Identifier
+from sluice.erasure import canary
 
 
-def ask_for_uncontrolled_erasure(lake: Lakehouse, asked: Iterable[str | Identifier], domain: str | None = None) -> None:
-    """Ask for people's erasure, settle it, and let the vault forget them: such a request is carried out, and never proved.
+@contextmanager
+def controls_left_out() -> Iterator[None]:
+    """Erasures go on as for a request that has no control: it is carried out as any other, and cannot be proved."""
+    with pytest.MonkeyPatch.context() as patch:  # of its own, since tests undo theirs
+        patch.setattr(canary, "plant_canary", lambda _, asked: list(asked))
+        yield
 
-    asked, domain: as for `receive_erasure_request`.
-    """
-    request = receiving.receive_erasure_request(lake.settings, lake.graph, asked, domain)
-    settling.settle_erasure_request(lake.workspace(), request)
-    vault.remove_vault_entry(lake.records, request.request)
+
+@pytest.fixture
+def uncontrolled() -> Iterator[None]:
+    """No erasure of the test has a control."""
+    with controls_left_out():
+        yield

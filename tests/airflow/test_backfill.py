@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.checkout import ROOT
-from tests.commands import call_command
+from tests.commands import Call, call_command
 
 from orchestration.backfill import arguments as backfill_arguments
 from orchestration.backfill import checks, through_airflow
@@ -304,10 +302,9 @@ def test_the_reason_is_what_the_job_said() -> None:
     assert find_failure_reason([]) == "its log is empty"
 
 
-def sluice(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "sluice.cli", "backfill", *arguments], capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def backfill(capsys: pytest.CaptureFixture[str]) -> Call:
+    return lambda *arguments: call_command(capsys, "backfill", *arguments)
 
 
 @pytest.fixture
@@ -325,44 +322,40 @@ def jobs(records: Path) -> list[dict[str, str]]:
 STAGES = ["bronze", "silver", "gold", "propagate_deletions", "optimize", "vacuum", "verify"]
 
 
-def test_local_does_the_stages_by_spark_submit(checkout: Checkout, records: Path) -> None:
-    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-03", "--table", "heart_rate", "--local", "--json")
-    assert done.returncode == 0, done
+def test_local_does_the_stages_by_spark_submit(records: Path, backfill: Call) -> None:
+    code, out, err = backfill("gym", "--from", "2026-01-01", "--to", "2026-01-03", "--table", "heart_rate", "--local", "--json")
+    assert code == 0, err
     told = jobs(records)
     assert [job["stage"] for job in told] == STAGES
     for job in told:
         assert (job["--from"], job["--to"]) == ("2026-01-01T00:00:00+00:00", "2026-01-04T00:00:00+00:00")
         assert (job["--mode"], job["--tables"], job["--master"]) == ("replay", "heart_rate", "local[2]")
     assert len({job["--run-id"] for job in told}) == 1
-    (run,) = json.loads(done.stdout.splitlines()[-1])["runs"]
+    (run,) = json.loads(out.splitlines()[-1])["runs"]
     assert (run["state"], run["rows"]) == ("success", 14)
 
 
-def test_local_per_interval_does_upkeep_once(checkout: Checkout, records: Path) -> None:
-    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--per-interval", "--local")
-    assert done.returncode == 0, done
+def test_local_per_interval_does_upkeep_once(records: Path, backfill: Call) -> None:
+    code, _, err = backfill("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--per-interval", "--local")
+    assert code == 0, err
     told = jobs(records)
     assert [job["stage"] for job in told] == [*STAGES[:4], *STAGES]
     assert [job["--from"][:10] for job in told if job["stage"] == "bronze"] == ["2026-01-01", "2026-01-02"]
 
 
-def test_local_fails_with_the_reason_and_goes_no_further(
-    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_fails_with_the_reason_and_goes_no_further(records: Path, backfill: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_EXIT", "1")
-    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local")
-    assert done.returncode == 1 and "task 'bronze'" in done.stderr and "There is no table 'hart_rate'" in done.stderr
+    code, _, err = backfill("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local")
+    assert code == 1 and "task 'bronze'" in err and "There is no table 'hart_rate'" in err
     assert len(jobs(records)) == 1
     monkeypatch.setenv("STAND_IN_EXIT", "2")
-    assert sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local").returncode == 2
+    assert backfill("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local")[0] == 2
 
 
-def test_local_ends_with_the_exit_code_of_a_held_lease(
-    checkout: Checkout, records: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_ends_with_the_exit_code_of_a_held_lease(records: Path, backfill: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_EXIT", "3")
-    done = sluice("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--per-interval", "--local")
-    assert done.returncode == 3, done
+    code, _, err = backfill("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--per-interval", "--local")
+    assert code == 3, err
     assert len(jobs(records)) == 1, "the next interval would wait for the same holder"
 
 
@@ -388,13 +381,15 @@ def test_what_cannot_be_is_said_before_anything_starts(
     assert jobs(records) == []
 
 
-def test_a_dry_run_lists_the_runs_and_starts_none(checkout: Checkout, records: Path) -> None:
+def test_a_dry_run_lists_the_runs_and_starts_none(records: Path, backfill: Call) -> None:
     today = datetime.now(UTC).date()
-    done = sluice("gym", "--from", str(today - timedelta(days=3)), "--to", str(today), "--per-interval", "--dry-run", "--json")
-    assert done.returncode == 0, done
-    planned = json.loads(done.stdout.splitlines()[-1])["planned"]
+    code, out, err = backfill(
+        "gym", "--from", str(today - timedelta(days=3)), "--to", str(today), "--per-interval", "--dry-run", "--json"
+    )
+    assert code == 0, err
+    planned = json.loads(out.splitlines()[-1])["planned"]
     assert 2 <= len(planned) <= 3 and planned[0] == str(today - timedelta(days=3))
-    assert "Left out, since not over yet" in done.stdout and f"{len(planned)} runs" in done.stdout
+    assert "Left out, since not over yet" in out and f"{len(planned)} runs" in out
     assert jobs(records) == []
 
 

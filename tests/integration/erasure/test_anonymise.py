@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse
-from tests.uncontrolled_erasures import ask_for_uncontrolled_erasure
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.erasure import receiving
 from sluice.erasure.steps import rows
 from sluice.flows.copies import restoration
 from sluice.lake.report import FlowReport
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from sluice.settings import Settings
+
+pytestmark = pytest.mark.usefixtures("uncontrolled")
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
 ORDERS = Source(
@@ -59,7 +61,7 @@ def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [ORDERS, order, customer, sales]))
     lake.land("orders/1.jsonl", lines(*FIRST))
     lake.run()
-    ask_for_uncontrolled_erasure(lake, ["ada"], "who")
+    receiving.receive_erasure_request(settings, lake.graph, ["ada"], "who")
     return lake
 
 

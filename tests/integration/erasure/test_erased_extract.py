@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import Lakehouse
+from tests.few_rows import append_delivery
 
 from sluice.declare import Pipeline, Source, auto_cdc_from_snapshot
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("uncontrolled")
+
 PIPELINE = Pipeline(name="club", description="c", owner="t", layers=("pipelines.club.bronze", __name__))
 extracts = Source(name="extracts", schema="who STRING, day INT", subject="who")
+LAYER = __name__.rpartition(".")[2]
 members = auto_cdc_from_snapshot("members", reads="extracts", keys="who", snapshot_by="day", subject="who")
 
 
 def test_an_erasure_says_which_target_lost_the_only_row_of_an_extract(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [extracts, members]))
-    rows = ({"who": "ada", "day": 1}, {"who": "bob", "day": 1}, {"who": "ada", "day": 2}, {"who": "cem", "day": 3})
-    lake.land("extracts/1.json", "".join(json.dumps(row) + "\n" for row in rows))
-    lake.run()
+    append_delivery(lake.workspace(), extracts, 1, [("ada", 1), ("bob", 1), ("ada", 2), ("cem", 3)])
+    lake.run(LAYER)
     assert lake.rows("members", "who") == [("cem",)]
     receiving.receive_erasure_request(settings, lake.graph, ["cem"], "who")
     found = [one.notes for one in lake.run("propagate_deletions").values() if any("no other row" in note for note in one.notes)]

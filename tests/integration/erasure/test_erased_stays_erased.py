@@ -27,7 +27,7 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("uncontrolled")
 PIPELINE = Pipeline(name="stall", description="A stall.", owner="tests", layers=("stall.bronze", __name__))
 SALES = Source(name="sales", schema="id BIGINT, buyer STRING, day DATE", pattern="*.jsonl", subject="buyer", dated_by="day")
 DAY = "2026-01-05"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.spark
+pytestmark = pytest.mark.usefixtures("uncontrolled")
 SCHEMA = "sha STRING, author STRING, reviewer STRING, message STRING"
 PIPELINE = Pipeline(name="code", description="c", owner="t", layers=(__name__,))
 commits = Source(name="commits", schema=SCHEMA, subject="author", domain="mail", also_subjects=("reviewer",), free_text="message")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse, copied_lakehouse, settings_at
-from tests.uncontrolled_erasures import ask_for_uncontrolled_erasure
 
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
 
     from sluice.flows.silver.made import AnyTable
     from sluice.lake.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("uncontrolled")
 
 ANNA, ROBERT, CLEO = "anna-schmidt-4711", "robert-meier-0815", "cleo-nagy-2342"
 
@@ -114,7 +115,7 @@ def test_an_erasure_that_is_killed_before_a_table_is_folded_is_made_up_for(
     def kill_at_owners(workspace: Workspace, source: Source, *others: Any, **more: Any) -> Any:
         return kill() if source is owners else rows.refold_tables_of_source(workspace, source, *others, **more)
 
-    ask_for_uncontrolled_erasure(lake, [ROBERT], "who")
+    receiving.receive_erasure_request(lake.settings, lake.graph, [ROBERT], "who")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(emptied_cells, "_refold_shared_keys", kill)
         lake.run("propagate_deletions")
@@ -140,7 +141,7 @@ def test_a_table_that_cannot_be_folded_keeps_nobody_in_the_lake_and_is_made_up_l
             raise SluiceError("the flow fails")
         refold_rows(workspace, table, *others, **more)
 
-    ask_for_uncontrolled_erasure(lake, [ROBERT], "who")
+    receiving.receive_erasure_request(lake.settings, lake.graph, [ROBERT], "who")
     with monkeypatch.context() as patch:
         patch.setattr(rows.refold, "refold_rows", broken)
         lake.run("propagate_deletions")

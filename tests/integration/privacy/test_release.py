@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.on_store
+pytestmark = [pytest.mark.on_store, pytest.mark.usefixtures("uncontrolled")]
 
 PIPELINE = Pipeline(name="shop", description="A shop.", owner="tests", layers=("pipelines.shop.bronze", __name__))
 ORDERS = Source(
