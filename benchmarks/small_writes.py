@@ -74,7 +74,7 @@ def make_writes(changed: int, rows: int) -> dict[str, Write]:
     from sluice.flows.writing.difference import apply_merge_operations
     from sluice.flows.writing.ranges import BoundingColumns
     from sluice.lake import commits, tables
-    from sluice.lake.row_sizes import RowsSize
+    from sluice.lake.batch_sizes import RowsSize
 
     bounding, appended = BoundingColumns(tables.parse_ddl_schema(SCHEMA), ("k",)), APPENDED[rows]
 

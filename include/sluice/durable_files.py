@@ -6,11 +6,15 @@ process leaves the old file or the new one, and perhaps the temporary file,
 which no reader mistakes for the real one: its name begins with a dot and ends with `.tmp`. A write an hour later removes it.
 
 This module also reads the small JSON files of `_sluice`: the error for a damaged one names the file, its purpose and the remedy.
+
+What a run wrote by other means is flushed whole in the end: Spark, delta-rs and Python leave it to the operating system when their files
+get to the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import json
 import math
@@ -18,12 +22,15 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sluice.errors import UsageError
-from sluice.locations import Location, is_on_disk
+from sluice.locations import Location, is_on_disk, locate
 from sluice.stores.store_location import StoreLocation
+
+if TYPE_CHECKING:
+    from sluice.settings import Settings
 
 PRIVATE = 0o600
 """The mode of a file that only its owner may read."""
@@ -175,3 +182,26 @@ def _require_json_object(said: Any) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise TypeError
     return said
+
+
+def flush_run_output(settings: Settings) -> None:
+    """Flushes everything that a run may have written, so that what is reported as done survives a power failure. Raises OSError."""
+    places = (locate(settings.lake), settings.restricted, settings.landing, settings.vault, settings.released)
+    flush_file_systems(place for place in places if is_on_disk(place) and place.is_dir())
+
+
+def flush_file_systems(folders: Iterable[Location]) -> None:
+    """Flushes the file systems of these folders, each once. Raises OSError if that fails."""
+    one_of_each = {folder.stat().st_dev: folder for folder in folders}
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:  # only Linux can flush one file system
+        os.sync()
+        return
+    for folder in one_of_each.values():
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            if syncfs(descriptor) != 0:
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), str(folder))
+        finally:
+            os.close(descriptor)

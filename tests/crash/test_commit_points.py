@@ -156,7 +156,7 @@ def test_a_crash_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatc
     assert states == [(1, "ingested", 2, 1), (2, "ingested", 3, 1), (3, "ingested", 2, 0)]
 
 
-ON_DISK = (("sluice.lake.tables", "create_empty_table"), ("sluice.lake.new_tables", "complete_commit"))
+ON_DISK = (("sluice.lake.tables", "create_empty_table"), ("sluice.lake.rowless_commits", "complete_commit"))
 ON_STORE = ("sluice.lake.tables", "_build_table")
 """How tables are made: on a disk through delta-rs, on a store by Spark."""
 FIRST_RUN = [

@@ -50,7 +50,7 @@ def submit(
 
 WAITING = """
 import os, pathlib, runpy, sys, time
-from sluice.lake import commit_marks, new_tables, property_commits  # keep the function as it is: what makes a table does not wait
+from sluice.lake import commit_marks, rowless_commits  # keep the function as it is: what makes a table does not wait
 place, script, read_mark = pathlib.Path(os.environ["TEST_PLACE"]), os.environ["TEST_SCRIPT"], commit_marks.read_session_mark
 def wait_and_read_mark(session):
     (place / f"{os.getpid()}.waits").touch()

@@ -8,10 +8,11 @@ import pytest
 from tests.conftest import Lakehouse
 from tests.crash import test_commit_points as declared
 
+from sluice import durable_files
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import DamagedLog
-from sluice.lake import durability, places
+from sluice.lake import places
 from sluice.locations import locate
 from sluice.privacy import suppression_list
 from sluice.runs import job, stage_recording
@@ -85,8 +86,8 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
     begin_tables(lake)
     lake.land("visits/1.csv", "who,day,minutes\na,2026-01-01,5\nb,2026-01-01,-1\nragged\n")
     on_disk: list[str] = []
-    real = durability.flush_run_output
-    monkeypatch.setattr(durability, "flush_run_output", lambda settings: on_disk.append("all") or real(settings))
+    real = durable_files.flush_run_output
+    monkeypatch.setattr(durable_files, "flush_run_output", lambda settings: on_disk.append("all") or real(settings))
     run_stage(lake, "bronze")
     run_stage(lake, LAYER)
     suppression_list.create_suppression_list(lake.workspace())

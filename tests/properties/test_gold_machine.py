@@ -36,7 +36,7 @@ from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import StopRequested
 from sluice.flows.progress import streams
-from sluice.lake import evaluation, log
+from sluice.lake import batch_sizes, log
 from sluice.runs.repair import restoring
 from sluice.settings import Settings
 from sluice.verification.verify import verify_tables
@@ -79,7 +79,7 @@ class History:
     def __init__(self, settings: Settings, spark: SparkSession, views: Sequence[str]) -> None:
         self.lake, self.views = Lakehouse(settings, spark, declared(views)), views
         self.session = spark.newSession()
-        evaluation.choose_evaluation_settings(self.session, (), rows=0)
+        batch_sizes.choose_evaluation_settings(self.session, (), rows=0)
         self.ward, self.told = Ward(), list[str]()
         self.clock = 1_767_225_600
         self.landed: dict[str, bytes] = {}

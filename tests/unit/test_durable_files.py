@@ -1,11 +1,14 @@
 """A small file is there as it was or as it is to be, whatever breaks off its writing, and nothing in the engine writes one otherwise.
 
 A damaged one of `_sluice` is named, with what it says and what to do; it is never taken for a newer Sluice's, nor for none.
+
+What a run wrote is on the disk in the end: the call reaches the system, and its failure is one of the stage.
 """
 
 from __future__ import annotations
 
 import ast
+import ctypes
 import errno
 import json
 import os
@@ -14,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -334,3 +338,26 @@ def test_a_new_lake_is_marked_whole(tmp_path: Path) -> None:
     lock.write_lake_format(records)
     lock.check_lake_format(records)
     assert [path.name for path in Path(records.bookkeeping()).iterdir()] == ["lake.json"]
+
+
+def test_each_file_system_is_flushed_once_and_folders_that_are_not_there_are_passed_over(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(
+        ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syncfs=lambda descriptor: flushed.append(descriptor) or 0)
+    )
+    durable_files.flush_run_output(settings)
+    assert flushed == []
+    for folder in (Path(settings.lake), settings.landing, settings.restricted):
+        folder.mkdir()
+    durable_files.flush_run_output(settings)
+    assert len(flushed) == 1
+
+
+def test_what_cannot_be_written_out_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    durable_files.flush_file_systems([tmp_path])  # the real call
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: SimpleNamespace(syncfs=lambda descriptor: -1))
+    monkeypatch.setattr(ctypes, "get_errno", lambda: errno.EIO)
+    with pytest.raises(OSError, match=r"Input/output error: '/"):
+        durable_files.flush_file_systems([tmp_path])

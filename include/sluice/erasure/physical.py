@@ -20,8 +20,7 @@ from sluice.flows.quarantine import settlement
 from sluice.ingest.landing import rewriting
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.releases import releases_folder
-from sluice.lake.report import FlowReport
-from sluice.lake.table_turns import TableTurns, take_table_turns
+from sluice.lake.report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.pipeline_stages import VACUUM

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sluice.declare.assembly.graph import Graph
-from sluice.lake import actions
-from sluice.lake.actions import LogAction
+from sluice.lake import log_files
 from sluice.lake.commit_marks import MARK_FIELDS
+from sluice.lake.log_files import LogAction
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
 from sluice.locations import locate
@@ -52,7 +52,7 @@ def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
     everything = frozenset().union(*known.values()) | PERSONAL_IN_QUARANTINE
     found: list[LogFinding] = []
     for root in (locate(settings.lake), locate(settings.restricted)):
-        for table in actions.find_delta_tables(root / pipeline):
+        for table in log_files.find_delta_tables(root / pipeline):
             if table.is_relative_to(root / pipeline / _CANARY):
                 continue  # made up for the scan to find
             # In an undeclared table, every column that is personal anywhere counts as personal.
@@ -82,7 +82,7 @@ def inspect_table_log(path: str, name: str, personal: frozenset[str]) -> list[Lo
     hidden = {column.lower() for column in personal}
     found: dict[str, LogFinding] = {}
     try:
-        for action in actions.read_log_actions(path):
+        for action in log_files.read_log_actions(path):
             for what in _find_action_problems(action, hidden):
                 known = found.get(what)
                 again = known is not None and known.file == action.file

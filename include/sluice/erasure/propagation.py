@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
-from sluice import delta_log
+from sluice import delta_log, durable_files
 from sluice.declare.assembly.graph import PSEUDONYM
 from sluice.erasure import asking, canary, ledger, receiving, request_events, requests, vault
 from sluice.erasure.canary import PREFIX
@@ -25,7 +25,6 @@ from sluice.erasure.steps import canaries, landing
 from sluice.erasure.steps.erasing import Erasing, Follow
 from sluice.erasure.subjects import settling
 from sluice.erasure.vault import Identifier
-from sluice.lake import durability
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.lake.log import read_table_retention
 from sluice.lake.report import FlowReport
@@ -92,7 +91,7 @@ _AGAIN = "asked again"
 def suppress_request_subjects(erasing: Erasing) -> None:
     """Puts the requests' subjects on the suppression list, from where no power failure takes them once rows are gone."""
     suppression_list.suppress_subjects(erasing.workspace, {request.request: request.subjects for request in erasing.waiting})
-    durability.flush_run_output(erasing.workspace.settings)
+    durable_files.flush_run_output(erasing.workspace.settings)
 
 
 def recompute_suppression_entries(workspace: Workspace) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.lake import commit_marks, file_statistics, log, small_writes
-from sluice.lake.row_sizes import RowsSize
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.tables import FILES_BY_SIZE
 from sluice.step_times import COMPUTING, WRITING, measure_step
 

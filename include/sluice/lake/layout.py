@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.lake import clustering, commit_history, deletion_vectors, file_statistics, log
+from sluice.lake import commit_history, file_statistics, log, log_files
 from sluice.lake.file_overlap import (
     WORTH_OPENING,
     FileExtent,
@@ -76,7 +76,7 @@ class LayoutDecision:
 def decide_layout(path: str, zorder: Sequence[str], demanded: bool = False) -> LayoutDecision:
     """Decides whether a table's files are to be rewritten. zorder: the declared order. demanded: rewrite whatever has come since the last time."""
     partitions = file_statistics.list_partition_file_sizes(path)
-    if clustering.has_clustering_feature(path):
+    if log_files.has_clustering_feature(path):
         return _decide_clustered(path, partitions, demanded)
     if demanded:
         several = [one for one in partitions if zorder or len(one.file_sizes) > 1]
@@ -97,7 +97,7 @@ def _decide_by_marked_rows(path: str, decided: LayoutDecision) -> LayoutDecision
     """Decides by the rows that are only marked as deleted, if nothing else asks for a rewrite. decided: by all else."""
     if decided.needed:
         return decided
-    chosen, said = deletion_vectors.choose_marked_files(deletion_vectors.list_files_with_deleted_rows(path))
+    chosen, said = file_statistics.choose_marked_files(file_statistics.list_files_with_deleted_rows(path))
     why = f"{decided.why}; {said}" if said else decided.why
     if not chosen:
         return replace(decided, why=why)
@@ -110,7 +110,7 @@ def _decide_by_marked_rows(path: str, decided: LayoutDecision) -> LayoutDecision
 
 def _decide_clustered(path: str, partitions: Sequence[PartitionFiles], demanded: bool) -> LayoutDecision:
     """Decides about a table that is or was clustered, which only Spark writes."""
-    columns = clustering.read_cluster_columns(path)
+    columns = log_files.read_cluster_columns(path)
     if demanded and columns:
         decided = LayoutDecision(partitions, len(partitions), "demanded" if partitions else "it has no file")
     elif demanded or not partitions or not commit_history.has_new_data(path):

@@ -29,10 +29,10 @@ from pyspark.sql.types import StructType
 from sluice.delta_log import TRANSACTIONS
 from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit
 from sluice.errors import SluiceError, table_collision
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.layout_properties import choose_file_size
 from sluice.lake.report import MergeCounts
-from sluice.lake.row_sizes import RowsSize
 from sluice.lake.table_frames import read_spark_schema
 from sluice.lake.written_alike import is_written_alike, list_statistics_columns
 from sluice.open_tables import keep_written_table, open_checked_table, open_table_to_change

@@ -17,9 +17,9 @@ from sluice import delta_log
 from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.declare.sql.schema import not_null_rule_name, sql_literal
 from sluice.delta_log import LOG, list_log_versions
-from sluice.lake import clustering, log, property_commits, table_frames
+from sluice.lake import log, log_files, rowless_commits, table_frames
 from sluice.lake.layout_properties import choose_layout_properties, find_property_changes
-from sluice.lake.new_tables import create_empty_table, is_created_by_delta_rs
+from sluice.lake.rowless_commits import create_empty_table, is_created_by_delta_rs
 from sluice.lake.table_frames import compute_aggregates
 from sluice.locations import locate, remove_folder
 from sluice.open_tables import open_checked_table
@@ -95,7 +95,7 @@ def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> 
     Settings that name a column which the table does not have yet wait until it is there.
     """
     schema = table_frames.read_spark_schema(open_checked_table(path))
-    clustered = clustering.read_cluster_columns(path)
+    clustered = log_files.read_cluster_columns(path)
     partitions = log.read_partition_columns(path)  # until a refresh, the table has these and not those that are declared
     there = replaced(
         shape,
@@ -106,7 +106,7 @@ def _align_table_layout(session: SparkSession, path: str, shape: TableShape) -> 
     properties = log.read_table_properties(path)
     changes = find_property_changes(properties, there)
     if changes:
-        property_commits.change_table_properties(session, path, changes)
+        rowless_commits.change_table_properties(session, path, changes)
     # Delta clusters no table with partitions: only a refresh takes these away. Files with INT96 are rewritten before, by ZORDER.
     if clustered != there.cluster_by and not partitions and properties.get(INSTANTS) == MICROSECONDS:
         _cluster_from_now_on(session, path, there.cluster_by)
@@ -132,7 +132,7 @@ def _build_table(session: SparkSession, builder: DeltaTableBuilder, shape: Table
     properties = _shape_properties(shape)
     for name, value in properties.items():
         builder = builder.property(name, value)
-    with property_commits.allow_layout_properties(session, properties):
+    with rowless_commits.allow_layout_properties(session, properties):
         builder.execute()
 
 
@@ -153,7 +153,7 @@ def replace_table(frame: DataFrame, path: str, shape: TableShape) -> None:
         writer = writer.tableProperty(name, value)
     if shape.partition_by:
         writer = writer.partitionedBy(*quote_columns(shape.partition_by)).option(FILES_BY_SIZE, "true")
-    with property_commits.allow_layout_properties(frame.sparkSession, properties):
+    with rowless_commits.allow_layout_properties(frame.sparkSession, properties):
         writer.replace()
     if shape.cluster_by:  # Delta's writer takes no cluster columns here. A run that was killed before this does it at the next.
         _cluster_from_now_on(frame.sparkSession, path, shape.cluster_by)

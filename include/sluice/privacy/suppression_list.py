@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from sluice import delta_log
 from sluice.lake import commits, log, tables
+from sluice.lake.batch_sizes import measure_inline_rows
 from sluice.lake.commits import Transaction
-from sluice.lake.row_sizes import measure_inline_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_table_snapshot, read_snapshot_rows

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from sluice.lake import commits, file_statistics, table_frames, tables
-from sluice.lake.row_sizes import RowsSize
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.tables import TableShape
 
 if TYPE_CHECKING:

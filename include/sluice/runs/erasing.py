@@ -93,7 +93,7 @@ def carry_out_due_erasures(workspace: Workspace, asked: Sequence[str] = ()) -> l
     a scan found a person. StopRequested ends it at once.
     """
     from sluice.erasure import physical
-    from sluice.lake.table_turns import take_table_turns
+    from sluice.lake.report import take_table_turns
     from sluice.runs.execution import stages
 
     parts: dict[str, Callable[[], list[FlowReport]]] = {

@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from sluice import durable_files
 from sluice.declare.assembly.fingerprint import digest_declarations
 from sluice.declare.assembly.loading import load_declaration_graph, load_pipeline_declaration
 from sluice.errors import SluiceError
-from sluice.lake import durability
 from sluice.lake.report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stages_of_task
@@ -75,7 +75,7 @@ def _record_quiet_stage(settings: Settings, request: JobRequest, mark: QuietMark
     report = job.add_request_standings(settings, request, {**report, "quiet_since": mark.run})
     code = {(one["flow"], request.stage): one["fingerprint"] for one in tables}
     stage_recording.append_report_rows(settings, request, report, at, {}, code)
-    durability.flush_run_output(settings)
+    durable_files.flush_run_output(settings)
     return report
 
 

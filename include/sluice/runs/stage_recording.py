@@ -40,7 +40,8 @@ def record_stage_run(
     Returns the report when everything written is on the disk. Raises DamagedLog before anything is done, FlowsFailed, and whatever else
     `work` raises; each of them once it is recorded, if it can be.
     """
-    from sluice.lake import durability, places, spark_counters
+    from sluice import durable_files
+    from sluice.lake import places, spark_counters
     from sluice.lake.report import FlowsFailed
     from sluice.runs.execution import quiet_marking
 
@@ -60,7 +61,7 @@ def record_stage_run(
         report[ledger.STAGE_CPU] = None if used is None or cpu is None else round(used - cpu, 2)
         _append_run_record(workspace.settings, workspace.graph, request, report, at, failed)
         open_lineage.send_stage_end(workspace.settings, workspace.graph, told, report["flows"], bool(failed), failed)
-        durability.flush_run_output(workspace.settings)
+        durable_files.flush_run_output(workspace.settings)
         return report
 
     subject = FollowedSubject(request.stage, times, (spark_counters.session_job_tag(workspace.session),))

@@ -27,7 +27,7 @@ from sluice.declare.quoting import quote_columns
 from sluice.errors import UsageError
 from sluice.ingest import ledger
 from sluice.ingest.files import paths
-from sluice.lake import evaluation, log, spark_counters, table_frames
+from sluice.lake import batch_sizes, log, spark_counters, table_frames
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_stages import VERIFY
 from sluice.printable import count_noun
@@ -225,7 +225,7 @@ class _VerificationRun:
         for above in graph:
             if declared.name in graph.below(above.name):
                 read.add(graph.table_of(above.name))
-        evaluation.choose_evaluation_settings(self.workspace.session, [self.workspace.path(name) for name in read])
+        batch_sizes.choose_evaluation_settings(self.workspace.session, [self.workspace.path(name) for name in read])
 
 
 def check_verifiable_table(graph: Graph, name: str) -> str:

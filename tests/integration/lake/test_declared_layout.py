@@ -16,7 +16,7 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 from sluice.declare import F, Layout, Pipeline, Source, Watermark, auto_cdc, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import clustering, commit_history, deletion_vectors, file_statistics, log, small_writes
+from sluice.lake import commit_history, file_statistics, log, log_files, small_writes
 from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout
 from sluice.lake.written_alike import is_written_alike
@@ -173,7 +173,7 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
     assert (properties(made, "by_city")[CHANGE_FEED], properties(made, "by_city")[DELETION_VECTORS]) == ("false", "true")
     for name, column in (("sale", "amount"), ("hourly", "begin"), ("members", "amount")):
         path = made.workspace().path(name)
-        assert clustering.read_cluster_columns(path) == (column,) and KEPT_AS_DECLARED.items() <= properties(made, name).items()
+        assert log_files.read_cluster_columns(path) == (column,) and KEPT_AS_DECLARED.items() <= properties(made, name).items()
         assert not is_written_alike(RustTable(path)), "delta-rs must not even try"
     made.run("optimize")
     laid_out = made.versions()
@@ -188,7 +188,7 @@ def test_tables_are_made_with_what_is_declared_and_a_second_run_commits_nothing(
         clone = Lakehouse(replace(made.settings, lake=str(tmp_path / kind)), made.spark, made.graph)
         assert clone.rows("sale") == made.rows("sale") and clone.rows("by_city") == made.rows("by_city"), kind
         assert properties(clone, "sale")[TARGET_FILE_SIZE] == "2000000"
-        assert clustering.read_cluster_columns(clone.workspace().path("sale")) == clustered, kind
+        assert log_files.read_cluster_columns(clone.workspace().path("sale")) == clustered, kind
 
 
 def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(lake: Lakehouse) -> None:
@@ -226,7 +226,7 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
         new = (said.versions()[name] or 0) - (after[name] or 0)
         assert new > 0 and "SET TBLPROPERTIES" not in operations(said, name)[:new], f"{name}: once"
     view = said.workspace().path("by_city")
-    assert deletion_vectors.count_files_with_deleted_rows(view) > 0
+    assert file_statistics.count_files_with_deleted_rows(view) > 0
     state = log.read_table_state(view)
     assert state is not None and state.rows is None, "by the log alone there would be more"
     assert said.rows("by_city") == [tuple(row) for row in expected_by_city(said)]
@@ -241,11 +241,11 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     assert any("1 file of 'by_city' holds rows that are only marked as deleted" in note for note in notes), notes
     versions = back.versions()
     back.run()
-    assert back.versions() == versions and deletion_vectors.count_files_with_deleted_rows(view) > 0, "only when asked"
+    assert back.versions() == versions and file_statistics.count_files_with_deleted_rows(view) > 0, "only when asked"
     shown = back.rows("by_city")
     (asked,) = upkeep.optimize_demanded_tables(back.workspace(), ["by_city"])
     assert "1 file rewritten, whose deleted rows were only marked" in asked.notes
-    assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
+    assert file_statistics.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
     assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
 
 
@@ -263,7 +263,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
     assert any("clustered by amount, before by nothing" in note for note in notes), notes
     files = set(RustTable(path).file_uris())
     clustered.run("silver")
-    assert clustering.read_cluster_columns(path) == ("amount",) and set(RustTable(path).file_uris()) == files
+    assert log_files.read_cluster_columns(path) == ("amount",) and set(RustTable(path).file_uris()) == files
     assert not is_written_alike(RustTable(path)) and not small_writes.is_appended_by_delta_rs(
         path, clustered.spark.read.format("delta").load(path).schema, small_writes.RowsSize(1, 10)
     )
@@ -281,7 +281,7 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
 
     other = declaring_table(clustered, cluster_by="id", layout=KEPT)
     other.run("silver")
-    assert clustering.read_cluster_columns(path) == ("id",)
+    assert log_files.read_cluster_columns(path) == ("id",)
     assert any("is declared to be clustered by id" in note for note in plan.plan_run(other.settings, other.graph).notes)
     assert other.run("optimize")["sale"].committed is False, "not by itself"
     (asked,) = upkeep.optimize_demanded_tables(other.workspace(), ["sale"])
@@ -291,12 +291,12 @@ def test_a_table_becomes_clustered_without_a_rewrite_and_its_files_when_asked(la
 
     # A refresh writes it anew, and it stays clustered; Delta's inventory of files knows such a table as any other.
     other.run("silver", mode="refresh", tables=["sale"])
-    assert clustering.read_cluster_columns(path) == ("id",) and len(other.rows("sale")) == 40
+    assert log_files.read_cluster_columns(path) == ("id",) and len(other.rows("sale")) == 40
     upkeep.vacuum_named_table(other.workspace(), "sale")
 
     none = declaring_table(other, zorder_by="id")
     none.run("silver")
-    assert clustering.read_cluster_columns(path) == ()
+    assert log_files.read_cluster_columns(path) == ()
     assert any("Spark alone writes it" in note for note in plan.plan_run(none.settings, none.graph).notes)
     upkeep.optimize_demanded_tables(none.workspace(), ["sale"])
     assert len(none.rows("sale")) == 40
@@ -324,13 +324,13 @@ def test_partitions_give_way_by_a_refresh_and_have_statistics_from_then_on(parte
     later = declaring_table(parted, function=sale_with_fee, **changed)
     later.run("silver")
     assert log.read_partition_columns(path) == ["city"] and "fee" in log.read_column_names(path)
-    assert clustering.read_cluster_columns(path) == ()
+    assert log_files.read_cluster_columns(path) == ()
     assert "city" not in parse_statistics_columns(properties(later, "sale")[STATISTICS])
     notes = plan.plan_run(later.settings, later.graph).notes
     assert any("is partitioned by city, and declared by nothing" in note for note in notes), notes
     later.run("silver", mode="refresh", tables=["sale"])
     assert log.read_partition_columns(path) == [] and later.rows("sale", "id") == rows
-    assert clustering.read_cluster_columns(path) == (("city",) if "cluster_by" in changed else ())
+    assert log_files.read_cluster_columns(path) == (("city",) if "cluster_by" in changed else ())
     assert "city" in parse_statistics_columns(properties(later, "sale")[STATISTICS])
     versions = later.versions()
     later.run("silver")
@@ -359,7 +359,7 @@ def test_columns_with_any_name_have_statistics_and_can_lay_out_files(lake: Lakeh
     said = declaring_table(made, strange_names, layout=laid_out, cluster_by=("o'x-y",))
     said.run("silver")
     assert parse_statistics_columns(properties(said, "strange_names")[STATISTICS]) == ["id", "größe", "o'x-y"]
-    assert clustering.read_cluster_columns(path) == ("o'x-y",)
+    assert log_files.read_cluster_columns(path) == ("o'x-y",)
     versions = said.versions()
     said.run("silver")
     assert said.versions() == versions and len(said.rows("strange_names")) == 40
@@ -407,7 +407,7 @@ def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
     assert there == 100_000 - 10_800 + 3 + 3 + 520
     assert decision.needed and decision.marked and len(decision.partitions) == 1, decision.why
     counts = lay_out_as_decided(spark, marked, zorder, decision)
-    left = [one.file.path for one in deletion_vectors.list_files_with_deleted_rows(marked)]
+    left = [one.file.path for one in file_statistics.list_files_with_deleted_rows(marked)]
     assert counts == (2, 2 if zorder else 1) and {before[one] for one in left} == {100_000, 30}
     assert sorted(number or 0 for number in files_by_rows(marked).values()) == [
         30,
@@ -434,11 +434,11 @@ def test_of_a_clustered_table_a_demanded_rewrite_takes_out_the_rows_that_are_onl
     clustered.run("silver")
     clustered.spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3").collect()
     rows = clustered.rows("sale")
-    assert deletion_vectors.count_files_with_deleted_rows(path) > 0 and len(rows) == 19
+    assert file_statistics.count_files_with_deleted_rows(path) > 0 and len(rows) == 19
     assert not clustered.run("optimize")["sale"].committed, "a few are left until somebody asks"
     (asked,) = upkeep.optimize_demanded_tables(clustered.workspace(), ["sale"])
-    assert asked.committed and deletion_vectors.count_files_with_deleted_rows(path) == 0
-    assert clustering.read_cluster_columns(path) == ("amount",) and clustered.rows("sale") == rows
+    assert asked.committed and file_statistics.count_files_with_deleted_rows(path) == 0
+    assert log_files.read_cluster_columns(path) == ("amount",) and clustered.rows("sale") == rows
     assert not clustered.run("optimize")["sale"].committed, "a second run has nothing to do"
 
 

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sluice.delta_log import LOG
-from sluice.lake import clustering, file_overlap, log, property_commits, small_writes
+from sluice.lake import file_overlap, log, log_files, rowless_commits, small_writes
 from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import decide_by_partitions, decide_layout
 from sluice.lake.layout_properties import (
@@ -151,7 +151,7 @@ def test_what_is_no_longer_declared_is_as_for_every_table_and_what_is_somebody_e
 def test_delta_rs_sets_what_needs_no_other_protocol(path: str, options: dict[str, Any], fit: bool) -> None:
     changes = find_property_changes(log.read_table_properties(path), replace(SHAPE, **options))
     session, before = FakeSession(), log.latest_table_version(path)
-    property_commits.change_table_properties(session, path, changes)  # type: ignore[arg-type]
+    rowless_commits.change_table_properties(session, path, changes)  # type: ignore[arg-type]
     assert changes.fit_delta_rs is fit
     if fit:
         assert not session.said and log.latest_table_version(path) == (before or 0) + 1, "one commit"
@@ -168,38 +168,38 @@ def test_of_a_clustered_table_spark_sets_properties_also_those_that_it_does_not_
     cluster(path, "day")
     session, shape = FakeSession(), replace(SHAPE, retain="14 days", file_bytes=2_000_000)
     changes = find_property_changes(log.read_table_properties(path), shape)
-    property_commits.change_table_properties(session, path, changes)  # type: ignore[arg-type]
+    rowless_commits.change_table_properties(session, path, changes)  # type: ignore[arg-type]
     ((text, settings),) = session.said
     assert RETENTION in text and TARGET_FILE_SIZE in text and list(settings.values()) == ["true"]
     assert session.values == {}, "for this statement only"
     session.said.clear()
     back = find_property_changes({**USUAL, TARGET_FILE_SIZE: "2000000"}, SHAPE)
-    property_commits.change_table_properties(session, path, back)  # type: ignore[arg-type]
+    rowless_commits.change_table_properties(session, path, back)  # type: ignore[arg-type]
     assert [text.partition("UNSET ")[2] for text, _ in session.said] == [f"TBLPROPERTIES IF EXISTS ('{TARGET_FILE_SIZE}')"]
 
 
 def test_the_newest_word_of_the_log_says_by_what_a_table_is_clustered(path: str) -> None:
-    assert clustering.read_cluster_columns(path) == () and not clustering.has_clustering_feature(path)
+    assert log_files.read_cluster_columns(path) == () and not log_files.has_clustering_feature(path)
     cluster(path, "day")
-    assert clustering.read_cluster_columns(path) == ("day",)
+    assert log_files.read_cluster_columns(path) == ("day",)
     cluster(path, "id", "day", protocol=False)
     commit_actions(path, {"commitInfo": {"timestamp": 2, "operation": "VACUUM END"}})
-    assert clustering.read_cluster_columns(path) == ("id", "day")
+    assert log_files.read_cluster_columns(path) == ("id", "day")
     DeltaTable(path).create_checkpoint()
     for commit in Path(path, LOG).glob("*.json"):
         if int(commit.stem) < (log.latest_table_version(path) or 0):
             commit.unlink()
-    assert clustering.read_cluster_columns(path) == ("id", "day"), "by the checkpoint"
+    assert log_files.read_cluster_columns(path) == ("id", "day"), "by the checkpoint"
     cluster(path, protocol=False)
-    assert clustering.read_cluster_columns(path) == () and clustering.has_clustering_feature(path)
+    assert log_files.read_cluster_columns(path) == () and log_files.has_clustering_feature(path)
 
 
 def test_files_lie_as_earlier_columns_had_it_until_all_are_written_anew(path: str) -> None:
     def say(operation: str, **parameters: Any) -> bool:
         commit_actions(path, {"commitInfo": {"timestamp": 1, "operation": operation, "operationParameters": parameters}})
-        return clustering.was_clustered_otherwise(path)
+        return log_files.was_clustered_otherwise(path)
 
-    assert not clustering.was_clustered_otherwise(path)
+    assert not log_files.was_clustered_otherwise(path)
     assert not say("CLUSTER BY", oldClusteringColumns="", newClusteringColumns="day"), "it was in no order"
     assert say("CLUSTER BY", oldClusteringColumns="day", newClusteringColumns="id")
     assert say("OPTIMIZE", isFull=False), "it leaves what is clustered"

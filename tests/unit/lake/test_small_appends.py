@@ -19,9 +19,9 @@ from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commit_history, commit_marks, commits, log, row_sizes, small_writes, tables
+from sluice.lake import batch_sizes, commit_history, commit_marks, commits, log, small_writes, tables
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
-from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -37,7 +37,7 @@ def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp
     ours, theirs = make_table(spark, tmp_path / "ours"), str(tmp_path / "theirs")
     shutil.copytree(ours, theirs)
     commit_marks.mark_session_commits(spark, "r1", "increment", "bronze_t", [3])
-    commits.append_rows(appended_rows(spark), ours, ONCE, row_sizes.measure_rows(appended_rows(spark)))
+    commits.append_rows(appended_rows(spark), ours, ONCE, batch_sizes.measure_rows(appended_rows(spark)))
     commits.append_rows(appended_rows(spark), theirs, ONCE)
     assert (commit_history.summarize_new_versions(ours, 1).writers, commit_history.summarize_new_versions(theirs, 1).writers) == (
         "delta-rs",
@@ -69,7 +69,7 @@ def test_both_ways_append_what_every_reader_reads_alike(spark: SparkSession, tmp
 @pytest.mark.parametrize("first", ["delta-rs", "Spark"])
 def test_a_transaction_is_appended_once_whichever_way_it_went_first(spark: SparkSession, tmp_path: Path, first: str) -> None:
     path = make_table(spark, tmp_path / "table")
-    sizes = [row_sizes.measure_rows(appended_rows(spark)), None]
+    sizes = [batch_sizes.measure_rows(appended_rows(spark)), None]
     for size in sizes if first == "delta-rs" else reversed(sizes):
         commits.append_rows(appended_rows(spark), path, ONCE, size)
         assert log.latest_table_version(path) == 2
@@ -122,7 +122,7 @@ def test_dates_that_delta_rs_cannot_name_are_left_to_spark(spark: SparkSession, 
     tables.create_table(spark, path, TableShape(schema=tables.parse_ddl_schema(ddl), comment="", statistics=("k", "day")))
     for version, (day, writer) in enumerate([("9999-12-31", "delta-rs"), ("0001-01-01", "delta-rs"), ("+300000-01-01", "Spark")]):
         frame = spark.sql(f"SELECT {version} AS k, DATE'{day}' AS day UNION ALL SELECT NULL, NULL")
-        commits.append_rows(frame, path, None, row_sizes.measure_rows(frame))
+        commits.append_rows(frame, path, None, batch_sizes.measure_rows(frame))
         assert commit_history.summarize_new_versions(path, version).writers == writer, day
     assert spark.read.format("delta").load(path).where("day > DATE'9999-12-31'").count() == 1
     both = spark.sql(f"SELECT 'D' AS {small_writes.OPERATION}, 2 AS k, DATE'+300000-01-01' AS day")
@@ -171,12 +171,12 @@ def test_footers_hold_values_of_no_other_columns_than_the_log_and_a_cut_commit_i
 def test_sizes_are_at_least_what_the_rows_are(spark: SparkSession) -> None:
     rows = [(1, "ä" * 10, ["x" * 5, None]), (2, None, None)]
     frame = spark.createDataFrame(rows, "k INT, t STRING, l ARRAY<STRING>")
-    measured = row_sizes.measure_rows(frame)
+    measured = batch_sizes.measure_rows(frame)
     assert measured.rows == 2 and measured.bytes is not None and 25 + 6 * 16 <= measured.bytes <= 400
-    inline = row_sizes.measure_inline_rows(rows)
+    inline = batch_sizes.measure_inline_rows(rows)
     assert inline.rows == 2 and (inline.bytes or 0) >= 25
     wide = spark.sql("SELECT " + ", ".join(f"1.0D AS c{place}" for place in range(300)))
     hollow = spark.sql("SELECT array_repeat(named_struct('a', CAST(NULL AS BIGINT), 'b', CAST(NULL AS BIGINT)), 1000) AS l")
     for rows in (wide, hollow):
-        assert (row_sizes.measure_rows(rows).bytes or 0) >= rows.toArrow().nbytes, "nothing takes no memory"
+        assert (batch_sizes.measure_rows(rows).bytes or 0) >= rows.toArrow().nbytes, "nothing takes no memory"
     assert RowsSize(1, 2) + RowsSize(3, 4) == RowsSize(4, 6) and (RowsSize(1, 2) + RowsSize(1)).bytes is None

@@ -23,8 +23,8 @@ from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import commit_history, commit_marks, log, small_writes, tables
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.report import MergeCounts
-from sluice.lake.row_sizes import RowsSize
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
 from sluice.lake.written_alike import choose_statistics_columns

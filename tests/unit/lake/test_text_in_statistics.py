@@ -15,9 +15,8 @@ from sluice import delta_rs_commits
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import positions
 from sluice.lake import commit_history, file_rewrites
-from sluice.lake.actions import read_log_actions
-from sluice.lake.clustering import read_cluster_columns
 from sluice.lake.inventory import read_file_inventory
+from sluice.lake.log_files import read_cluster_columns, read_log_actions
 from sluice.locations import locate
 from sluice.runs.repair import lost_commits
 

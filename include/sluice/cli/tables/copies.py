@@ -96,12 +96,12 @@ def diff(
     graph = load_declaration_graph(settings, records.pipeline)
     there = _find_other_side(records, name, path, against)
     keys, private = _find_comparison_columns(graph, wanted)
-    from sluice.lake import evaluation
+    from sluice.lake import batch_sizes
     from sluice.runs.copies import comparison
     from sluice.session import start_spark_session
 
     session = start_spark_session(settings, "sluice diff").newSession()
-    evaluation.choose_evaluation_settings(session, [path, there.path])
+    batch_sizes.choose_evaluation_settings(session, [path, there.path])
     frames = []
     for side in (ComparedSide("here", path), there):
         reader = session.read.format("delta")

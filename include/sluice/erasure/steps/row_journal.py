@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sluice import durable_files
 from sluice.durable_files import load_kept_object, write_json_durably
-from sluice.lake import durability
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate, remove_folder
 
@@ -38,7 +38,7 @@ class RowJournal:
         if rows.isEmpty():
             return
         rows.write.mode("overwrite").parquet(str(self._rows_folder))
-        durability.flush_run_output(self.workspace.settings)
+        durable_files.flush_run_output(self.workspace.settings)
         # The list is complete once the note exists.
         write_json_durably(self._note_file, dict(said))
 

@@ -27,9 +27,9 @@ from sluice.erasure.steps.places import SubjectTable
 from sluice.flows.copies import released
 from sluice.flows.silver import refold
 from sluice.lake import commit_marks, releases, small_writes, table_frames
+from sluice.lake.batch_sizes import collect_few_rows
 from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.row_sizes import collect_few_rows
 from sluice.lake.small_writes import MOST_TABLE_BYTES, MOST_UNBOUNDED_BYTES, SmallWriteFailed
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_records import name_quarantined_table

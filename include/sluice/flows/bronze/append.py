@@ -33,11 +33,11 @@ from sluice.ingest.files import paths
 from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
 from sluice.ingest.schema import evolution
-from sluice.lake import evaluation, log, table_frames, tables
+from sluice.lake import batch_sizes, log, table_frames, tables
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
 from sluice.lake.nested_types import union_columns
 from sluice.lake.report import FlowReport
-from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.printable import count_noun
@@ -146,7 +146,7 @@ def ingest_delivery_batch(
     for part in parts:
         workspace.note(checkpoint.flow, [row["delivery"] for row in part])
         few = sum(row["size"] or 0 for row in part) <= records.HERE
-        evaluation.choose_evaluation_settings(workspace.session, (), rows=0 if few else None)
+        batch_sizes.choose_evaluation_settings(workspace.session, (), rows=0 if few else None)
         deliveries = [intake.delivery_from_row(row, folder) for row in part]
         ingest_together_or_singly(workspace, source, examine_unread_deliveries(source, deliveries), report, transaction)
         work.advance(len(part))

@@ -25,9 +25,9 @@ from sluice.ingest.reading.records import DeliveredRecords
 from sluice.ingest.schema import evolution
 from sluice.ingest.schema.evolution import SourceColumns, find_held_back_fields
 from sluice.lake import commits, file_statistics, table_frames, tables
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
-from sluice.lake.row_sizes import RowsSize
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location
 from sluice.printable import count_noun

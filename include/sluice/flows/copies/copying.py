@@ -18,7 +18,7 @@ from sluice.declare.sql.schema import sql_literal
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
 from sluice.flows.writing.difference import persist_frame
-from sluice.lake import evaluation, log, property_commits, tables, versions
+from sluice.lake import batch_sizes, log, rowless_commits, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import Workspace
@@ -67,7 +67,7 @@ def find_column_without_stand_in(path: str, names: Sequence[str]) -> str:
 def copy_table_into_clone(workspace: Workspace, asked: CloneRequest, key: bytes, report: FlowReport) -> ClonedColumns:
     """Copies a table's rows without those of erased people. key: makes the stand-ins; the same for all tables of a clone."""
     session = workspace.session
-    evaluation.choose_evaluation_settings(session, [asked.source])
+    batch_sizes.choose_evaluation_settings(session, [asked.source])
     rows = session.read.format("delta").option("versionAsOf", asked.version).load(asked.source)
     if asked.dataset is not None:
         rows = restoration.drop_rows_of_erased(
@@ -128,7 +128,7 @@ def _create_clone_table(workspace: Workspace, asked: CloneRequest, schema: Struc
     for name, value in properties.items():
         if name not in checks and name != PSEUDONYM_KEYS:
             builder = builder.property(name, changed.get(name, value))
-    with property_commits.allow_layout_properties(workspace.session, properties):
+    with rowless_commits.allow_layout_properties(workspace.session, properties):
         builder.execute()
 
 

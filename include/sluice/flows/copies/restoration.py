@@ -17,7 +17,7 @@ from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import SluiceError
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, persist_frame, plan_merge_operations
-from sluice.lake import evaluation, log, table_frames, tables, versions
+from sluice.lake import batch_sizes, log, table_frames, tables, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.printable import count_noun, match_number
@@ -39,7 +39,7 @@ def restore_table_version(
     """
     session, path = workspace.session, workspace.path(dataset.name)
     workspace.note(f"restore_{dataset.name}")
-    evaluation.choose_evaluation_settings(session, [path, path, *([bronze] if bronze else [])])
+    batch_sizes.choose_evaluation_settings(session, [path, path, *([bronze] if bronze else [])])
     now = table_frames.read_table(session, path)
     then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted_names(now.columns))
     kept = then if bronze is None else then.join(table_frames.read_table(session, bronze), [*PROVENANCE], "left_semi")

@@ -13,7 +13,7 @@ from typing import Any
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold.touched import ViewScope
 from sluice.flows.writing.ranges import Limits
-from sluice.lake import commit_history, evaluation, file_statistics, log, table_frames
+from sluice.lake import batch_sizes, commit_history, file_statistics, log, table_frames
 from sluice.lake.log import TableState
 from sluice.lake.workspace import Workspace
 
@@ -78,7 +78,7 @@ def _count_commit_changes(commit: Mapping[str, Any]) -> int | None:
 
 def is_small_row_count(*counts: int | None) -> bool:
     """Whether the rows are known to be so few that one task without a shuffle is fastest."""
-    return _is_total_below(counts, evaluation.SMALL + 1)
+    return _is_total_below(counts, batch_sizes.SMALL + 1)
 
 
 def reason_for_full_recompute(view: MaterializedView[Any], known: States) -> str | None:

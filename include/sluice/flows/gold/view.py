@@ -31,11 +31,10 @@ from sluice.flows.progress.checkpoints import (
     record_unbounded_inputs,
 )
 from sluice.flows.writing import targets
-from sluice.lake import evaluation, log
-from sluice.lake.merged_keys import MergedKeys
+from sluice.lake import batch_sizes, log
 from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
 from sluice.lake.tables import TableShape
-from sluice.lake.workspace import Workspace
+from sluice.lake.workspace import MergedKeys, Workspace
 from sluice.quality import verdicts
 from sluice.step_times import COMPUTING, PLANNING, measure_step
 
@@ -177,7 +176,7 @@ def _stream_view_changes(
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         known = choice.read_table_states(inside, view)
-        evaluation.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
+        batch_sizes.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
         part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_taken(number), known, recomputed)
         inside.note(flow, inputs=part.versions)
         if why is not None and number == 0:

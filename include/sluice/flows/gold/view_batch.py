@@ -30,9 +30,9 @@ from sluice.flows.writing.difference import (
     refuse_repeated_keys,
 )
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
-from sluice.lake import evaluation, log, table_frames
+from sluice.lake import batch_sizes, log, table_frames
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.report import FlowReport, MergeCounts
-from sluice.lake.row_sizes import RowsSize
 from sluice.lake.tables import TableShape
 from sluice.lake.versions import is_version_whole
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -108,7 +108,7 @@ class ViewBatch:
     def _open_scopes(self, stack: ExitStack, rows: DataFrame, changed: int | None) -> tuple[Sequence[ViewScope], str | None]:
         """Returns what a batch of changed names touches, or the reason to recompute the whole view."""
         session = self.workspace.session
-        evaluation.choose_evaluation_settings(session, (), rows=changed)
+        batch_sizes.choose_evaluation_settings(session, (), rows=changed)
         changes = stack.enter_context(persist_frame(_coalesce_few_rows(rows, changed).distinct()))
         found = touched.read_change_summary(changes, self.reach)
         why = touched.reason_for_no_bound(found, self.reach) or self._reason_for_no_join(found)
@@ -120,7 +120,7 @@ class ViewBatch:
             why = choice.reason_not_to_follow_joins(self.view, self.known)
             if why:
                 return (), why
-            evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
+            batch_sizes.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
         scopes = stack.enter_context(touched.open_view_scopes(self.view, changes, found, self.reach, self._read_inputs_beside))
         if choice.is_most_of_view_touched(self.workspace, self.view, self.known, scopes):
             return (), "most rows touched"
@@ -189,13 +189,13 @@ class ViewBatch:
         bounding = targets.choose_bounding_columns(view, old.schema)
         if scope is not None:
             new, old = scope.of_view(new, made=True), scope.of_view(old)
-        evaluation.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
+        batch_sizes.choose_evaluation_settings(session, (), rows=choice.sum_row_counts(self.known))
         if scope is None and (written := self._fill_unjudged(new)) is not None:
             return written.inserted, written
         with persist_frame(self._judge_and_treat(new)) as judged:
             made = self._count_verdicts(judged)
             there = choice.count_rows_within_limits(self._path, scope.limits() if scope is not None else {})
-            evaluation.choose_evaluation_settings(session, (), rows=None if there is None else made + there)
+            batch_sizes.choose_evaluation_settings(session, (), rows=None if there is None else made + there)
             filled = fill_empty_table(judged.drop(*verdicts.VERDICT), self._path, made) if scope is None else None
             if filled is not None:
                 self.recomputed.report.count_merge(filled)

@@ -18,7 +18,7 @@ from sluice.flows.silver.made import AnyTable
 from sluice.flows.silver.scope import DeliveryScope
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import log, table_frames
-from sluice.lake.row_sizes import RowsSize, measure_rows
+from sluice.lake.batch_sizes import RowsSize, measure_rows
 from sluice.lake.small_writes import MOST_APPENDED_ROWS
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.quality import quarantine, verdicts

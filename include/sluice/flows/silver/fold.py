@@ -51,13 +51,12 @@ from sluice.flows.writing.difference import (
 from sluice.flows.writing.enforced import count_verdicts_with_aggregates
 from sluice.flows.writing.ranges import BoundingColumns, Limits, compute_value_ranges, limits_condition
 from sluice.ingest.ledger import DeliveryOutcome
-from sluice.lake import evaluation, file_statistics, log, table_frames, tables
-from sluice.lake.merged_keys import MergedKeys
+from sluice.lake import batch_sizes, file_statistics, log, table_frames, tables
+from sluice.lake.batch_sizes import RowsSize, sum_row_bytes
 from sluice.lake.report import FOLDED_ANEW, FlowReport, MergeCounts
-from sluice.lake.row_sizes import RowsSize, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.tables import TableShape
-from sluice.lake.workspace import PROVENANCE, Workspace
+from sluice.lake.workspace import PROVENANCE, MergedKeys, Workspace
 from sluice.quality import verdicts
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def fold_scope(
     workspace.note(flow, live or scope.dead)
     path = workspace.path(table.name)
     came = count_delivery_rows(workspace, source, live)
-    evaluation.choose_evaluation_settings(workspace.session, [path], came)
+    batch_sizes.choose_evaluation_settings(workspace.session, [path], came)
     target = table_frames.read_table(workspace.session, path)
     bounding = targets.choose_bounding_columns(table, target.schema)
     made = make_judged_rows(workspace, table, source, live)

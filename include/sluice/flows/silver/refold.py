@@ -31,7 +31,7 @@ from sluice.flows.writing import targets
 from sluice.flows.writing.difference import persist_frame
 from sluice.flows.writing.enforced import count_verdicts
 from sluice.flows.writing.ranges import compute_value_ranges, limits_condition
-from sluice.lake import evaluation, table_frames
+from sluice.lake import batch_sizes, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.workspace import PROVENANCE, Workspace
@@ -91,7 +91,7 @@ def _refold_keys(
 ) -> None:
     path, deliveries = workspace.path(table.name), _list_deliveries(origin)
     workspace.note(workspace.graph.flow_name(table), deliveries)
-    evaluation.choose_evaluation_settings(workspace.session, [path, workspace.path(source.name)])
+    batch_sizes.choose_evaluation_settings(workspace.session, [path, workspace.path(source.name)])
     target = table_frames.read_table(workspace.session, path)
     live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)
     with persist_frame(

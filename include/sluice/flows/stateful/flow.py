@@ -26,10 +26,10 @@ from sluice.flows.stateful import idle, inputs, late, operators
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
 from sluice.flows.writing.difference import apply_merge_operations, null_safe_equality, persist_frame, plan_merge_operations
-from sluice.lake import commits, evaluation, log, table_frames, tables
+from sluice.lake import batch_sizes, commits, log, table_frames, tables
+from sluice.lake.batch_sizes import RowsSize, measure_rows
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
-from sluice.lake.row_sizes import RowsSize, measure_rows
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import locate
@@ -180,7 +180,7 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
         inside.note(checkpoint.flow, inputs=pins.ends_of(number))
-        evaluation.choose_evaluation_settings(inside.session, map(inside.path, (stream.name, *stream.reads)))
+        batch_sizes.choose_evaluation_settings(inside.session, map(inside.path, (stream.name, *stream.reads)))
         stored = treatments.apply_treatments(inside.settings, rows, stream.treatments, f"Stream '{stream.name}'")
         # The whole batch is computed before anything else: a batch that is not read to its end loses its state.
         with persist_frame(stored) as final:
@@ -188,7 +188,7 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
             _take_batch(inside, this, StreamBatch(final, measure_rows(final), number, over))
         report.batches += 1
 
-    evaluation.choose_evaluation_settings(workspace.session, map(workspace.path, (stream.name, *stream.reads)), keeps_state=True)
+    batch_sizes.choose_evaluation_settings(workspace.session, map(workspace.path, (stream.name, *stream.reads)), keeps_state=True)
     result = stream(*inputs.stream_inputs(workspace, stream, checkpoint.identity))
     try:
         progress = streams.run_stream(workspace, result, checkpoint, on_batch, stream.output)

@@ -22,7 +22,7 @@ from sluice.flows.progress import batches
 from sluice.flows.progress.checkpoints import Checkpoint
 from sluice.flows.stateful import inputs, operators
 from sluice.lake import commit_history, commits, log, table_frames, tables
-from sluice.lake.row_sizes import measure_inline_rows
+from sluice.lake.batch_sizes import measure_inline_rows
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace

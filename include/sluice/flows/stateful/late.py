@@ -20,9 +20,9 @@ from sluice.flows.stateful.inputs import ROW
 from sluice.flows.stateful.operators import Rule
 from sluice.flows.writing.difference import persist_frame
 from sluice.lake import commits, log, table_frames, tables
+from sluice.lake.batch_sizes import measure_rows
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
-from sluice.lake.row_sizes import measure_rows
 from sluice.lake.table_frames import compute_aggregates
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace

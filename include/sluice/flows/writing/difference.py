@@ -21,8 +21,8 @@ from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import SluiceError
 from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition_sql
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
+from sluice.lake.batch_sizes import RowsSize, collect_few_rows, sum_row_bytes
 from sluice.lake.report import MergeCounts
-from sluice.lake.row_sizes import RowsSize, collect_few_rows, sum_row_bytes
 from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.table_frames import compute_aggregates
 from sluice.printable import count_noun

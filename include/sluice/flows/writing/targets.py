@@ -27,7 +27,7 @@ from sluice.flows.progress import checkpoints
 from sluice.flows.progress.continuity import REFRESH
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import clustering, log, places, property_commits, table_frames, tables, versions
+from sluice.lake import log, log_files, places, rowless_commits, table_frames, tables, versions
 from sluice.lake.layout_properties import PropertyChanges
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
@@ -83,7 +83,7 @@ def prepare_target_table(
     if tables.create_table(workspace.session, path, shape):
         record_transform_fingerprint(workspace, dataset)
     elif anew == REFRESH and _has_misfit_columns(workspace.session, path, shape):
-        if shape.partition_by and clustering.has_clustering_feature(path):
+        if shape.partition_by and log_files.has_clustering_feature(path):
             raise SluiceError(
                 f"Table '{dataset.name}' is or was clustered, and Delta makes no partitions of such a table. Remove its folder and run again: "
                 "it is made anew. Nothing was changed."
@@ -136,7 +136,7 @@ def record_transform_fingerprint(workspace: Workspace, dataset: Dataset[Any]) ->
     wanted = {FINGERPRINT: compute_declaration_fingerprint(dataset), **pseudonym_key_properties(workspace, dataset)}
     path = workspace.path(dataset.name)
     if any(tables.read_table_property(path, name) != value for name, value in wanted.items()):
-        property_commits.change_table_properties(workspace.session, path, PropertyChanges(wanted))
+        rowless_commits.change_table_properties(workspace.session, path, PropertyChanges(wanted))
     versions.remove_restoration_mark(workspace.session, path)
 
 

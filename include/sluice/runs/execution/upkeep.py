@@ -16,8 +16,7 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import streams
-from sluice.lake.report import FlowReport
-from sluice.lake.table_turns import TableTurns, take_table_turns
+from sluice.lake.report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.record_tables import RECORD_TABLES

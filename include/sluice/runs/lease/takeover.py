@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from sluice.delta_rs_commits import NO_COMMIT_HOOKS
 from sluice.errors import SluiceError
-from sluice.lake.actions import find_delta_tables
+from sluice.lake.log_files import find_delta_tables
 from sluice.lake.written_alike import are_properties_set_alike, has_protocol_written_alike
 from sluice.locations import Location
 from sluice.open_tables import open_delta_table

@@ -15,7 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.delta_log import DamagedLog
-from sluice.lake import clustering, deletion_vectors, log, versions
+from sluice.lake import file_statistics, log, log_files, versions
 from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
@@ -114,14 +114,14 @@ def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], pat
     """Describes how one table's files differ from its declaration, and the command that applies it."""
     name, now = declared.name, f"sluice optimize {pipeline}.{declared.name} --now"
     is_, wanted = log.read_partition_columns(path), list(declared.partition_by)
-    was_clustered = clustering.has_clustering_feature(path)
+    was_clustered = log_files.has_clustering_feature(path)
     if is_ != wanted and not was_clustered:
         yield (
             f"'{name}' is partitioned by {', '.join(is_) or 'nothing'}, and declared by {', '.join(wanted) or 'nothing'}. "
             f"It stays so until a refresh writes it anew: sluice run {pipeline} --mode refresh --table {name}."
         )
-    clustered = clustering.read_cluster_columns(path)
-    if declared.cluster_by and not is_ and (clustered != declared.cluster_by or clustering.was_clustered_otherwise(path)):
+    clustered = log_files.read_cluster_columns(path)
+    if declared.cluster_by and not is_ and (clustered != declared.cluster_by or log_files.was_clustered_otherwise(path)):
         before = "" if clustered == declared.cluster_by else f", before by {', '.join(clustered) or 'nothing'}"
         until = "they are all rewritten" if clustered else "OPTIMIZE finds a need and rewrites all of them. To do it at once"
         yield (
@@ -133,7 +133,7 @@ def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], pat
             f"'{name}' is or was clustered, and is not declared so. Its protocol keeps that: Spark alone writes it, and Delta allows neither "
             "zorder_by nor partition_by. Remove the table's folder and run again, which makes the table from scratch."
         )
-    files = deletion_vectors.count_files_with_deleted_rows(path)
+    files = file_statistics.count_files_with_deleted_rows(path)
     if files and not (declared.layout and declared.layout.deletion_vectors):
         yield (
             f"{count_noun(files, 'file')} of '{name}' {match_number(files, 'holds', 'hold')} "

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sluice import durable_files
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
@@ -22,7 +23,6 @@ from sluice.delta_log import LOG, LogDamage, checksum_file_path, find_log_damage
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
-from sluice.lake import durability
 from sluice.lake.commit_history import REPAIR
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
@@ -76,14 +76,14 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
         checkpoints.reset_checkpoint(records.checkpoints(flow), flow, f"a commit of '{repair.table}' was lost")
     for source, numbers in repair.lost.items():
         lost_contents.record_lost_deliveries(settings, graph, source, numbers)
-    durability.flush_run_output(settings)
+    durable_files.flush_run_output(settings)
     restricted = locate(repair.path).is_relative_to(settings.restricted)
     books = locate(records.bookkeeping(SET_ASIDE, restricted=restricted))
     aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / locate(repair.path).parent.name / locate(repair.path).name
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
         _set_damage_aside(repair.path, damage, aside)
-    durability.flush_run_output(settings)
+    durable_files.flush_run_output(settings)
 
 
 def _plan_log_repair(settings: Settings, graph: Graph, name: str, path: str, damage: tuple[LogDamage, ...]) -> LogRepair:

@@ -179,7 +179,7 @@ def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     for file in locate(lake.workspace().path("members_changes"), "_change_data").glob("*.parquet"):
         file.unlink()
     with monkeypatch.context() as before:  # as in another process, or of more rows than are handed on
-        before.setattr("sluice.lake.merged_keys.MOST_KEYS", 0)
+        before.setattr("sluice.lake.workspace.MOST_KEYS", 0)
         land(lake, "3", (1, "Nice", 4, "update"), (100, "Bern", 1, "insert"))
         started.clear()
         reports = lake.run()

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sluice.lake import commits
-from sluice.lake.row_sizes import RowsSize
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.tables import TableShape, create_table, parse_ddl_schema, replace_table
 
 if TYPE_CHECKING:

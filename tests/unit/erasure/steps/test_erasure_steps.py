@@ -629,7 +629,7 @@ def test_a_begun_request_keeps_its_identifiers_when_the_list_has_lost_it(
 def test_the_list_is_on_the_disk_before_any_row_goes(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[str] = []
     monkeypatch.setattr(suppression_list, "suppress_subjects", lambda *_: did.append("listed"))
-    monkeypatch.setattr(propagation.durability, "flush_run_output", lambda _: did.append("flushed"))
+    monkeypatch.setattr(propagation.durable_files, "flush_run_output", lambda _: did.append("flushed"))
     propagation.suppress_request_subjects(Erasing(workspace, [], lambda: []))
     assert did == ["listed", "flushed"]
 

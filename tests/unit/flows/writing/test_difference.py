@@ -16,8 +16,8 @@ from sluice.flows.writing import difference
 from sluice.flows.writing.difference import join_old_and_new
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import commit_history, log, small_writes, table_frames, tables
+from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.report import MergeCounts
-from sluice.lake.row_sizes import RowsSize
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
 

@@ -1,4 +1,7 @@
-"""An empty table that delta-rs makes is the one that Spark makes; what is not known to be so, Spark makes."""
+"""An empty table that delta-rs makes is the one that Spark makes; what is not known to be so, Spark makes.
+
+Setting properties changes nothing else of a table, whoever made it.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from delta.tables import DeltaTable
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyspark.errors import AnalysisException
 
 from sluice.errors import SluiceError
-from sluice.lake import tables
+from sluice.lake import rowless_commits, tables
 from sluice.lake.commit_marks import _NOTE
-from sluice.lake.new_tables import create_empty_table, is_created_by_delta_rs
+from sluice.lake.layout_properties import PropertyChanges
+from sluice.lake.rowless_commits import create_empty_table, is_created_by_delta_rs
 from sluice.lake.small_writes import SmallWriteFailed
 from sluice.lake.tables import TableShape, parse_ddl_schema
 from sluice.runs import failures
+from sluice.table_properties import FINGERPRINT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +72,7 @@ def test_the_metadata_is_what_spark_writes(spark: SparkSession, tmp_path: Path, 
     assert tables.create_table(spark, str(tmp_path / "small"), shape) and not tables.create_table(
         spark, str(tmp_path / "small"), shape
     )
-    tables._build_table(spark, DeltaTable.createIfNotExists(spark).location(str(tmp_path / "spark")), shape)
+    tables._build_table(spark, SparkTable.createIfNotExists(spark).location(str(tmp_path / "spark")), shape)
     ours, theirs = _read_first_commit(tmp_path / "small"), _read_first_commit(tmp_path / "spark")
     assert ours["commitInfo"]["engineInfo"].startswith("delta-rs") and theirs["commitInfo"]["engineInfo"].startswith(
         "Apache-Spark"
@@ -168,7 +175,7 @@ def test_why_it_could_not_be_made_is_what_any_write_would_say(
     def fail(*_: object, **__: object) -> None:
         raise DeltaError(f"Generic LocalFileSystem error {says}")
 
-    monkeypatch.setattr("sluice.lake.new_tables.DeltaTable.create", fail)
+    monkeypatch.setattr("sluice.lake.rowless_commits.DeltaTable.create", fail)
     with pytest.raises(SmallWriteFailed) as raised:
         tables.create_table(spark, str(tmp_path / "t"), _make_shape())
     assert failures.name_failure(raised.value) == kind
@@ -185,3 +192,55 @@ def test_a_folder_that_holds_something_else_gets_no_table(spark: SparkSession, t
     with pytest.raises(AnalysisException, match=r"NON_EMPTY_LOCATION|is not a Delta table"):
         tables.create_table(spark, str(tmp_path / "t"), _make_shape())
     assert not (tmp_path / "t" / "_delta_log").exists()
+
+
+@pytest.mark.parametrize("ddl", ["id BIGINT", "id BIGINT, n TIMESTAMP_NTZ"])
+@pytest.mark.parametrize("change_feed", [True, False])
+@pytest.mark.parametrize("made_by", ["Spark", "Sluice"])
+def test_the_protocol_stays(spark: SparkSession, tmp_path: Path, ddl: str, change_feed: bool, made_by: str) -> None:
+    path = str(tmp_path / "t")
+    shape = TableShape(schema=parse_ddl_schema(ddl), comment="x", statistics=("id",), change_feed=change_feed)
+    if made_by == "Spark":
+        tables._build_table(spark, SparkTable.createIfNotExists(spark).location(path), shape)
+    else:
+        tables.create_table(spark, path, shape)
+
+    def describe() -> tuple[object, ...]:
+        table = DeltaTable(path)
+        protocol, data = table.protocol(), table.metadata()
+        features = [sorted(one or ()) for one in (protocol.reader_features, protocol.writer_features)]
+        kept = {name: value for name, value in data.configuration.items() if name != FINGERPRINT}
+        described = (data.id, data.description, data.created_time, data.partition_columns, table.schema().to_json(), kept)
+        return (protocol.min_reader_version, protocol.min_writer_version, features, *described)
+
+    before = describe()
+    rowless_commits.change_table_properties(spark, path, PropertyChanges({FINGERPRINT: "it's"}))
+    assert describe() == before
+    assert DeltaTable(path).metadata().configuration[FINGERPRINT] == "it's"
+
+
+@pytest.mark.parametrize("times", [1, 9])
+def test_a_commit_of_somebody_else_meanwhile_is_waited_out_and_what_stands_is_said(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    path, left = str(tmp_path / "t"), [times]
+    write_deltalake(path, pa.table({"id": [1]}))
+    open_table = rowless_commits.open_table_to_change
+
+    def open_before_another_commit(place: str) -> DeltaTable:
+        table = open_table(place)
+        if left[0]:
+            left[0] -= 1
+            DeltaTable(place).alter.set_table_properties({"others": str(left[0])}, raise_if_not_exists=False)
+        return table
+
+    monkeypatch.setattr(rowless_commits, "open_table_to_change", open_before_another_commit)
+    if times == 1:
+        rowless_commits.change_table_properties(spark, path, PropertyChanges({FINGERPRINT: "f"}))
+        assert DeltaTable(path).metadata().configuration == {FINGERPRINT: "f", "others": "0"}
+    else:
+        with pytest.raises(
+            SluiceError, match=r"when its properties were set, and they were not\. What was committed before stands"
+        ):
+            rowless_commits.change_table_properties(spark, path, PropertyChanges({FINGERPRINT: "f"}))
+        assert FINGERPRINT not in DeltaTable(path).metadata().configuration

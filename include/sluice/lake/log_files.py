@@ -1,12 +1,14 @@
-"""Every action in a table's log, in whichever file: commits, compacted commits, checksums with their list of files, checkpoints, leftovers.
+"""Reads the files of a table's log themselves, for what delta-rs does not tell: every action in them, and by which columns the table is clustered.
 
-Reads without a JVM and without an engine that replays the log, because actions that no reader needs any more are still on the disk.
+Without a JVM. The actions come from commits, compacted commits, checksums with their list of files, checkpoints and leftovers, without an
+engine that replays the log: those that no reader needs any more are still on the disk. A table that was clustered once (liquid clustering)
+keeps that in its protocol. From then on delta-rs does not write it, and Delta refuses ZORDER.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sluice.delta_log import LOG, split_commit_lines
+from sluice.delta_log import LOG, list_log_versions, split_commit_lines
+from sluice.lake import commit_history
 from sluice.locations import Location, locate, open_to_read, walk_folders
+from sluice.open_tables import open_checked_table
 
 _ENDS = ("minValues", "maxValues")
+_MAPS = ("partitionValues", "configuration", "tags")
+_FEATURE = "clustering"
+_DOMAIN = "delta.clustering"
+_IN_CHECKPOINTS = "domainMetadata"
 
 
 @dataclass(frozen=True)
@@ -80,9 +88,6 @@ def _read_checkpoint_actions(file: Location) -> Iterator[LogAction]:
                     yield LogAction(file.name, kind, said, parsed | _columns_with_text_statistics(said.get("stats")))
 
 
-_MAPS = ("partitionValues", "configuration", "tags")
-
-
 def _drop_parsed_statistics(rows: Any) -> Any:
     """Leaves out statistics that are stored as values: only their presence matters here, and they have the table's own types."""
     kept = [field.name for field in rows.type if not field.name.endswith("_parsed")]
@@ -107,3 +112,67 @@ def _columns_with_text_statistics(stats: Any) -> frozenset[str]:
     """Returns the columns whose lowest or highest value is in a file's statistics, which are a JSON text."""
     said = json.loads(stats) if isinstance(stats, str) and stats else {}
     return frozenset(name for end in _ENDS for name, value in (said.get(end) or {}).items() if value is not None)
+
+
+def has_clustering_feature(path: str) -> bool:
+    """Whether a table is or was clustered. Raises DamagedLog, and TableNotFoundError if there is no table."""
+    return _FEATURE in (open_checked_table(path).protocol().writer_features or ())
+
+
+def read_cluster_columns(path: str) -> tuple[str, ...]:
+    """Returns the columns by which a table's rows are clustered from now on; none if it is not clustered. Errors: as above.
+
+    The newest entry of the log counts. Delta's protocol lets a checkpoint and the commits after it repeat everything that is valid.
+    """
+    if not has_clustering_feature(path):
+        return ()
+    commits, checkpoints = list_log_versions(locate(path) / LOG)
+    last = max(checkpoints, default=-1)
+    for version in sorted((version for version in commits if version > last), reverse=True):
+        found = _find_columns(_read_commit_domains(commits[version]))
+        if found is not None:
+            return found
+    for file in checkpoints.get(last, []):
+        found = _find_columns(_read_checkpoint_domains(file))
+        if found is not None:
+            return found
+    return ()
+
+
+def was_clustered_otherwise(path: str) -> bool:
+    """Whether files may still be ordered by earlier cluster columns: these were changed, and not all files were rewritten since.
+
+    Looks as far back as the log goes.
+    """
+    for commit in commit_history.read_commit_history(path):
+        said = commit["parameters"] or {}
+        if commit["operation"] == "OPTIMIZE" and str(said.get("isFull")).lower() == "true":
+            return False
+        if commit["operation"] == "CLUSTER BY":
+            return bool(said.get("oldClusteringColumns"))
+    return False
+
+
+def _find_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:
+    """Returns the cluster columns that an action names; None if none does."""
+    for domain in domains:
+        if domain.get("domain") == _DOMAIN:
+            said = json.loads(domain.get("configuration") or "{}")
+            columns: Sequence[Sequence[str]] = [] if domain.get("removed") else said.get("clusteringColumns", [])
+            return tuple(".".join(column) for column in columns)
+    return None
+
+
+def _read_commit_domains(commit: Location) -> list[dict[str, Any]]:
+    lines = split_commit_lines(commit.read_bytes())
+    return [json.loads(line)[_IN_CHECKPOINTS] for line in lines if line.startswith(f'{{"{_IN_CHECKPOINTS}"'.encode())]
+
+
+def _read_checkpoint_domains(file: Location) -> list[dict[str, Any]]:
+    if file.name.endswith(".json"):
+        actions = map(json.loads, split_commit_lines(file.read_bytes()))
+        return [action[_IN_CHECKPOINTS] for action in actions if _IN_CHECKPOINTS in action]
+    with open_to_read(file) as content, pq.ParquetFile(content) as opened:
+        if _IN_CHECKPOINTS not in opened.schema_arrow.names:
+            return []
+        return [row for row in opened.read([_IN_CHECKPOINTS])[_IN_CHECKPOINTS].to_pylist() if row is not None]

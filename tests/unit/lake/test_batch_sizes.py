@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.types import StructType
 
-from sluice.lake.row_sizes import collect_few_rows
+from sluice.lake.batch_sizes import collect_few_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from sluice.lake import merged_keys
-from sluice.lake.merged_keys import MergedKeys, MergedKeysByTable
+from sluice.lake import workspace
+from sluice.lake.workspace import MergedKeys, MergedKeysByTable
 
 
 def keys(before: int, after: int, *values: int) -> MergedKeys:
@@ -27,7 +27,7 @@ def test_merges_one_after_the_other_are_handed_on_together_and_a_gap_forgets_the
 
 
 def test_more_keys_than_fit_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merged_keys, "MOST_KEYS", 2)
+    monkeypatch.setattr(workspace, "MOST_KEYS", 2)
     found = MergedKeysByTable()
     found.hand_on("log", keys(3, 4, 1, 2))
     assert found.find("log") is not None

@@ -16,8 +16,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.unit.test_upkeep import STATISTICS
 
-from sluice.lake import clustering, file_statistics
-from sluice.lake.deletion_vectors import count_files_with_deleted_rows, list_files_with_deleted_rows
+from sluice.lake import file_statistics, log_files
+from sluice.lake.file_statistics import count_files_with_deleted_rows, list_files_with_deleted_rows
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import is_version_whole
 
@@ -187,7 +187,7 @@ def test_half_of_the_rows_is_not_enough(two_files: str) -> None:
 
 def test_a_clustered_table_is_left_to_deltas_own_rules(two_files: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """REORG takes none of its files, and would be tried each day anew."""
-    monkeypatch.setattr(clustering, "has_clustering_feature", lambda path: True)
-    monkeypatch.setattr(clustering, "read_cluster_columns", lambda path: ("id",))
+    monkeypatch.setattr(log_files, "has_clustering_feature", lambda path: True)
+    monkeypatch.setattr(log_files, "read_cluster_columns", lambda path: ("id",))
     mark_rows(two_files, SMALL, 900)
     assert not decide(two_files).needed and not decide(two_files).marked
