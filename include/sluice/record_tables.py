@@ -1,7 +1,8 @@
 """The tables of Sluice's own records of a pipeline. They only grow, by a few rows many times a run, and are written without a JVM.
 
 Their cost does not grow with their history: the log has the highest number in each file, a checkpoint is made every ten commits, and
-small files are joined. A flow may stream such a table, since no commit here changes or removes a row.
+small files are joined, as many as pay for the bytes that this rewrites. A flow may stream such a table, since no commit here changes or
+removes a row.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -29,7 +31,7 @@ from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit, remove_che
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
 from sluice.open_tables import LastCommit, find_commit, is_still_last, open_checked_table, open_table_to_change
-from sluice.record_file_joins import FileJoin, choose_file_join, describe_file_join
+from sluice.printable import count_noun, format_size
 from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import delta_rs_storage_options
 from sluice.stores.settling import settle_store_commit, store_commit_properties
@@ -43,12 +45,17 @@ _NUMBERS = ("delivery", ENTRY)
 _PROPERTIES = {RETENTION: "interval 30 days", LOG_RETENTION: "interval 37 days", CHECKPOINT_INTERVAL: "10"}
 _INDEXED = 32
 """The number of columns with statistics in the log if no columns are named."""
-
-"""`complete_commit` decides when a checkpoint is due."""
 _WRITING = threading.RLock()
 """Flows of a process wait for each other, so that entries increase. Other processes have no lease."""
 _OWN: dict[str, tuple[LastCommit, DeltaTable]] = {}
 """By path, the tables that this process has written, each with its last commit: without a later one, it need not be opened again."""
+MOST_SMALL_FILES = 32
+"""Files are joined if that makes at least this many fewer: opening a small one costs as much as rewriting it."""
+LARGE_FILE_BYTES = 16 * 1024 * 1024
+"""No joined file is larger than this, which bounds each rewrite."""
+LEAST_GROWTH = 1.5
+"""The largest file of each join gets at least this many times its own bytes, on average. So a byte is not rewritten again and again: each time
+the file that it is in becomes larger by that much."""
 
 
 def create_record_table(path: str, schema: pa.Schema) -> None:
@@ -228,3 +235,67 @@ def _keep_own_table(path: str, table: DeltaTable) -> None:
 
 def _mark_commit(path: str, note: str | None) -> CommitProperties:
     return store_commit_properties(path, {"userMetadata": note} if note else None)
+
+
+@dataclass(frozen=True)
+class FileJoin:
+    """What delta-rs joins if it is given a target size: files that lie side by side in the log become one of up to that size.
+
+    files, bytes: what is rewritten. into: how many files that becomes. largest: the bytes of the largest file of each.
+    """
+
+    target: int
+    files: int = 0
+    into: int = 0
+    bytes: int = 0
+    largest: int = 0
+
+    @property
+    def fewer(self) -> int:
+        """How many files fewer there are afterwards."""
+        return self.files - self.into
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether it makes many files fewer, and rewrites no good file for the sake of a few tiny ones."""
+        return self.fewer >= MOST_SMALL_FILES and self.bytes - self.largest >= LEAST_GROWTH * self.largest
+
+
+def choose_file_join(sizes: Sequence[int]) -> FileJoin | None:
+    """Returns the join of a table's files that costs the fewest bytes for each file that is gone; None if none is worthwhile.
+
+    sizes: the bytes of the files, in the order of the log. delta-rs takes no list of files, only a size, so the size decides which it takes.
+    """
+    found: list[FileJoin] = []
+    target = 2 * max(1, min(sizes, default=LARGE_FILE_BYTES))
+    while len(sizes) > MOST_SMALL_FILES:
+        found.append(_measure_file_join(sizes, min(target, LARGE_FILE_BYTES)))
+        if target >= LARGE_FILE_BYTES:
+            break
+        target *= 2
+    return min((one for one in found if one.is_worthwhile), key=lambda one: one.bytes / one.fewer, default=None)
+
+
+def _measure_file_join(sizes: Sequence[int], target: int) -> FileJoin:
+    found, together = FileJoin(target), list[int]()
+    for size in (*sizes, target + 1):
+        if sum(together) + size <= target:
+            together.append(size)
+            continue
+        if len(together) > 1:
+            found = FileJoin(
+                target,
+                found.files + len(together),
+                found.into + 1,
+                found.bytes + sum(together),
+                found.largest + max(together),
+            )
+        together = [size] if size <= target else []
+    return found
+
+
+def describe_file_join(join: FileJoin | None, files: int) -> str:
+    """Describes a join of a table's files, or says why none is worth it. files: how many the table has."""
+    if join is None:
+        return f"{count_noun(files, 'file')}; no join makes {MOST_SMALL_FILES} fewer without rewriting large ones for a few small ones"
+    return f"{join.files} of {count_noun(files, 'file')}, {format_size(join.bytes)}, become {join.into}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.conftest import LAKES, Lakehouse, copied_places, settings_at
 
-from sluice import record_file_joins
+from sluice import record_tables
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.locations import is_on_disk, locate, remove_folder
@@ -192,8 +192,8 @@ def test_a_crash_in_the_first_run_changes_nothing(
 
 def test_a_crash_while_records_are_joined_changes_nothing(lake: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the commit that has them joined, and after it; each time deliveries follow."""
-    monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
-    monkeypatch.setattr(record_file_joins, "LEAST_GROWTH", 0.0)
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
     for number, after in ((2, False), (3, True)):
         lake.land(f"visits/{number}.csv", f"who,day,minutes\nd,2026-01-0{number},4\n", at=DELIVERED + number)
         lake.run("bronze")

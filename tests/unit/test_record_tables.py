@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from sluice import entries, record_file_joins, record_tables
+from sluice import entries, record_tables
 from sluice.delta_log import DamagedLog
 from sluice.entries import ENTRY
 from sluice.lake.inventory import read_file_inventory
 from sluice.open_tables import open_checked_table, read_snapshot_rows
-from sluice.record_file_joins import MOST_SMALL_FILES
-from sluice.record_tables import append_record_rows, create_record_table, has_many_small_files, join_small_files
+from sluice.record_tables import MOST_SMALL_FILES, append_record_rows, create_record_table, has_many_small_files, join_small_files
 from sluice.table_properties import RETENTION, STATISTICS
 
 WIDE = pa.schema([*(pa.field(f"c{number}", pa.string()) for number in range(40)), pa.field(ENTRY, pa.int64())])
@@ -88,7 +87,7 @@ def test_an_older_table_of_many_columns_goes_on_counting_and_gets_its_statistics
     forget_own_tables(monkeypatch)
     append(path, 1)
     assert list_entries(path) == [7, 8, 9, 10]
-    monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
     assert join_small_files(path) == (4, 1)
     forget_own_tables(monkeypatch)
     monkeypatch.setattr("sluice.open_tables.TableSnapshot.query_rows", lambda self, sql: pytest.fail("it reads the rows"))
@@ -126,7 +125,7 @@ def test_small_files_become_one_and_no_row_changes(runs: str) -> None:
 def test_large_files_are_left_as_they_are(runs: str, monkeypatch: pytest.MonkeyPatch) -> None:
     append(runs, MOST_SMALL_FILES)
     smallest = min(pa.chunked_array(open_checked_table(runs).get_add_actions()["size_bytes"]).to_pylist())
-    monkeypatch.setattr(record_file_joins, "LARGE_FILE_BYTES", smallest)
+    monkeypatch.setattr(record_tables, "LARGE_FILE_BYTES", smallest)
     assert not has_many_small_files(runs)
 
 
@@ -134,7 +133,7 @@ def test_over_hundreds_of_commits_each_byte_is_rewritten_a_few_times_and_files_s
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was joined, or came large, is not rewritten whenever a few tiny ones have come."""
-    monkeypatch.setattr(record_file_joins, "LARGE_FILE_BYTES", 1024 * 1024)  # so that files become good within the test
+    monkeypatch.setattr(record_tables, "LARGE_FILE_BYTES", 1024 * 1024)  # so that files become good within the test
     table, chance = DeltaTable.create(tmp_path / "t", pa.schema([("bytes", pa.binary())])), random.Random(5)
     came = rewritten = most = joins = 0
     for number in range(400):
@@ -143,7 +142,7 @@ def test_over_hundreds_of_commits_each_byte_is_rewritten_a_few_times_and_files_s
         sizes = pa.chunked_array(table.get_add_actions()["size_bytes"]).to_pylist()
         most = max(most, len(sizes))
         came += size
-        if (join := record_file_joins.choose_file_join(sizes)) is not None:
+        if (join := record_tables.choose_file_join(sizes)) is not None:
             said = table.optimize.compact(target_size=join.target)
             assert (said["numFilesRemoved"], said["numFilesAdded"]) == (join.files, join.into), "delta-rs joins what was foreseen"
             rewritten, joins = rewritten + join.bytes, joins + 1

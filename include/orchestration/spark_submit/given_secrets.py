@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from orchestration.line import airflow_line
-from sluice.declare.assembly import needed_secrets
+from sluice.declare.assembly import subjects
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.pipeline_records import PipelineRecords
 
@@ -57,7 +57,7 @@ def secrets_given_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
 def _find_missing_secrets(records: PipelineRecords) -> list[str]:
     """The secrets that the pipeline needs and SLUICE_SECRETS lacks."""
     try:
-        needed = needed_secrets.find_needed_secrets(load_declaration_graph(records.settings, records.pipeline))
+        needed = subjects.find_needed_secrets(load_declaration_graph(records.settings, records.pipeline))
     except Exception:  # the job reports wrong declarations
         return []
     return [name for name in needed if not records.settings.secret(name).is_file()]

@@ -9,7 +9,7 @@ from sluice.declare.erasure.identifiers import Link, erasure_requests
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.layout import Layout
-from sluice.declare.lazy import F, Window
+from sluice.declare.lazy_spark import F, Window
 from sluice.declare.pipeline import Landed, Pipeline, deliver_file
 from sluice.declare.privacy import mask, treat
 from sluice.declare.quality.expectations import (

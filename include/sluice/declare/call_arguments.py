@@ -1,6 +1,6 @@
-"""Says what is wrong with the arguments of a call of a declaration, from its signature, and what to write for a name of Databricks.
+"""Says what is wrong with the arguments of a call of a declaration, from its signature.
 
-A hint about a wrong name looks among the names of Databricks before it looks for a similar one.
+A hint about a wrong name looks among the arguments of Databricks before it looks for a similar one.
 """
 
 from __future__ import annotations
@@ -13,28 +13,9 @@ from typing import Any, get_overloads
 
 from sluice.errors import nearest_name_hint
 
-_GUIDE = "docs/gold.md#for-people-from-databricks"
-_INSTEAD: Mapping[str, str] = MappingProxyType({
-    "dlt": "declare with sluice.declare",
-    "dp": "declare with sluice.declare",
-    "pyspark.pipelines": "declare with sluice.declare",
-    "apply_changes": "use auto_cdc",
-    "create_auto_cdc_flow": "use auto_cdc",
-    "apply_changes_from_snapshot": "use auto_cdc_from_snapshot",
-    "create_auto_cdc_from_snapshot_flow": "use auto_cdc_from_snapshot",
-    "read": "name the inputs in reads=",
-    "read_stream": "name the inputs in reads=",
-    "streaming_table": "declare a Source (bronze) or a @table (silver)",
-    "create_streaming_table": "declare a Source (bronze) or a @table (silver)",
-})
-"""By a module, function or decorator of Databricks, what to do in Sluice."""
 _ARGUMENTS: Mapping[str, str] = MappingProxyType({"target": "name", "source": "reads", "partition_cols": "partition_by"})
 """By an argument of Databricks, the argument of Sluice's declarations."""
-
-
-def describe_databricks_name(name: str) -> str | None:
-    """Returns sentences that say what to do instead of using this name; None if it is none of Databricks'."""
-    return f"'{name}' is a name of Databricks: {_INSTEAD[name]}. See {_GUIDE}" if name in _INSTEAD else None
+_UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
 
 
 def hint_at_argument(name: str, valid: Iterable[str]) -> str:
@@ -42,9 +23,6 @@ def hint_at_argument(name: str, valid: Iterable[str]) -> str:
     names = set(valid)
     here = _ARGUMENTS.get(name)
     return f" Did you mean '{here}'?" if here in names else nearest_name_hint(name, names)
-
-
-_UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
 
 
 def list_needed_arguments(declaration: Callable[..., Any]) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sluice.declare.field_types import check_field_types, parse_byte_amount
-from sluice.declare.names import check_names
+from sluice.declare.field_values import check_field_types, check_names, parse_byte_amount
 from sluice.declare.pipeline import is_interval, parse_duration
 from sluice.errors import DeclarationError
 

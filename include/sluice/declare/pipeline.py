@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
-from sluice.declare.field_types import check_field_types
-from sluice.declare.names import check_declared_name, check_names
+from sluice.declare.field_values import check_declared_name, check_field_types, check_names
 from sluice.errors import DeclarationError
 from sluice.locations import Location, is_on_disk
 from sluice.pipeline_stages import names_no_layer_may_have

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import F
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
-from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_identifier
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, places

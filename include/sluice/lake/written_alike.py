@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError
 from pyspark.sql.types import ArrayType, DataType, DecimalType, StructType
 
-from sluice.declare.spark_types import WHOLE_NUMBER_TYPES
+from sluice.declare.lazy_spark import WHOLE_NUMBER_TYPES
 from sluice.lake.file_statistics import list_file_values
 from sluice.lake.log import has_plain_reader_protocol
 from sluice.lake.table_frames import read_spark_schema

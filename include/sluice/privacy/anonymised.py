@@ -17,7 +17,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import F
 from sluice.declare.quoting import quote_column
 from sluice.open_tables import find_table_snapshot
 

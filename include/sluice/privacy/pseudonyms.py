@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import F
 from sluice.declare.privacy.treat import Canonical
 from sluice.declare.quoting import quote_column
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import TableNotFoundError
 
 from sluice import delta_log
-from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY, SUPPRESSION_KEY
-from sluice.declare.names import check_secret_name
+from sluice.declare.assembly.subjects import CERTIFICATE_KEY, SUPPRESSION_KEY
+from sluice.declare.field_values import check_secret_name
 from sluice.declare.privacy.treat import PSEUDONYM_KEY
 from sluice.durable_files import PRIVATE, write_file_durably
 from sluice.errors import UsageError, nearest_name_hint

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import TEXT_TYPES, WHOLE_NUMBER_TYPES, F
 from sluice.declare.privacy.treat import Bin, DateToYear, Hmac, Null, Round, Treatment, Truncate
 from sluice.declare.quoting import quote_column
-from sluice.declare.spark_types import TEXT_TYPES, WHOLE_NUMBER_TYPES
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.privacy import secrets
 from sluice.privacy.pseudonyms import PseudonymSpec, add_pseudonym_columns, key_check_values

@@ -1,4 +1,4 @@
-"""Opens an object store by its URL, for Sluice's own files and for delta-rs.
+"""Opens an object store by its URL, for Sluice's own files and for delta-rs, and says what it answers as the errors of a disk.
 
 Where the store is and who asks come from the environment, by the variables that the AWS tools know: AWS_ENDPOINT_URL, AWS_REGION,
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_PROFILE, AWS_ALLOW_HTTP, and the role of the machine or container.
@@ -7,10 +7,14 @@ Credentials are in no URL, argument, log or error.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from sluice.errors import UsageError, nearest_name_hint
@@ -152,3 +156,47 @@ def _read_profile_credentials() -> Any:
             "AWS_PROFILE is set, and boto3 is not installed, which reads profiles. Install it or give keys."
         ) from None
     return Boto3CredentialProvider()
+
+
+class ObjectChanged(OSError):
+    """Another has written the object since it was read."""
+
+
+def make_disk_error(place: PurePath, number: int) -> OSError:
+    """The error of a disk with this number: FileNotFoundError for ENOENT."""
+    return OSError(number, os.strerror(number), str(place))
+
+
+@contextmanager
+def raise_as_disk(place: PurePath) -> Iterator[None]:
+    """Errors of obstore in the block, which asks about the place, are raised as a disk's would be."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except (FileNotFoundError, exceptions.NotFoundError):
+        raise make_disk_error(place, errno.ENOENT) from None
+    except exceptions.AlreadyExistsError:
+        raise make_disk_error(place, errno.EEXIST) from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise OSError(errno.EACCES, "The store refuses this user", str(place)) from error
+    except (exceptions.InvalidPathError, ValueError) as error:  # of a name that is listed, and of one that is given
+        why = "An object here or below has a name that is no path, such as one with '//': rename or remove it"
+        raise OSError(errno.EINVAL, why, str(place)) from error
+    except exceptions.BaseError as error:
+        raise _make_unusable_answer_error(place, error) from error
+
+
+@contextmanager
+def raise_boto3_as_disk(place: PurePath) -> Iterator[None]:
+    """As `raise_as_disk`, of the client that is used where obstore cannot ask."""
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
+
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise _make_unusable_answer_error(place, error) from error
+
+
+def _make_unusable_answer_error(place: PurePath, error: Exception) -> OSError:
+    return OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(place))

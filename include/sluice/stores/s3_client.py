@@ -14,8 +14,7 @@ from functools import cache
 from itertools import islice
 from typing import Any
 
-from sluice.stores.opening import find_store_kind
-from sluice.stores.store_errors import raise_boto3_as_disk
+from sluice.stores.opening import find_store_kind, raise_boto3_as_disk
 from sluice.stores.store_path import StorePath
 
 _CONNECTIONS = 16

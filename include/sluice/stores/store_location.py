@@ -13,8 +13,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from sluice.stores.fences import require_open_fences
+from sluice.stores.opening import make_disk_error, raise_as_disk
 from sluice.stores.s3_client import find_key_below, is_folder_mark, is_on_s3, list_keys_below, remove_folder_marks
-from sluice.stores.store_errors import make_disk_error, raise_as_disk
 from sluice.stores.store_object import ObjectStatus, StoreObject, read_object_status
 
 if TYPE_CHECKING:

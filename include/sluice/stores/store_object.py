@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Self
 
 from sluice.stores.fences import require_open_fences
-from sluice.stores.opening import open_store
-from sluice.stores.store_errors import ObjectChanged, raise_as_disk
+from sluice.stores.opening import ObjectChanged, open_store, raise_as_disk
 from sluice.stores.store_path import StorePath
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 from tests import few_rows
 from tests.conftest import ROOT
 
-from sluice import autoload_to_table, record_file_joins
+from sluice import autoload_to_table, record_tables
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.flows.bronze import append
 
@@ -111,8 +111,8 @@ def test_four_arguments_ingest_what_is_there_grow_with_it_and_take_nothing_twice
 def test_however_often_it_is_called_its_records_are_few_files(
     spark: SparkSession, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
-    monkeypatch.setattr(record_file_joins, "LEAST_GROWTH", 0.0)
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
     take(folder, "json", str(tmp_path / "visits"), tmp_path / "checkpoint")
     land(folder, "2.json", {"id": 20})
     take(folder, "json", str(tmp_path / "visits"), tmp_path / "checkpoint")

@@ -16,7 +16,7 @@ from deltalake import DeltaTable as RustTable
 from deltalake import QueryBuilder, write_deltalake
 from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 
-from sluice import record_file_joins, vacuum
+from sluice import record_tables, vacuum
 from sluice.declare import (
     F,
     Pipeline,
@@ -293,8 +293,8 @@ def test_the_files_of_records_become_one_and_go_when_no_flow_has_yet_to_read_the
     lake: Lakehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And flows go on from where they were."""
-    monkeypatch.setattr(record_file_joins, "MOST_SMALL_FILES", 1)
-    monkeypatch.setattr(record_file_joins, "LEAST_GROWTH", 0.0)
+    monkeypatch.setattr(record_tables, "MOST_SMALL_FILES", 1)
+    monkeypatch.setattr(record_tables, "LEAST_GROWTH", 0.0)
     records = ("_sluice/deliveries", "_sluice/outcomes")
     for path in (lake.workspace().deliveries, lake.workspace().outcomes):
         RustTable(path).alter.set_table_properties({RETENTION: "interval 0 days"})

@@ -49,7 +49,7 @@ PIPELINE = Pipeline(
 ORDERS = Source(name="orders", schema="who STRING, device BIGINT, spent INT", subject="who", personal="device")
 """,
     "silver.py": """from sluice.declare import expect_or_quarantine, materialized_view, table, treat
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import F
 
 
 @table(reads="orders", keys=("who", "device"), subject="who", restricted=True,

@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse
 from sluice import delta_log
 from sluice.declare import Pipeline, Source, expect_or_quarantine, materialized_view, table, treat
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import F
 from sluice.erasure import receiving
 from sluice.errors import SluiceError, UsageError
 from sluice.locations import locate, walk_folders

@@ -20,7 +20,7 @@ from tests.commands import Call
 
 from sluice.declare import Link, Pipeline, Source, erasure_requests, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.assembly.needed_secrets import SUPPRESSION_KEY
+from sluice.declare.assembly.subjects import SUPPRESSION_KEY
 from sluice.erasure import asking, prevention, receiving, request_events, requests, vault
 from sluice.erasure.subjects import subject_files
 from sluice.erasure.vault import Identifier

@@ -13,7 +13,7 @@ import pytest
 
 from sluice.locations import find_last_write, list_file_sizes, locate, open_new_file, open_to_read, remove_folder, walk_folders
 from sluice.stores import s3_client, store_object
-from sluice.stores.store_errors import ObjectChanged
+from sluice.stores.opening import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
 FILES = ("a/1.json", "a/2.csv", "a/b/3.json", "c.txt")

@@ -29,7 +29,7 @@ from orchestration.local import (
     stop_running_airflow,
 )
 from sluice.cli.printing import AsJson, PipelineName, escaping_console, print_json, print_rows
-from sluice.declare.assembly import needed_secrets
+from sluice.declare.assembly import subjects
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.doctor import MachineCheck
 from sluice.errors import SluiceError, UsageError
@@ -224,7 +224,7 @@ def _find_secret_uses(settings: Settings) -> dict[str, list[str]]:
             graph = load_declaration_graph(settings, pipeline)
         except SluiceError:
             continue
-        for name in needed_secrets.find_needed_secrets(graph):
+        for name in subjects.find_needed_secrets(graph):
             found.setdefault(name, []).append(pipeline)
     return found
 

@@ -8,8 +8,15 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sluice.declare.assembly import inputs, kept_fields
-from sluice.declare.assembly.mistakes import find_duplicate_names, find_layout_mistakes, find_names_of_kept_tables
+from sluice.declare.assembly import kept_fields
+from sluice.declare.assembly.mistakes import (
+    find_duplicate_names,
+    find_input_mistakes,
+    find_layout_mistakes,
+    find_names_of_kept_tables,
+    find_rule_mistakes,
+    find_shared_table_mistakes,
+)
 from sluice.declare.datasets.computed import TemporaryView, View, find_role_view_mistakes
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
@@ -191,8 +198,8 @@ def build_declaration_graph(
     everything = expand_declarations(given)
     stored, computed, unstored = DeclarationsByKind(everything), given.computed, given.unstored
     sources = {item.name: item for item in stored.sources}
-    shared = inputs.find_shared_table_mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
-    wrong_inputs = inputs.find_input_mistakes(everything, given)
+    shared = find_shared_table_mistakes(sources, frozenset(item.name for item in everything) - frozenset(sources))
+    wrong_inputs = find_input_mistakes(everything, given)
     mistakes = [
         *find_duplicate_names([*everything, *unstored, *computed]),
         *find_names_of_kept_tables([*everything, *unstored, *computed], pipeline.name),
@@ -220,7 +227,7 @@ def build_declaration_graph(
     whose = subject_checks.SubjectDeclarations(tuple(links), tuple(asking), complete, {view.name: view for view in unstored}, own)
     seen = _complete_computed_views(computed, complete)
     mistakes = [
-        *inputs.find_rule_mistakes(pipeline, complete),
+        *find_rule_mistakes(pipeline, complete),
         *subject_checks.find_subject_mistakes(whose),
         *prevention.find_personal_column_mistakes(complete),
         *find_layout_mistakes(pipeline, complete),

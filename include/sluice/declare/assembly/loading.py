@@ -15,8 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.declare.assembly.loading_errors import describe_loading_error
-from sluice.declare.call_arguments import describe_databricks_name
+from sluice.declare.assembly.loading_errors import describe_databricks_name, describe_loading_error
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import list_lost_decorators, list_recorded_declarations, was_copied
 from sluice.declare.erasure.identifiers import ErasureRequests, Link

@@ -12,11 +12,12 @@ import linecache
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from sluice.declare.call_arguments import describe_databricks_name, describe_wrong_call
+from sluice.declare.call_arguments import describe_wrong_call
 from sluice.errors import UsageError, nearest_name_hint
 
 _DECLARE = "sluice.declare"
@@ -27,6 +28,23 @@ _OUTSIDE_THE_FILE = frozenset({"sluice", "pyspark", *sys.stdlib_module_names})
 """The packages that a file calls, to declare something or else."""
 _ABOUT_CODE = (NameError, AttributeError, ImportError, TypeError)
 """The kinds of errors whose text names code."""
+
+
+_GUIDE = "docs/gold.md#for-people-from-databricks"
+_INSTEAD: Mapping[str, str] = MappingProxyType({
+    "dlt": "declare with sluice.declare",
+    "dp": "declare with sluice.declare",
+    "pyspark.pipelines": "declare with sluice.declare",
+    "apply_changes": "use auto_cdc",
+    "create_auto_cdc_flow": "use auto_cdc",
+    "apply_changes_from_snapshot": "use auto_cdc_from_snapshot",
+    "create_auto_cdc_from_snapshot_flow": "use auto_cdc_from_snapshot",
+    "read": "name the inputs in reads=",
+    "read_stream": "name the inputs in reads=",
+    "streaming_table": "declare a Source (bronze) or a @table (silver)",
+    "create_streaming_table": "declare a Source (bronze) or a @table (silver)",
+})
+"""By a module, function or decorator of Databricks, what to do in Sluice."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +64,11 @@ class _Raised:
     @property
     def package(self) -> str:
         return self.module.partition(".")[0]
+
+
+def describe_databricks_name(name: str) -> str | None:
+    """Returns sentences that say what to do instead of using this name; None if it is none of Databricks'."""
+    return f"'{name}' is a name of Databricks: {_INSTEAD[name]}. See {_GUIDE}" if name in _INSTEAD else None
 
 
 def describe_loading_error(error: Exception, pipeline: str) -> str:

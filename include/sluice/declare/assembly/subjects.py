@@ -1,7 +1,9 @@
-"""Finds whose rows are in a table, by kind of identifier (domain), as far as the declarations say.
+"""Finds whose rows are in a table, by kind of identifier (domain), as far as the declarations say, and the secrets that this takes.
 
 A @table has its source's domain. A view has the subjects of everything it is made from. Its rows are identified by a column of the same
 name, or by the view's own subject; without either, an erased person cannot be found in it.
+
+Airflow's secret back end is asked for no other secrets.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sluice.declare.assembly.graph import PSEUDONYM, AnyDataset, Graph
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
-from sluice.declare.names import find_column_spelling
 from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quoting import quote_identifier
 
@@ -99,3 +101,20 @@ def _walk_all_inputs(graph: Graph, declared: Source | AnyDataset) -> Iterator[So
     for name in declared.reads:
         yield from graph.sharing(graph[name])
         yield from _walk_all_inputs(graph, graph[name])
+
+
+SUPPRESSION_KEY = "suppression.key"
+"""The secret that keys the suppression list."""
+CERTIFICATE_KEY = "certificate.key"
+"""The secret that seals certificates of erasures."""
+
+
+def find_needed_secrets(graph: Graph) -> tuple[str, ...]:
+    """The names of these secrets, sorted."""
+    found: set[str] = set()
+    for declared in graph:
+        found |= {how.secret for how in declared.treatments.values() if isinstance(how, Hmac)}
+        found |= set(declared.needed_secrets)
+    if any(source.subject for source in graph.sources.values()):
+        found |= {SUPPRESSION_KEY, CERTIFICATE_KEY}
+    return tuple(sorted(found))

@@ -10,10 +10,10 @@ from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Names, Personal, split_personal_treatments
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import find_calling_module, record_declaration
-from sluice.declare.field_types import check_field_types
+from sluice.declare.field_values import check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
-from sluice.declare.names import check_declared_name, check_names
+from sluice.declare.lazy_spark import write_schema_text
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import (
@@ -24,7 +24,6 @@ from sluice.declare.quality.expectations import (
     select_table_expectations,
 )
 from sluice.declare.quality.whole_table import TableExpectation
-from sluice.declare.spark_types import write_schema_text
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.call_sites import call_sites_left_out
 from sluice.declare.cdc.histories import CHANGE, CONTENT, DELETE, SEQUENCE, UPSERT
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import F
 from sluice.declare.quality.expectations import Action, Expectation
 from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 from sluice.errors import DeclarationError, nearest_name_hint

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from sluice.declare.lazy import F, Window
+from sluice.declare.lazy_spark import F, Window
 from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.datasets.made_rows import call_transform
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import find_calling_module, record_declaration, watch_decorator
-from sluice.declare.field_types import check_field_types
+from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
-from sluice.declare.lazy import F
-from sluice.declare.names import add_parent_columns, check_declared_name, check_names
+from sluice.declare.lazy_spark import F
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.mask import Mask
 from sluice.declare.quality.expectations import ExpectingTransform, P

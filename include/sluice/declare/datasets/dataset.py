@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 from sluice.declare.datasets import made_rows
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import record_declaration
-from sluice.declare.field_types import check_field_types
+from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout, find_order_mistakes
-from sluice.declare.names import add_parent_columns, check_declared_name, check_names
+from sluice.declare.lazy_spark import write_schema_text
 from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import Expectation, P
 from sluice.declare.quality.whole_table import TableExpectation
-from sluice.declare.spark_types import write_schema_text
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:

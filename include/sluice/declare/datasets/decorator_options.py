@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
 from sluice.declare.call_arguments import describe_missing_arguments, describe_unknown_argument, list_needed_arguments
 from sluice.declare.datasets.dataset import Dataset, Names, Personal
 from sluice.declare.declared_places import find_calling_module, watch_decorator
+from sluice.declare.field_values import check_names
 from sluice.declare.layout import Layout
-from sluice.declare.names import check_names
 from sluice.declare.quality.expectations import (
     Declared,
     ExpectationDecorator,

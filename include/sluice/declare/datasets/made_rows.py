@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ParamSpec
 
 from sluice.call_sites import call_sites_recorded
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import TEXT_TYPES, WHOLE_NUMBER_TYPES, F
 from sluice.declare.quoting import quote_column
-from sluice.declare.spark_types import TEXT_TYPES, WHOLE_NUMBER_TYPES
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:

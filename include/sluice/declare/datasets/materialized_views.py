@@ -17,7 +17,7 @@ from sluice.declare.datasets.decorator_options import (
     decorate_function_or_text,
     separate_expectations,
 )
-from sluice.declare.field_types import check_field_types
+from sluice.declare.field_values import check_field_types
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import Action, Declared, ExpectationDecorator, ExpectingTransform, P

@@ -16,10 +16,10 @@ from sluice.declare.datasets.dataset import Dataset, OnErasure
 from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion.stored import DeclarationsByKind, resolve_temporary_views
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
-from sluice.declare.names import find_column_spelling
 from sluice.declare.pipeline import is_interval
 from sluice.declare.sql import schema
 from sluice.errors import nearest_name_hint

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 from sluice.declare import kinds
-from sluice.declare.field_types import CHECKED_BY_ITSELF, describe_value
+from sluice.declare.field_values import CHECKED_BY_ITSELF, check_names, describe_value
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import parse_instant
 from sluice.declare.kinds import SourceKind
-from sluice.declare.names import check_names
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 
 SCHEMA = (

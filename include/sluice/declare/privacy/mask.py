@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from sluice.declare.lazy import F
+from sluice.declare.lazy_spark import F
 from sluice.declare.quoting import quote_column
 from sluice.errors import DeclarationError
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sluice.declare.names import check_secret_name
+from sluice.declare.field_values import check_secret_name
 from sluice.errors import DeclarationError, nearest_name_hint
 
 Canonical = Literal["text", "lower", "digits", "hex"]

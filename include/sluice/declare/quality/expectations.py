@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeAlias, overload
 
-from sluice.declare.field_types import check_field_types, describe_value
+from sluice.declare.field_values import check_field_types, describe_value
 from sluice.declare.quality.whole_table import TableExpectation, refuse_reserved_name
 from sluice.errors import DeclarationError
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from sluice.declare.field_types import check_field_types
-from sluice.declare.names import check_names
+from sluice.declare.field_values import check_field_types, check_names
 from sluice.declare.pipeline import is_interval
 from sluice.errors import DeclarationError
 from sluice.flow_counts import ALERT_COUNTS

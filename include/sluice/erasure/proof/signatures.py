@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
-from sluice.declare.assembly.needed_secrets import CERTIFICATE_KEY
+from sluice.declare.assembly.subjects import CERTIFICATE_KEY
 from sluice.errors import UsageError
 from sluice.locations import Location
 from sluice.privacy import secrets

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from sluice import entries
 from sluice.declare.assembly import subjects
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.source import Source
-from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_column
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erasing import Erasing

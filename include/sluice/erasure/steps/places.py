@@ -9,9 +9,9 @@ from typing import Any
 from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.datasets.dataset import Dataset
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
-from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_identifier
 from sluice.errors import SluiceError
 from sluice.lake import log

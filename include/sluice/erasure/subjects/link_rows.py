@@ -17,8 +17,8 @@ from sluice.declare.assembly import subjects
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure.identifiers import Link
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import delivered_columns
-from sluice.declare.names import find_column_spelling
 from sluice.declare.privacy.treat import AS_TEXT, Canonical
 from sluice.declare.quoting import quote_column
 from sluice.erasure.vault import Identifier

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from sluice.declare.lazy_spark import WHOLE_NUMBER_TYPES
 from sluice.declare.quoting import quote_column, quote_identifier
-from sluice.declare.spark_types import WHOLE_NUMBER_TYPES
 from sluice.declare.sql.schema import sql_literal
 from sluice.lake.table_frames import compute_aggregates
 

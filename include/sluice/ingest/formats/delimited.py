@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.file_formats import USUAL_DELIMITERS, CsvDialect
 from sluice.declare.ingest.source import Source
-from sluice.declare.names import find_column_spelling
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.files.paths import parse_path_values

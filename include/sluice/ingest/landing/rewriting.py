@@ -33,9 +33,8 @@ from sluice.ingest.formats import NO_FIELDS
 from sluice.locations import Location, is_on_disk, locate, open_new_file
 from sluice.pipeline_stages import DELETIONS
 from sluice.stores.former_versions import remove_replaced_versions
-from sluice.stores.opening import is_store_url
+from sluice.stores.opening import ObjectChanged, is_store_url
 from sluice.stores.s3_client import is_on_s3
-from sluice.stores.store_errors import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
 MARK = ".rewritten.part"

@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
-from sluice.declare.names import find_column_spelling
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import SluiceError
 from sluice.ingest.files.opening import UnreadableFile

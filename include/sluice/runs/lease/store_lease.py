@@ -23,7 +23,7 @@ from sluice.pipeline_records import LEASE_DESCRIPTION
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import LeaseState, format_lease, read_lease_state
 from sluice.stores import fences
-from sluice.stores.store_errors import ObjectChanged
+from sluice.stores.opening import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
 DURATION = 30.0

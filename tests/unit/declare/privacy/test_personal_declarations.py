@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluice.declare import KafkaSource, Pipeline, Source, auto_cdc, materialized_view, table, treat
-from sluice.declare.assembly import needed_secrets
+from sluice.declare.assembly import subjects
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
@@ -92,5 +92,5 @@ def test_a_pipeline_needs_the_secrets_that_its_declarations_name() -> None:
     topic = KafkaSource(name="visits", servers="b:9092", topics="t", options_file="kafka.properties")
     keyed = sales(personal={"x": treat.hmac("a", secret="research.key"), "y": treat.null()})
     wanted = ("certificate.key", "kafka.properties", "research.key", "suppression.key")
-    assert needed_secrets.find_needed_secrets(build_declaration_graph(PIPELINE, [SOURCE, topic, keyed])) == wanted
-    assert needed_secrets.find_needed_secrets(build_declaration_graph(PIPELINE, [Source(name="orders", schema="a INT")])) == ()
+    assert subjects.find_needed_secrets(build_declaration_graph(PIPELINE, [SOURCE, topic, keyed])) == wanted
+    assert subjects.find_needed_secrets(build_declaration_graph(PIPELINE, [Source(name="orders", schema="a INT")])) == ()

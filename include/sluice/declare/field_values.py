@@ -1,6 +1,6 @@
-"""Checks what the fields of a declaration are given against their annotations. Python itself takes any value: "false" would be true.
+"""Checks what the fields of a declaration are given: values by the annotations of the fields, and names.
 
-Also reads amounts of bytes.
+Python itself takes any value: "false" would be true, and a lone string a tuple of letters. Also reads amounts of bytes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,23 @@ from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin
 
 from sluice.errors import DeclarationError
+from sluice.settings import is_valid_name
 
 CHECKED_BY_ITSELF = {"checked_by_itself": True}
 """The metadata of a field that its declaration checks, since that has more to say about it."""
+_PLAIN_NAMES: Mapping[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    Decimal: "a number",
+    str: "a text",
+    Callable: "a function",
+    Mapping: "a dict",
+    dict: "a dict",
+    tuple: "a tuple",
+    frozenset: "a set of texts",
+}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 
 class _NotLoaded:
@@ -144,20 +158,6 @@ def _fits_plain(said: object, hint: Any) -> bool:
     return isinstance(said, hint)
 
 
-_PLAIN_NAMES: Mapping[Any, str] = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    Decimal: "a number",
-    str: "a text",
-    Callable: "a function",
-    Mapping: "a dict",
-    dict: "a dict",
-    tuple: "a tuple",
-    frozenset: "a set of texts",
-}
-
-
 def _describe_hint(hint: Any) -> str:
     origin, inner = get_origin(hint) or hint, get_args(hint)
     if origin in (Union, UnionType):
@@ -176,12 +176,49 @@ def _list_words(words: Iterable[object]) -> str:
     return ", ".join(repr(word) for word in words)
 
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
-
-
 def parse_byte_amount(owner: str, field: str, said: int | str) -> int:
     """Returns the bytes in 500000000 or "500m" (k, m, g, t: powers of 1000). Raises DeclarationError."""
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", str(said).strip().lower())
     if not found:
         raise DeclarationError(f"{owner}: {field} is a number of bytes such as 500000000 or '500m', not '{said}'.")
     return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def check_names(value: str | tuple[str, ...] | list[str], field: str, owner: str) -> tuple[str, ...]:
+    """Returns the names as a tuple; a single string stands for one name. Raises DeclarationError for anything else, or a duplicate."""
+    if not isinstance(value, Collection | Iterator) or isinstance(value, bytes):
+        raise DeclarationError(f"{owner}: {field} takes a name or a tuple of names, not {describe_value(value)}.")
+    found = (value,) if isinstance(value, str) else tuple(value)
+    for name in found:
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(f"{owner}: {field} takes column or table names, not {type(name).__name__}.")
+    if len(set(found)) != len(found):
+        raise DeclarationError(f"{owner}: {field} names something twice.")
+    return found
+
+
+def add_parent_columns(columns: Iterable[str]) -> frozenset[str]:
+    """The names, and for a field within a column (`address.email`) also its column, which contains the field."""
+    return frozenset(part for name in columns for part in (name, name.partition(".")[0]))
+
+
+def find_column_spelling(name: str | None, columns: Iterable[str]) -> str | None:
+    """The column of that name, as the table spells it. None if there is none. Spark and Delta ignore the letter case of names."""
+    every = [column for column in columns if name is not None and column.lower() == name.lower()]
+    return name if name in every else next(iter(every), None)
+
+
+def check_declared_name(name: str, owner: str) -> str:
+    """Returns the name. Raises DeclarationError if it is not lower-case snake case."""
+    if not is_valid_name(name):
+        raise DeclarationError(f"{owner} '{name}': a name is lower-case snake case, as in 'heart_rate'.")
+    return name
+
+
+def check_secret_name(name: str) -> str:
+    """Returns the name. Raises DeclarationError if it is no valid name of a secret: a file name without a folder."""
+    if not re.fullmatch(r"[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*", name) or len(name) > 64:
+        raise DeclarationError(
+            f"Secret '{name[:64]}': a name has lower-case letters, digits, _ - and single dots, as in 'research.key'."
+        )
+    return name

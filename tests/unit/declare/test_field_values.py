@@ -12,8 +12,8 @@ from pyspark.sql.types import ArrayType, DecimalType, IntegerType, MapType, Stri
 from tests.unit.declare.conftest import LoadShop
 
 from sluice.declare import Source, auto_cdc, expect, expect_row_count, table, view
+from sluice.declare.lazy_spark import write_schema_text
 from sluice.declare.quality.expectations import Action, Expectation
-from sluice.declare.spark_types import write_schema_text
 from sluice.errors import DeclarationError, RuleNotMet
 from sluice.quality import verdicts
 

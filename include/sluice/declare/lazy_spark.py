@@ -1,19 +1,39 @@
-"""Spark's types without Spark, as declarations name them: files are loaded where there is none."""
+"""What declarations name of Spark, which loads only where it is used: its functions, and its types without Spark.
+
+A DAG file imports a pipeline's declarations, and parsing it must not cost a load of pyspark. Files are loaded where there is none, too.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyspark.sql import Window as Window
+    from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
+else:
+
+    class _Lazy:
+        """Stands for a module or a class of pyspark until an attribute of it is asked for."""
+
+        def __init__(self, module: str, attribute: str | None = None) -> None:
+            self._module = module
+            self._attribute = attribute
+
+        def __getattr__(self, name: str) -> Any:
+            loaded = importlib.import_module(self._module)
+            return getattr(getattr(loaded, self._attribute) if self._attribute else loaded, name)
+
+    F = _Lazy("pyspark.sql.functions")
+    Window = _Lazy("pyspark.sql", "Window")
+
+__all__ = ["TEXT_TYPES", "WHOLE_NUMBER_TYPES", "F", "Window", "write_schema_text"]
 
 # Spark's types by the names that `DataType.typeName()` gives, without what is in brackets.
-
 TEXT_TYPES = ("string", "char", "varchar")
 WHOLE_NUMBER_TYPES = ("byte", "short", "integer", "long")
-
-
 _PLAIN_NAME = re.compile(r"(?!\d+\Z)\w+\Z", re.ASCII)
 
 
