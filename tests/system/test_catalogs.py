@@ -27,8 +27,7 @@ from tests.system.metastore import Metastore
 from sluice.catalog_address import parse_catalog_address
 from sluice.catalogs.catalog import PIPELINE
 from sluice.catalogs.hive import HiveMetastore, build_hive_table, open_hive_metastore
-from sluice.catalogs.named_tables import plan_catalog_names
-from sluice.catalogs.registration import register_pipeline
+from sluice.catalogs.registration import plan_catalog_names, register_pipeline
 from sluice.cli import main
 from sluice.declare import Pipeline, Source, materialized_view, view
 from sluice.declare.assembly.graph import Graph, build_declaration_graph

@@ -10,8 +10,8 @@ from pyspark.errors import AnalysisException
 
 from sluice.call_sites import call_sites_recorded
 from sluice.declare import F, auto_cdc, materialized_view, temporary_view
-from sluice.declare.expansion.cdc_tables import expand_auto_cdc
-from sluice.declare.expansion.stored import compose_transforms
+from sluice.declare.cdc.expanded_tables import expand_auto_cdc
+from sluice.declare.expansion import compose_transforms
 from sluice.error_conditions import explain_refused_query
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""Registers tables that have no name in the catalog yet, or another location, columns or comments there; removes names of tables that are gone.
+"""Registers the tables and views of a pipeline in a catalog: those that have no name there yet, or another location, columns or comments.
+
+Which ones get a name is decided from the declarations and each table's log. That reads no row, and a catalog gets no value of a cell: only
+names, types, comments and locations. Names of tables that are gone are removed.
 
 Each run compares the catalog with what it should hold, so the next run makes up for failures and for names that somebody dropped.
 Only entries that Sluice has marked as this pipeline's, with a location in this lake, are ever changed or removed.
@@ -6,26 +9,136 @@ Only entries that Sluice has marked as this pipeline's, with a location in this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from sluice.catalogs.catalog import Catalog, CatalogAway, CatalogFailed, HeldName, NamedTable, open_catalog
-from sluice.catalogs.named_tables import (
-    CatalogPlan,
-    describe_named_view,
-    locate_for_readers,
-    plan_catalog_names,
-)
+from sluice.catalogs.catalog import Catalog, CatalogAway, CatalogFailed, HeldName, NamedColumn, NamedTable, open_catalog
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.datasets.computed import View
+from sluice.declare.quoting import quote_identifier
+from sluice.delta_log import is_delta_table
+from sluice.lake.workspace import PROVENANCE
+from sluice.locations import is_on_disk, locate
+from sluice.open_tables import open_checked_table
 from sluice.settings import Settings
+from sluice.stores.opening import hadoop_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 State = Literal["registered", "renewed", "up to date", "removed", "refused", "waiting"]
 CHANGES: tuple[State, ...] = ("registered", "renewed", "removed")
+
+
+@dataclass(frozen=True)
+class CatalogPlan:
+    """What gets a name in a pipeline. tables: existing ones. views: by name, each after those it reads. left_out: the others, with the reason."""
+
+    tables: Mapping[str, NamedTable]
+    views: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+
+def plan_catalog_names(settings: Settings, graph: Graph) -> CatalogPlan:
+    """Returns which tables and views should have a name, by their declarations and current columns. Raises DamagedLog."""
+    tables: dict[str, NamedTable] = {}
+    left_out: dict[str, str] = {}
+    for declared in graph:
+        name = declared.name
+        if declared.serves or declared.place is not None or graph.table_of(name) != name:
+            continue  # a record that Sluice keeps for itself, or a source whose records go into another's table
+        if why := _find_reason_against_declared(graph, name):
+            left_out[name] = why
+        elif (table := _describe_table(graph.pipeline.name, name, graph.location(settings, name))) is None:
+            left_out[name] = "has not been made yet"
+        elif why := _find_reason_against_columns(graph, table):
+            left_out[name] = why
+        else:
+            tables[name] = table
+    views: list[str] = []
+    for name, view in graph.computed.items():
+        if why := _find_reason_against_view(view, {*tables, *views}):
+            left_out[name] = why
+        else:
+            views.append(name)
+    return CatalogPlan(tables, tuple(views), left_out)
+
+
+def _find_reason_against_declared(graph: Graph, name: str) -> str:
+    if any(one.restricted for one in graph.sharing(graph[name])):
+        return "is restricted"
+    if name in graph.sources and name not in graph.pipeline.publishes:
+        return "holds records as they were delivered, and `publishes` does not name it"
+    return ""
+
+
+def _find_reason_against_columns(graph: Graph, table: NamedTable) -> str:
+    """Why a table gets no name; "" if it gets one. Tables in `publishes` are offered to others by decision."""
+    private = {column.lower() for one in graph.sharing(graph[table.name]) for column in one.private}
+    personal = [column.name for column in table.columns if column.name.lower() in private]
+    if personal and table.name not in graph.pipeline.publishes:
+        return f"has personal columns ({', '.join(personal)}), and `publishes` does not name it"
+    return ""
+
+
+def _find_reason_against_view(view: View[Any], named: Collection[str]) -> str:
+    """Like `_find_reason_against_columns`. named: the tables and views that have names. A personal table has no name, or is published."""
+    if view.role is not None:
+        return f"is what the role '{view.role}' may see; a catalog shows a view to everybody"
+    if view.sql is None:
+        return "is a function in Python; other tools read views in SQL only"
+    unnamed = [read for read in view.reads if read not in named]
+    return f"reads '{unnamed[0]}', which has no name in the catalog" if unnamed else ""
+
+
+def _describe_table(pipeline: str, name: str, path: str) -> NamedTable | None:
+    """A table as its log describes it now; None if there is none."""
+    if not is_delta_table(path):
+        return None
+    table = open_checked_table(path)
+    columns = _read_columns(json.loads(table.schema().to_json()))
+    return NamedTable(pipeline, name, locate_for_readers(path), columns, table.metadata().description or "")
+
+
+def describe_named_view(
+    session: SparkSession, settings: Settings, graph: Graph, name: str, described: Mapping[str, NamedTable]
+) -> NamedTable:
+    """Returns a view in SQL. described: its inputs, and others. Spark finds its columns and reads no row; raises what Spark raises."""
+    from sluice.lake.register import compute_view_frames
+
+    view, folder = graph.computed[name], locate_for_readers(f"{settings.lake}/{graph.pipeline.name}")
+    schema = compute_view_frames(session, settings, graph, [name])[name].schema.jsonValue()
+    query = write_view_query(view.sql or "", [described[read] for read in view.reads])
+    return NamedTable(graph.pipeline.name, name, folder, _read_columns(schema), view.comment, query)
+
+
+def write_view_query(sql: str, reads: Sequence[NamedTable]) -> str:
+    """Returns a view's text for other tools: its inputs have their database's name, and lack the columns that Sluice adds."""
+    inputs = ", ".join(
+        f"{quote_identifier(read.name)} AS (SELECT {_list_columns(read)} FROM {quote_identifier(read.pipeline)}.{quote_identifier(read.name)})"
+        for read in reads
+    )
+    return f"WITH {inputs} SELECT * FROM (\n{sql.strip().rstrip(';')}\n)"
+
+
+def _list_columns(table: NamedTable) -> str:
+    return ", ".join(quote_identifier(column.name) for column in table.columns if column.name not in PROVENANCE)
+
+
+def _read_columns(schema: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
+    """The columns of a schema in JSON, as Delta and Spark write it."""
+    return tuple(
+        NamedColumn(field["name"], field["type"], str(field["metadata"].get("comment", ""))) for field in schema["fields"]
+    )
+
+
+def locate_for_readers(path: str) -> str:
+    """A location as a URL that Spark and other tools on Hadoop's file systems read: file:///... or s3a://..."""
+    place = locate(path)
+    return place.absolute().as_uri() if is_on_disk(place) else hadoop_url(path)
 
 
 @dataclass(frozen=True)

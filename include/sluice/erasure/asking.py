@@ -17,7 +17,7 @@ from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.erasure.identifiers import ErasureRequests
-from sluice.declare.expansion.stored import resolve_temporary_views
+from sluice.declare.expansion import resolve_temporary_views
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.declare.quoting import quote_column
 from sluice.erasure import receiving, request_events, requests, vault

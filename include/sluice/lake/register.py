@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
-from sluice.declare.expansion.stored import resolve_computed_views
+from sluice.declare.expansion import resolve_computed_views
 from sluice.errors import SluiceError
 from sluice.lake import log, versions
 from sluice.lake.workspace import PROVENANCE

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.column_origins import TableOrigins
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.computed import View
-from sluice.declare.expansion.stored import resolve_computed_views
+from sluice.declare.expansion import resolve_computed_views
 from sluice.runs.lineage_datasets import (
     NAMESPACE,
     PRODUCER,

@@ -25,7 +25,7 @@ from sluice.declare.datasets.computed import TemporaryView, View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
-from sluice.declare.expansion.stored import (
+from sluice.declare.expansion import (
     DeclarationsByKind,
     Declared,
     compose_transforms,

@@ -19,11 +19,11 @@ from pyspark.sql.types import DoubleType, FloatType, TimestampNTZType, Timestamp
 
 from sluice import delta_log
 from sluice.declare.assembly import subjects
+from sluice.declare.cdc.expanded_tables import ChangeLogFold
 from sluice.declare.datasets import made_rows
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
-from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function

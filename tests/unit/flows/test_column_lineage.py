@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from sluice.column_origins import TableOrigins, table_origins_from_json, table_origins_to_json
 from sluice.declare import Watermark, auto_cdc, mask, role_view, treat
 from sluice.declare.cdc.auto_cdc import AutoCdc
+from sluice.declare.cdc.expanded_tables import expand_auto_cdc
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.expansion.cdc_tables import expand_auto_cdc
 from sluice.flows.column_lineage import trace_table_columns
 from sluice.lake.tables import parse_ddl_schema
 

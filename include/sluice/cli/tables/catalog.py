@@ -27,8 +27,7 @@ def catalog(
     This command also lists the names, and why other tables have none.
     """
     from sluice.catalogs.catalog import CatalogFailed
-    from sluice.catalogs.named_tables import plan_catalog_names
-    from sluice.catalogs.registration import register_pipeline
+    from sluice.catalogs.registration import plan_catalog_names, register_pipeline
     from sluice.runs.execution import clones
 
     settings, rows = Settings.current(), []

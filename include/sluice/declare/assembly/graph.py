@@ -24,7 +24,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.erasure import identifiers, prevention, subject_checks
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
-from sluice.declare.expansion.stored import DeclarationsByKind, Declared, expand_declarations, resolve_computed_views
+from sluice.declare.expansion import DeclarationsByKind, Declared, expand_declarations, resolve_computed_views
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac

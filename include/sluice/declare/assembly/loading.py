@@ -19,7 +19,7 @@ from sluice.declare.assembly.loading_errors import describe_databricks_name, des
 from sluice.declare.declaration import Declaration
 from sluice.declare.declared_places import list_lost_decorators, list_recorded_declarations, was_copied
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
-from sluice.declare.expansion.stored import Declared
+from sluice.declare.expansion import Declared
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.quality.expectations import ExpectingTransform
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint

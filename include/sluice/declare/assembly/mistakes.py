@@ -12,7 +12,7 @@ from sluice.declare.cdc.change_log import is_truncate_log
 from sluice.declare.datasets.computed import TemporaryView
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.tables import Table
-from sluice.declare.expansion.stored import DeclarationsByKind, Declared
+from sluice.declare.expansion import DeclarationsByKind, Declared
 from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.layout import Layout

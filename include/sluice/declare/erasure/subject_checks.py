@@ -15,7 +15,7 @@ from sluice.declare.datasets.computed import TemporaryView
 from sluice.declare.datasets.dataset import Dataset, OnErasure
 from sluice.declare.datasets.tables import Table
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
-from sluice.declare.expansion.stored import DeclarationsByKind, resolve_temporary_views
+from sluice.declare.expansion import DeclarationsByKind, resolve_temporary_views
 from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.file_formats import FILE_FORMATS

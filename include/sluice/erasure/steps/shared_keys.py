@@ -10,8 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from sluice import delta_log
+from sluice.declare.cdc.expanded_tables import ChangeLogFold
 from sluice.declare.cdc.histories import SEQUENCE
-from sluice.declare.expansion.cdc_tables import ChangeLogFold
 from sluice.declare.ingest.source import Source
 from sluice.erasure.steps import places
 from sluice.erasure.steps.erasing import Erasing

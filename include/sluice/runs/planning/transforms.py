@@ -24,7 +24,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.erasure.prevention import find_unknown_target_columns
-from sluice.declare.expansion.stored import resolve_temporary_views
+from sluice.declare.expansion import resolve_temporary_views
 from sluice.declare.ingest.field_names import delivered_columns
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function

@@ -22,7 +22,7 @@ from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.declaration import Declaration
-from sluice.declare.expansion.stored import DeclarationsByKind
+from sluice.declare.expansion import DeclarationsByKind
 from sluice.declare.kinds import FILE_SOURCE, KINDS, TABLE, DatasetKind, DeliveryRole, Role, SourceKind, load_kind_function
 from sluice.errors import DeclarationError
 from sluice.ingest.deliveries.arrivals import Look, SourceChanges, find_source_changes

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sluice.declare.cdc import expanded_tables
 from sluice.declare.cdc.auto_cdc import AutoCdc
 from sluice.declare.datasets.computed import TemporaryView, View
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView, TimeReach
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.expansion import cdc_tables
 from sluice.declare.ingest.source import Source
 from sluice.declare.quality.expectations import Action, Expectation
 from sluice.declare.sql.schema import SchemaText, not_null_rule_name, split_schema_declaration
@@ -72,7 +72,9 @@ def expand_declarations(declared: Iterable[Declared]) -> list[Source | AnyDatase
         if isinstance(item, AutoCdc):
             found += [
                 _inline_temporary_views(part, views)
-                for part in cdc_tables.expand_auto_cdc(add_feed_schema_rules(item), _feed_personal_columns(item, views, sources))
+                for part in expanded_tables.expand_auto_cdc(
+                    add_feed_schema_rules(item), _feed_personal_columns(item, views, sources)
+                )
             ]
         elif not isinstance(item, TemporaryView | View):
             found.append(
@@ -84,7 +86,7 @@ def expand_declarations(declared: Iterable[Declared]) -> list[Source | AnyDatase
 
 
 def _expand_declared_deletes(item: Declared) -> tuple[Declared, ...]:
-    return cdc_tables.expand_table_with_deletes(item) if isinstance(item, Table) and item.apply_as_deletes else (item,)
+    return expanded_tables.expand_table_with_deletes(item) if isinstance(item, Table) and item.apply_as_deletes else (item,)
 
 
 def _feed_personal_columns(

@@ -1,1 +1,0 @@
-"""Expands declarations into the tables and rules that they stand for."""
