@@ -11,7 +11,7 @@ from tests.crash.test_commit_points import Crash, crash_at
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.ingest.schema import schema_log
+from sluice.ingest import schema_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +24,8 @@ PIPELINE = Pipeline(name="visits", description="v", owner="t", layers=("pipeline
 VISITS = Source(name="visits", widen_types=True, schema_hints="zip STRING")
 
 POINTS = [
-    ("sluice.ingest.schema.schema_log", "write_schema_version", False),
-    ("sluice.ingest.schema.schema_log", "write_schema_version", True),
+    ("sluice.ingest.schema_log", "write_schema_version", False),
+    ("sluice.ingest.schema_log", "write_schema_version", True),
     ("sluice.flows.bronze.table_shape", "tables.replace_table", False),
     ("sluice.flows.bronze.table_shape", "tables.replace_table", True),
     ("sluice.flows.bronze.intake", "commits.append_rows", True),

@@ -28,8 +28,8 @@ from sluice import durable_files
 from sluice.durable_files import KeptFileDamaged
 from sluice.erasure import canary, receiving, requests
 from sluice.erasure.removals_by_age import find_last_removal_by_age
+from sluice.ingest import schema_log
 from sluice.ingest.landing import rewriting
-from sluice.ingest.schema import schema_log
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due

@@ -19,10 +19,9 @@ from sluice.declare.pipeline import Pipeline
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, regaining
 from sluice.flows.bronze.table_shape import bronze_table_shape
-from sluice.ingest import ledger
+from sluice.ingest import ledger, schema_log
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.landing import cleaning
-from sluice.ingest.schema import schema_log
 from sluice.lake import log
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.report import FlowReport

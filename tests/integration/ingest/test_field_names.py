@@ -15,7 +15,7 @@ from tests.conftest import Lakehouse
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import StopRequested
-from sluice.ingest.schema import schema_log
+from sluice.ingest import schema_log
 from sluice.lake import commits
 from sluice.runs.status import reconciliation
 from sluice.runs.status.books import PipelineBooks, find_rescued_fields

@@ -10,7 +10,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.ingest.schema import schema_log
+from sluice.ingest import schema_log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sluice.declare.call_arguments import describe_wrong_call
+from sluice.declare.datasets.decorator_options import describe_missing_arguments, describe_unknown_argument, list_needed_arguments
 from sluice.errors import UsageError, nearest_name_hint
 
 _DECLARE = "sluice.declare"
 _NO_SUCH_NAME = re.compile(rf"cannot import name '(\w+)' from '{_DECLARE}'|module '{_DECLARE}' has no attribute '(\w+)'")
 _WRONG_ARGUMENTS = re.compile(r"([\w.]+)\(\) ((?:missing|takes|got) .+)")
+_UNKNOWN_ARGUMENT = re.compile(r"got an unexpected keyword argument '(\w+)'")
 _NO_SESSION = re.compile(r"\[\w*SESSION\w*\]")
 _OUTSIDE_THE_FILE = frozenset({"sluice", "pyspark", *sys.stdlib_module_names})
 """The packages that a file calls, to declare something or else."""
@@ -129,7 +130,26 @@ def _describe_wrong_call(raised: _Raised) -> str | None:
     if not names:
         return None
     called = next((name for name in names if re.search(rf"\b{name}\b", raised.text)), names[0])
-    return describe_wrong_call(called, declarations[called], found[2], raised.text.lstrip().startswith("@"))
+    return _explain_call(called, declarations[called], found[2], raised.text.lstrip().startswith("@"))
+
+
+def _explain_call(called: str, declaration: Callable[..., Any], said: str, decorates: bool) -> str:
+    """The sentences about a call that Python refused. said: what Python says of its arguments; decorates: whether it is a decorator.
+
+    A declaration whose attribute `usage` says how it is called is explained by that.
+    """
+    usage = getattr(declaration, "usage", None)
+    if found := _UNKNOWN_ARGUMENT.match(said):
+        wrong = describe_unknown_argument(called, found[1], inspect.signature(declaration).parameters)
+    elif said.startswith("missing"):
+        wrong = describe_missing_arguments(called, re.findall(r"'(\w+)'", said))
+    elif usage is None:
+        whole = f"{'@' if decorates else ''}{called}"
+        needed = ", ".join(f'{name}="…"' for name in list_needed_arguments(declaration))
+        return f"{whole} takes its arguments by name: {whole}({needed})."
+    else:
+        wrong = f"{called} {said}."
+    return f"{wrong} {called} takes {usage.format(called)}" if usage else wrong
 
 
 def _qualified_name(declaration: Any) -> str:

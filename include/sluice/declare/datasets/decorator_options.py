@@ -1,12 +1,15 @@
-"""What the decorators of tables and views take, and how the fields of a declaration are made of it."""
+"""What the decorators of tables and views take, how the fields of a declaration are made of it, and what is said of wrong arguments.
+
+A hint about a wrong name looks among the arguments of Databricks before it looks for a similar one.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
 
-from sluice.declare.call_arguments import describe_missing_arguments, describe_unknown_argument, list_needed_arguments
 from sluice.declare.datasets.dataset import Dataset, Names, Personal
 from sluice.declare.declared_places import find_calling_module, watch_decorator
 from sluice.declare.field_values import check_names
@@ -22,11 +25,14 @@ from sluice.declare.quality.expectations import (
 )
 from sluice.declare.sql import texts
 from sluice.declare.sql.texts import strip_sql_layout
-from sluice.errors import DeclarationError
+from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+_ARGUMENTS: Mapping[str, str] = MappingProxyType({"target": "name", "source": "reads", "partition_cols": "partition_by"})
+"""By an argument of Databricks, the argument of Sluice's declarations."""
 
 
 class DatasetOptions(TypedDict, total=False):
@@ -81,6 +87,31 @@ def check_options(declaration: Callable[..., Any], further: type[Any], options: 
             raise DeclarationError(describe_unknown_argument(declaration.__name__, name, known))
     if missing := [name for name in list_needed_arguments(declaration) if name not in options]:
         raise DeclarationError(describe_missing_arguments(declaration.__name__, missing))
+
+
+def _hint_at_argument(name: str, valid: Iterable[str]) -> str:
+    """A hint to append to a message about a wrong argument: what it is called here, the most similar one, or all."""
+    names = set(valid)
+    here = _ARGUMENTS.get(name)
+    return f" Did you mean '{here}'?" if here in names else nearest_name_hint(name, names)
+
+
+def list_needed_arguments(declaration: Callable[..., Any]) -> list[str]:
+    """The arguments that every call must give. A declaration with overloads needs what its first overload does."""
+    overloads = get_overloads(declaration) if inspect.isfunction(declaration) else []
+    taken = inspect.signature(overloads[0] if overloads else declaration).parameters.values()
+    return [one.name for one in taken if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)]
+
+
+def describe_unknown_argument(called: str, name: str, known: Iterable[str]) -> str:
+    """The sentence about an argument that a declaration does not have."""
+    return f"{called} has no argument '{name}'.{_hint_at_argument(name, known)}"
+
+
+def describe_missing_arguments(called: str, missing: Iterable[str]) -> str:
+    """The sentence about arguments that a declaration needs and a call does not give."""
+    *others, last = missing
+    return f"{called} needs {', '.join(others)}{' and ' if others else ''}{last}."
 
 
 def decorate_function_or_text(

@@ -12,7 +12,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import ExaminedDelivery
-from sluice.ingest.schema.evolution import held_back_note, newly_held_back_fields
+from sluice.ingest.schema_evolution import held_back_note, newly_held_back_fields
 from sluice.lake import log, table_frames
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace

@@ -20,8 +20,8 @@ from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
 from sluice.flows.bronze import intake
 from sluice.flows.progress.streams import stop_if_requested
+from sluice.ingest import schema_evolution
 from sluice.ingest.reading.examination import ExaminedDelivery
-from sluice.ingest.schema import evolution
 from sluice.lake import commits, table_frames
 from sluice.lake.commits import Transaction
 from sluice.lake.report import FlowReport
@@ -74,7 +74,7 @@ def _ingest_one_by_one(
 def _withdraw_unwritten_columns(workspace: Workspace, source: Source) -> None:
     """Withdraws the columns that a failed attempt recorded before it could write its rows, so that they do not hinder the next attempt."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
-    evolution.withdraw_unwritten_versions(workspace.schemas(source.table), bronze)
+    schema_evolution.withdraw_unwritten_versions(workspace.schemas(source.table), bronze)
 
 
 def _has_writable_others(

@@ -26,13 +26,12 @@ from sluice.flows.bronze.table_shape import bronze_table_shape, cast_or_rescue_c
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.progress.streams import stop_if_requested
-from sluice.ingest import ledger
+from sluice.ingest import ledger, schema_evolution
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import read_current_deliveries
 from sluice.ingest.files import paths
 from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
-from sluice.ingest.schema import evolution
 from sluice.lake import batch_sizes, log, table_frames, tables
 from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
@@ -109,7 +108,9 @@ def _note_ignored_hints(workspace: Workspace, source: Source) -> list[str]:
     """Returns a note if schema_hints name columns that bronze has with another type."""
     if not source.schema_hints:
         return []
-    ignored = evolution.find_ignored_hints(source, table_frames.read_table(workspace.session, workspace.path(source.name)).schema)
+    ignored = schema_evolution.find_ignored_hints(
+        source, table_frames.read_table(workspace.session, workspace.path(source.name)).schema
+    )
     remedy = f"sluice run {workspace.pipeline} --mode refresh --table {source.name}, which needs may_refresh=True"
     return (
         [f"schema_hints change no column that is there: {', '.join(ignored)}. To read all files anew: {remedy}"]

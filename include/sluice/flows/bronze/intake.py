@@ -17,13 +17,12 @@ from sluice.declare.assembly import subjects
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.flows.bronze import accounting, table_shape
-from sluice.ingest import ledger
+from sluice.ingest import ledger, schema_evolution
 from sluice.ingest.deliveries.landed_file import resolve_landed_path
 from sluice.ingest.reading import contents, records
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery, examine_deliveries
 from sluice.ingest.reading.records import DeliveredRecords
-from sluice.ingest.schema import evolution
-from sluice.ingest.schema.evolution import SourceColumns, find_held_back_fields
+from sluice.ingest.schema_evolution import SourceColumns, find_held_back_fields
 from sluice.lake import commits, file_statistics, table_frames, tables
 from sluice.lake.batch_sizes import RowsSize
 from sluice.lake.commits import Transaction
@@ -133,7 +132,7 @@ def _find_written_deliveries(workspace: Workspace, source: Source, examined: lis
 def current_source_columns(workspace: Workspace, source: Source) -> SourceColumns:
     """Returns the source's current columns."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
-    return evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run)
+    return schema_evolution.read_source_columns(source, workspace.schemas(source.table), bronze, workspace.run)
 
 
 def quarantine_and_store_records(
@@ -172,13 +171,15 @@ def read_delivery_records(
 
     beside: as in `quarantine_and_store_records`.
     """
-    columns = current_source_columns(workspace, source) if beside is None else evolution.start_source_columns(source, beside)
+    columns = (
+        current_source_columns(workspace, source) if beside is None else schema_evolution.start_source_columns(source, beside)
+    )
     log_ = workspace.schemas(source.table)
     if not columns.settled:
-        some = evolution.select_sampled_deliveries(examined)
-        news = records.sample_new_fields(columns.source, some, columns.schema, evolution.SAMPLE_BYTES)
+        some = schema_evolution.select_sampled_deliveries(examined)
+        news = records.sample_new_fields(columns.source, some, columns.schema, schema_evolution.SAMPLE_BYTES)
         why = f"inferred from {count_noun(len(some), 'delivery')}"
-        columns = evolution.grow_source_columns(columns, news, log_, workspace.run, why)
+        columns = schema_evolution.grow_source_columns(columns, news, log_, workspace.run, why)
     while True:
         try:
             found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema, workspace.staging)
@@ -189,7 +190,7 @@ def read_delivery_records(
             examined = [refused.judged(item) for item in examined]
             continue
         try:
-            grown = evolution.grow_source_columns(columns, found.news, log_, workspace.run)
+            grown = schema_evolution.grow_source_columns(columns, found.news, log_, workspace.run)
         except BaseException:
             found.release()
             raise

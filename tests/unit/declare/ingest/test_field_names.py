@@ -21,7 +21,7 @@ from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.errors import DeclarationError
 from sluice.ingest import formats
 from sluice.ingest import ledger as tables
-from sluice.ingest.schema.evolution import SourceColumns, find_held_back_fields, newly_held_back_fields
+from sluice.ingest.schema_evolution import SourceColumns, find_held_back_fields, newly_held_back_fields
 from sluice.ingest.values import types
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger

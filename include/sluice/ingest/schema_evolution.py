@@ -19,7 +19,7 @@ from sluice.declare.assembly.kept_fields import suggest_kept_fields
 from sluice.declare.ingest.field_names import becomes_column, is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.errors import SluiceError
-from sluice.ingest.schema import schema_log
+from sluice.ingest import schema_log
 from sluice.ingest.values import types
 from sluice.lake import tables
 from sluice.lake.nested_types import has_other_type, union_columns, union_nested_fields

@@ -1,1 +1,0 @@
-"""The columns of a source's records, and how they grow."""
