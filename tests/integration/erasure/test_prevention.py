@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.commands import set_places
 from tests.conftest import Lakehouse, settings_at
+from tests.few_rows import append_delivery
+from tests.uncontrolled_erasures import controls_left_out
 
 from sluice import delta_log
 from sluice.cli import main
@@ -23,6 +26,7 @@ from sluice.lake import log, table_frames
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+LAYER = __name__.rpartition(".")[2]
 # It bears the name of a pipeline that is there, by which the command line finds it.
 PIPELINE = Pipeline(name="gym", description="A shop.", owner="tests", layers=("gym.bronze", __name__))
 ORDERS = Source(name="orders", schema="id BIGINT, who STRING, email STRING, day DATE, spent INT", subject="who", personal="email")
@@ -58,18 +62,18 @@ def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakeh
         build_declaration_graph(PIPELINE, [ORDERS, PEOPLE, order, person, spending]),
     )
     names = ("adalovelace", "bobsinclair", "evejohnson")
+    first = [(number, who, f"{who}@example.org", date(2026, 1, 2), 5) for number, who in enumerate(names)]
+    append_delivery(lake.workspace(), ORDERS, 1, first)
+    append_delivery(lake.workspace(), PEOPLE, 1, [(who, f"{who}@5.org", 5) for who in names])
+    lake.run(LAYER)
     other = line(20, names[0], 0).replace('"who"', '"Who"') + line(21, names[1], 0).replace('"who"', '"WHO"')
-    for spent in (5, 7):
-        lake.land(
-            f"orders/{spent}.jsonl", "".join(line(n, who, spent) for n, who in enumerate(names)) + line(9, names[1], 0) + other
-        )
-        lake.land(
-            f"people/{spent}.jsonl",
-            "".join(json.dumps({"who": w, "email": f"{w}@{spent}.org", "at": spent}) + "\n" for w in names),
-        )
-        lake.run()
+    lake.land("orders/7.jsonl", "".join(line(n, who, 7) for n, who in enumerate(names)) + line(9, names[1], 0) + other)
+    told = ({"who": who, "email": f"{who}@7.org", "at": 7} for who in names)
+    lake.land("people/7.jsonl", "".join(json.dumps(one) + "\n" for one in told))
+    lake.run()
     receiving.receive_erasure_request(lake.settings, lake.graph, [Identifier("who", names[0])])
-    lake.run("propagate_deletions", "optimize", "vacuum")
+    with controls_left_out():
+        lake.run("propagate_deletions", "optimize", "vacuum")
     return lake
 
 
@@ -80,7 +84,7 @@ def test_every_log_of_the_lake_is_clean(shop: Lakehouse) -> None:
         "whoever is in no column, since the name has other letters, is erased as well"
     )
     aside = table_frames.read_table(shop.spark, shop.workspace().quarantine("order")).collect()
-    assert len(aside) == 4 and "adalovelace" not in str(aside), "nor in the quarantine of a table"
+    assert len(aside) == 2 and "adalovelace" not in str(aside), "nor in the quarantine of a table"
     assert [str(one) for one in prevention.inspect_lake_logs(shop.settings, shop.graph)] == []
     known = prevention.personal_columns_by_path(shop.settings, shop.graph)
     tables = {path for path in known if delta_log.is_delta_table(path)}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.conftest import Lakehouse
+from tests.conftest import Lakehouse, settings_at
 
 from sluice.cli.monitoring import status
 from sluice.cli.monitoring.metrics import collect_numbers, format_metrics
@@ -23,7 +23,6 @@ from sluice.runs.execution import stages
 from sluice.runs.job import JobRequest
 from sluice.runs.ledger import read_run_ledger
 from sluice.runs.status.column_lineage import list_first_columns, read_column_lineage
-from sluice.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,16 +61,6 @@ def largest(large_day: DataFrame) -> DataFrame:
     return large_day.groupBy("day").agg(F.max("twice").alias("twice"))
 
 
-@pytest.fixture
-def shop(settings: Settings, spark: SparkSession) -> Lakehouse:
-    pipeline = Pipeline(name="shop", description="Tests.", owner="tests", layers=("shop.bronze", __name__))
-    return Lakehouse(
-        replace(settings, openlineage_file=True),
-        spark,
-        build_declaration_graph(pipeline, [ORDERS, order, spending, large_order, large_day, largest]),
-    )
-
-
 def origins_of(found: TableOrigins, column: str) -> list[Origin]:
     return [origin for one in found.columns if one.name == column for origin in one.origins]
 
@@ -88,11 +77,23 @@ def land_and_run(lake: Lakehouse, file: str, run: str) -> None:
         stage_recording.record_stage_run(lake.workspace(run=run), JobRequest("shop", stage, run=run), work)
 
 
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
+    """After a first run."""
+    pipeline = Pipeline(name="shop", description="Tests.", owner="tests", layers=("shop.bronze", __name__))
+    lake = Lakehouse(
+        replace(settings_at(tmp_path_factory.mktemp("lineage")), openlineage_file=True),
+        spark,
+        build_declaration_graph(pipeline, [ORDERS, order, spending, large_order, large_day, largest]),
+    )
+    land_and_run(lake, "1.jsonl", "1")
+    return lake
+
+
 def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lakehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     # This pipeline has no folder of its own by which commands would find it.
     monkeypatch.setattr(loading, "load_pipeline_declaration", lambda *_: replace(shop.graph.pipeline, layers=()))
     monkeypatch.setattr(loading, "build_declaration_graph", lambda *_, **__: shop.graph)
-    land_and_run(shop, "1.jsonl", "1")
     known = read_column_lineage(shop.records)
     assert set(known) == {"orders", "order", "spending", "large_order", "large_day", "largest"}
     assert origins_of(known["large_order"], "twice") == [Origin("order", "spent", "transformation")]
@@ -138,7 +139,6 @@ def test_runs_leave_lineage_and_events_with_nothing_of_anybody_in_them(shop: Lak
 
 
 def test_what_is_known_is_not_looked_for_again(shop: Lakehouse) -> None:
-    land_and_run(shop, "1.jsonl", "1")
     record = locate(shop.records.bookkeeping("column_lineage.json"))
     before = (read_file_state(record), record.read_text())
     land_and_run(shop, "2.jsonl", "2")

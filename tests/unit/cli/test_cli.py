@@ -30,15 +30,20 @@ from sluice.runs import ledger
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
-AFTERWARDS = """
-import sys
+ONE_AFTER_THE_OTHER = """
+import io, json, os, sys
 from sluice.cli import main
-code = 0
-try:
-    main(sys.argv[1:])
-except SystemExit as ended:
-    code = ended.code
-print('pyspark' in sys.modules, 'airflow' in sys.modules, code)
+for command, variables in json.loads(sys.argv[1]):
+    sys.stdin, before, code = io.StringIO('42\\n'), dict(os.environ), 0
+    os.environ.update(variables)
+    try:
+        main(command)
+    except SystemExit as ended:
+        code = ended.code
+    os.environ.clear()
+    os.environ.update(before)
+    loaded = [name for name in ('pyspark', 'airflow') if name in sys.modules]
+    print('END ' + json.dumps([command, code, loaded]))
 """
 LOADED = """
 import json, sys
@@ -143,43 +148,39 @@ def test_without_a_lake_all_is_calm(call: Call, command: tuple[str, ...]) -> Non
     assert last_line(out)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("--help",),
-        ("status",),
-        ("plan", "gym"),
-        ("checkpoint", "show"),
-        ("ledger", "gym"),
-        ("runs", "gym"),
-        ("history", "gym"),
-        ("show", "gym.device_day"),
-        ("quarantine", "list", "gym"),
-        ("erase", "request", "gym", "--identifier", "device_id"),
-        ("erase", "list", "gym"),
-        ("secrets", "init"),
-        ("land", "gym", "--days", "1", "--scale", "0.05"),
-        ("doctor", "--quiet"),
-        ("check",),
-        ("stop", "gym"),
-        ("down",),
-        ("run", "gim"),
-        ("new", "pipeline", "gym", "--from", "."),
-    ],
-)
-def test_what_needs_no_spark_loads_none(command: tuple[str, ...], tmp_path: Path) -> None:
+NEEDS_NO_SPARK = {
+    ("--help",): 0,
+    ("status",): 0,
+    ("plan", "gym"): 0,
+    ("checkpoint", "show"): 0,
+    ("ledger", "gym"): 0,
+    ("runs", "gym"): 0,
+    ("history", "gym"): 0,
+    ("show", "gym.device_day"): 1,
+    ("quarantine", "list", "gym"): 0,
+    ("erase", "request", "gym", "--identifier", "device_id"): 0,
+    ("erase", "list", "gym"): 0,
+    ("secrets", "init"): 0,
+    ("land", "gym", "--days", "1", "--scale", "0.05"): 0,
+    ("doctor", "--quiet"): 0,
+    ("check",): 0,
+    ("stop", "gym"): 0,
+    ("down",): 0,
+    ("run", "gim"): 2,
+    ("new", "pipeline", "gym", "--from", "."): 2,
+}
+"""Commands with the exit codes that they end with where there is no lake."""
+
+
+def test_what_needs_no_spark_loads_none(tmp_path: Path) -> None:
+    """One process takes them all: each would load the same libraries again. The first that loads Spark is the first that is named."""
     # `down` must not stop the Airflow of whoever runs the tests.
-    root = {"SLUICE_ROOT": str(tmp_path)} if command == ("down",) else {}
+    commands = [(one, {"SLUICE_ROOT": str(tmp_path)} if one == ("down",) else {}) for one in NEEDS_NO_SPARK]
     ran = subprocess.run(
-        [sys.executable, "-c", AFTERWARDS, *command],
-        input="42\n",
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **root},
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER, json.dumps(commands)], capture_output=True, text=True, check=True
     )
-    expected = {"show": "1", "run": "2", "new": "2"}.get(command[0], "0")
-    assert ran.stdout.splitlines()[-1] == f"False False {expected}", ran.stderr
+    ended = [json.loads(line.removeprefix("END ")) for line in ran.stdout.splitlines() if line.startswith("END ")]
+    assert ended == [[list(one), code, []] for one, code in NEEDS_NO_SPARK.items()], ran.stderr
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)

@@ -71,39 +71,41 @@ def run_layers_job(checkout: Path, run: str) -> tuple[subprocess.CompletedProces
     return done, json.loads(report.read_text()) if report.exists() else None
 
 
-def test_one_job_runs_all_layers_and_records_each(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def recorded_flows(settings: Settings, run: str) -> list[tuple[str, str, str]]:
+    rows = ledger.read_run_ledger(PipelineRecords(settings, "shop"))
+    return [(row["stage"], row["flow"], row["state"]) for row in rows if row["run"] == run]
+
+
+def test_one_job_runs_all_layers_and_records_each_also_where_one_failed_before(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [name for name in os.environ if name.startswith("SLUICE_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SLUICE_ROOT", str(checkout))
     settings = Settings.current()
-    deliver(settings, "1.csv", "id,amount\n1,5\n2,5\n")
-    done, report = run_layers_job(checkout, "one")
-    assert done.returncode == 0, done.stderr
-    assert report is not None and (report["stage"], report["run"], report["committed"]) == ("layers", "one", True)
-    assert [(flow["layer"], flow["flow"]) for flow in report["flows"]] == [
-        ("bronze", "orders"),
-        ("silver", "order"),
-        ("gold", "counted"),
-    ]
-    assert json.loads(done.stdout.splitlines()[-1]) == report
-    recorded = [(row["run"], row["stage"], row["flow"]) for row in ledger.read_run_ledger(PipelineRecords(settings, "shop"))]
-    assert recorded == [("one", "bronze", "orders"), ("one", "silver", "order"), ("one", "gold", "counted")]
-    assert ledger.read_table_rows(PipelineRecords(settings, "shop"), "counted") == [{"amount": 5, "n": 2}]
 
     # A layer that fails leaves those below it done and recorded; the next run goes on from there.
     gold = checkout / "include/pipelines/shop/gold.py"
     shutil.copy(gold, checkout / "kept")
     gold.write_text(gold.read_text().replace('F.count("id")', 'F.sum(F.raise_error(F.lit("no")).cast("int"))'))
-    deliver(settings, "2.csv", "id,amount\n3,5\n")
-    done, report = run_layers_job(checkout, "two")
+    deliver(settings, "1.csv", "id,amount\n1,5\n2,5\n")
+    done, report = run_layers_job(checkout, "one")
     assert done.returncode == 1 and "sluice layers: Flow 'counted'" in done.stderr
     assert report is not None and [flow["flow"] for flow in report["flows"]] == ["orders", "order", "counted"], "for alerts"
-    states = [
-        (row["stage"], row["state"]) for row in ledger.read_run_ledger(PipelineRecords(settings, "shop")) if row["run"] == "two"
+    assert recorded_flows(settings, "one") == [
+        ("bronze", "orders", "done"),
+        ("silver", "order", "done"),
+        ("gold", "counted", "failed"),
     ]
-    assert states == [("bronze", "done"), ("silver", "done"), ("gold", "failed")]
-    assert "shop silver, increment, run two" in done.stdout, "what is done is told before the next stage begins"
+    assert "shop silver, increment, run one" in done.stdout, "what is done is told before the next stage begins"
+
     shutil.copy(checkout / "kept", gold)
-    done, report = run_layers_job(checkout, "three")
+    deliver(settings, "2.csv", "id,amount\n3,5\n")
+    done, report = run_layers_job(checkout, "two")
     assert done.returncode == 0, done.stderr
+    assert report is not None and (report["stage"], report["run"], report["committed"]) == ("layers", "two", True)
+    told = [("bronze", "orders"), ("silver", "order"), ("gold", "counted")]
+    assert [(flow["layer"], flow["flow"]) for flow in report["flows"]] == told
+    assert json.loads(done.stdout.splitlines()[-1]) == report
+    assert recorded_flows(settings, "two") == [(*one, "done") for one in told]
     assert ledger.read_table_rows(PipelineRecords(settings, "shop"), "counted") == [{"amount": 5, "n": 3}]
