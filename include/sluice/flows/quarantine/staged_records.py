@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sluice.declare.ingest.source import Source
+from sluice.ingest.deliveries.landed_file import FileState
 from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.lake.workspace import Workspace
@@ -81,8 +82,9 @@ def stage_file(delivery: Delivery, content: bytes, place: Location) -> Delivery:
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     at = delivery.modified_at
-    if at is not None:
-        os.utime(path, ns=(0, int(at.timestamp()) * 10**9 + at.microsecond * 1000))
+    modified = FileState.of_delivery(len(content), at, None).modified
+    if modified is not None:
+        os.utime(path, ns=(0, modified * 1000))
     return Delivery(delivery.number, delivery.source, delivery.file, delivery.event, path, len(content), at, delivery.sha256)
 
 

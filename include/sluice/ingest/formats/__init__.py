@@ -62,12 +62,13 @@ class ExaminedContent:
 
 
 def read_file_records(
-    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """Yields the records of a file, about 1 to 4 MB at a time.
 
-    schema: the bronze table's columns without Sluice's own. path_values: values from the path, such as {"date": "2026-11-20"}. They count as text
-    fields of each record, and a record's own field comes first. span: the part to read of a file that `is_read_in_spans` or has `cuts`.
+    schema: the bronze table's columns without Sluice's own. path_values: values from the path, such as {"date": "2026-11-20"}; None where a
+    folder says that there is no value. They count as text fields of each record, and a record's own field comes first.
+    span: the part to read of a file that `is_read_in_spans` or has `cuts`.
     Raises opening.UnreadableFile, possibly after some blocks, and OSError.
     """
     read = _load_format_module(source).read_format_records
@@ -90,23 +91,29 @@ def examine_file_content(source: Source, path: Location, seen: Callable[[bytes],
 
 
 def write_remaining_records(
-    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
-    """Writes the rest of a file, uncompressed. gone, emptied: as in `landing.rewriting.write_without_records`."""
-    _load_format_module(source).write_remaining_records(source, path, gone, emptied, target)
+    """Writes the rest of a file, uncompressed. file, gone, emptied: as in `landing.rewriting.write_without_records`."""
+    _load_format_module(source).write_remaining_records(source, path, file, gone, emptied, target)
 
 
 class _FormatModule(Protocol):
     """What the module of a format has; each function is like the one above that calls it."""
 
     def read_format_records(
-        self, source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str]
+        self, source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None]
     ) -> Iterator[ParsedBlock]: ...
 
     def examine_format_content(self, source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent: ...
 
     def write_remaining_records(
-        self, source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+        self,
+        source: Source,
+        path: Location,
+        file: str,
+        gone: frozenset[int],
+        emptied: Mapping[int, Collection[str]],
+        target: IO[bytes],
     ) -> None: ...
 
 
@@ -114,7 +121,7 @@ class _SpanReader(Protocol):
     """Reads records of a format whose files are read in spans."""
 
     def __call__(
-        self, source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan
+        self, source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan
     ) -> Iterator[ParsedBlock]: ...
 
 

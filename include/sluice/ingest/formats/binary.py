@@ -34,7 +34,7 @@ class _BinaryValues:
 
 
 def read_format_records(
-    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str]
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None]
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     content = b"".join(opening.read_file_chunks(source, path))
@@ -53,6 +53,6 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
 
 
 def write_remaining_records(
-    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`: the file is one record, and nothing stays of it."""

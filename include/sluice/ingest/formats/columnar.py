@@ -93,7 +93,7 @@ class _ArrowValues:
 
 
 def read_format_records(
-    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`. span: the row groups that begin in it."""
     if not path.stat().st_size:
@@ -119,7 +119,7 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
 
 
 def write_remaining_records(
-    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_remaining_rows(source, path, gone, emptied, target)

@@ -209,13 +209,14 @@ def decode_whole_characters(data: bytes) -> str:
 
 
 def filter_csv_rows(
-    source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], in_path: Collection[str] = ()
+    source: Source, text: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], path_names: Collection[str] = ()
 ) -> Iterator[str]:
-    """Returns the text without some rows, or with some cells emptied. in_path: the columns that the file's path gives, in small letters."""
+    """Returns the text without some rows, or with some cells emptied. path_names: of the columns that the file's path gives."""
     dialect = source.dialect
     first, _, at = find_csv_file_start(dialect, text, True)
-    # As the reader counts them, or another line would be a row, and rows would have other numbers.
-    width = sum(name.lower() not in in_path for name in _declared_names(source)) or len(first or ())
+    # As the reader names and counts them, or another line would be a row, and rows would have other numbers.
+    names = _csv_field_names(source, first or (), path_names)
+    width = len(names)
     yield text[:at]
     number = 0
     while at < len(text):
@@ -224,7 +225,6 @@ def filter_csv_rows(
         line = text[at:end].rstrip("\r\n")
         is_record = is_csv_record(cells, line, width)
         if is_record and number in emptied and number not in gone and cells is not None:
-            names = _csv_field_names(source, first or cells)
             yield _empty_csv_fields(dialect, cells, names, emptied[number]) + text[at + len(line) : end]
         elif not (is_record and number in gone):
             yield text[at:end]
@@ -239,16 +239,19 @@ def _empty_csv_fields(dialect: CsvDialect, cells: Sequence[str | None], header: 
     return format_csv_row(dialect, kept)
 
 
-def _csv_field_names(source: Source, first: Sequence[str | None]) -> list[str]:
-    """Returns the names of a CSV file's fields: from its first row, otherwise from the schema or from their places."""
+def _csv_field_names(source: Source, first: Sequence[str | None], path_names: Collection[str]) -> list[str]:
+    """Returns the names of a CSV file's fields, as its reader has them. first: the cells of its first row."""
     if source.header:
         return column_names([name or "" for name in first])
-    declared = _declared_names(source)
-    return [*declared, *(f"_c{place}" for place in range(len(declared), len(first)))][: len(first)]
+    return list_headerless_fields(source, path_names, len(first))
 
 
-def _declared_names(source: Source) -> Sequence[str]:
-    """The names that a declared schema gives the fields of a file without a header, in order; empty if nothing does."""
-    if source.header or not source.ddl:
-        return ()
-    return tuple(schema.split_schema_declaration(source.ddl, f"Source '{source.name}'").columns)
+def list_headerless_fields(source: Source, path_names: Collection[str], count: int) -> list[str]:
+    """Returns the names of the fields of a file without a header: the declared ones without those of its path, otherwise _c0, _c1, ...
+
+    A row does not say which columns it lacks. So neither what else the table has by now nor the width of a first row, which may be ragged,
+    counts. path_names: the names in the file's path, whether or not their folders have a value. count: the fields of its first row.
+    """
+    in_path = {name.lower() for name in path_names}
+    declared = schema.split_schema_declaration(source.ddl, f"Source '{source.name}'").columns if source.ddl else ()
+    return [name for name in declared if name.lower() not in in_path] or [f"_c{number}" for number in range(count)]

@@ -26,7 +26,7 @@ from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.files.paths import parse_path_values
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
 from sluice.ingest.formats.csv_blocks import CsvCutFinder, CsvSplitter
-from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows
+from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows, list_headerless_fields
 from sluice.ingest.formats.placement import DeliveredField, TextValues, add_path_fields, place_delivered_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
 from sluice.ingest.values.types import column_names, match_table_spelling
@@ -39,7 +39,7 @@ _LONGEST_NAME = 1 << 17
 
 
 def read_format_records(
-    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     texts = opening.read_text_pieces(source, path)
@@ -51,7 +51,7 @@ def read_format_records(
     if dialect.header:
         names = match_table_spelling(column_names([name or "" for name in first]), schema.names)
     else:
-        names = _default_field_names(source, schema, path_values, len(first))
+        names = match_table_spelling(list_headerless_fields(source, path_values, len(first)), schema.names)
     if span is None:
         texts = _prepend_text(start[rows_at:], texts)
     else:
@@ -75,12 +75,13 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
 
 
 def write_remaining_records(
-    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     text = b"".join(opening.read_text_pieces(source, path)).decode()
-    in_path = {name.lower() for name in parse_path_values(str(path))} if source.path_columns else ()
-    write_encoded_text(source, target, filter_csv_rows(source, text, gone, emptied, in_path))
+    write_encoded_text(
+        source, target, filter_csv_rows(source, text, gone, emptied, parse_path_values(file) if source.path_columns else ())
+    )
 
 
 def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:
@@ -101,7 +102,7 @@ def read_csv_header(source: Source, start: bytes) -> tuple[str, ...]:
 
 
 def _build_csv_block(
-    source: Source, schema: pa.Schema, path_values: Mapping[str, str], names: list[str], rows: CsvRows
+    source: Source, schema: pa.Schema, path_values: Mapping[str, str | None], names: list[str], rows: CsvRows
 ) -> ParsedBlock:
     fields = [
         DeliveredField(name or f"_field_{position}", TextValues(column, None if source.infer_types else pa.string()), bool(name))
@@ -164,14 +165,6 @@ def _drop_start(texts: Iterator[bytes], count: int) -> Iterator[bytes]:
     for text in texts:
         yield text[count:]
         count = max(0, count - len(text))
-
-
-def _default_field_names(source: Source, schema: pa.Schema, path_values: Mapping[str, str], count: int) -> list[str]:
-    """Returns the names of fields in a file without a header: those of the declared schema in order, otherwise _c0, _c1, ..."""
-    if source.ddl:
-        in_path = {name.lower() for name in path_values}
-        return [name for name in schema.names if name.lower() not in in_path]
-    return match_table_spelling([f"_c{number}" for number in range(count)], schema.names)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ _OTHER = re.compile(rb"(?:" + _STRING + rb'|[^"{}\[\],\n])*+[}]*+', re.DOTALL)
 
 
 def read_format_records(
-    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str]
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None]
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
@@ -47,7 +47,7 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
 
 
 def write_remaining_records(
-    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_encoded_text(source, target, _filter_json_documents(opening.read_text_pieces(source, path), gone, emptied))

@@ -65,13 +65,13 @@ class _Row:
 class ExactJsonReader:
     """Reads records into columns."""
 
-    def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str | None]) -> None:
         as_text, self._drops = not source.infer_types, source.schema_evolution == "none"
         self._schema = schema
         self._fits = {column.name: fitting.build_value_fitter(column.type, as_text, self._drops) for column in schema}
         self._types = {column.name: column.type for column in schema}
         self._spellings = {name.lower() for name in self._fits}
-        self._path = path_values
+        self._path = {name: cell for name, cell in path_values.items() if cell is not None}
 
     def news(self) -> NewFields:
         """Returns the fields that the columns lack before any record is read: those of values in the path."""

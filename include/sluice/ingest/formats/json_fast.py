@@ -34,7 +34,7 @@ def count_object_lines(block: bytes) -> int | None:
 class FastJsonReader:
     """Reads blocks of records in which every field is a column and of its type."""
 
-    def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str | None]) -> None:
         self._schema = schema
         self.possible = bool(schema.names) and not any(_has_map(column.type) for column in schema)
         self._options = [
@@ -42,7 +42,8 @@ class FastJsonReader:
         ]
         drops = source.schema_evolution == "none"
         known = {name.lower() for name in schema.names}
-        self._path = {name: cell for name, cell in path_values.items() if not drops or name.lower() in known}
+        given = {name: cell for name, cell in path_values.items() if cell is not None}
+        self._path = {name: cell for name, cell in given.items() if not drops or name.lower() in known}
 
     def rows(self, block: bytes, count: int, verified: bool = False) -> tuple[pa.Table, Mask] | None:
         """Returns the rows, and which must not be used because a value may not be exact. None if a value fits no column's type.

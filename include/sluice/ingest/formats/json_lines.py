@@ -21,7 +21,7 @@ _BLANKS = " \t\r\ufeff"
 
 
 def read_format_records(
-    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`."""
     records = JsonBlockReader(source, schema, path_values)
@@ -37,7 +37,7 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
 
 
 def write_remaining_records(
-    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_encoded_text(source, target, _filter_record_lines(opening.read_line_blocks(source, path), gone, emptied))

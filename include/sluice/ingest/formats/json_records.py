@@ -32,7 +32,7 @@ _DECODER = json.JSONDecoder()
 class JsonBlockReader:
     """Reads blocks of records of one file."""
 
-    def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, schema: pa.Schema, path_values: Mapping[str, str | None]) -> None:
         self._fast = FastJsonReader(source, schema, path_values)
         self._verified = JsonVerifier(schema)
         self._exact = ExactJsonReader(source, schema, path_values)

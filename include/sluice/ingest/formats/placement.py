@@ -91,7 +91,7 @@ def place_delivered_fields(
 
 
 def add_path_fields(
-    values: Mapping[str, str], fields: Sequence[DeliveredField], schema: pa.Schema, present: pa.Array
+    values: Mapping[str, str | None], fields: Sequence[DeliveredField], schema: pa.Schema, present: pa.Array
 ) -> list[DeliveredField]:
     """Returns the fields, and the values in the path as fields of each record. present: booleans that say which records there are.
 
@@ -100,6 +100,8 @@ def add_path_fields(
     found = list(fields)
     places = {field.name.lower(): place for place, field in reversed(list(enumerate(fields)))}
     for delivered, value in values.items():
+        if value is None:
+            continue
         name = match_table_spelling([delivered], schema.names)[0] if types.is_column_name(delivered) else delivered
         cells = TextValues(pc.if_else(present, pa.scalar(value), pa.scalar(None, pa.string())))
         place = places.setdefault(name.lower(), len(found))

@@ -76,7 +76,7 @@ def write_encoded_text(source: Source, target: IO[bytes], pieces: Iterable[str])
 
 
 def read_format_records(
-    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str], span: FileSpan | None = None
+    source: Source, path: Location, schema: pa.Schema, path_values: Mapping[str, str | None], span: FileSpan | None = None
 ) -> Iterator[ParsedBlock]:
     """As `formats.read_file_records`. A line ends with LF or CR LF, which do not belong to it."""
     for block in opening.read_line_blocks(source, path, span):
@@ -97,7 +97,7 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
 
 
 def write_remaining_records(
-    source: Source, path: Location, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
+    source: Source, path: Location, file: str, gone: frozenset[int], emptied: Mapping[int, Collection[str]], target: IO[bytes]
 ) -> None:
     """As `formats.write_remaining_records`."""
     write_encoded_text(source, target, _filter_lines(opening.read_line_blocks(source, path), gone))

@@ -87,7 +87,7 @@ def prepare_rewritten_file(
         return RewrittenFile(source.name, file, str(path), None, is_known, *state)
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{MARK}")
     try:
-        write_without_records(source, path, gone, part, emptied)
+        write_without_records(source, path, file, gone, part, emptied)
         if is_on_disk(part):
             shutil.copystat(path, part)
             flush_file(part)  # before a journal names it
@@ -219,16 +219,22 @@ def _is_still_replaceable(one: RewrittenFile) -> bool:
 
 
 def write_without_records(
-    source: Source, path: Location, gone: Collection[int], target: Location, emptied: Mapping[int, Collection[str]] = NO_FIELDS
+    source: Source,
+    path: Location,
+    file: str,
+    gone: Collection[int],
+    target: Location,
+    emptied: Mapping[int, Collection[str]] = NO_FIELDS,
 ) -> None:
     """Writes the file to `target` without the records of these numbers. A binary file, which is one record, becomes an empty file.
 
-    emptied: by number of a record that stays, the fields that become empty, for JSON, CSV and Parquet. Raises UnreadableFile and OSError.
+    file: its name relative to the source's folder. emptied: by number of a record that stays, the fields that become empty, for JSON, CSV and
+    Parquet. Raises UnreadableFile and OSError.
     """
     with ExitStack() as stack:
-        file = stack.enter_context(open_new_file(target))
-        packed = stack.enter_context(_open_compressed_output(file, path.suffix.lower()))
-        formats.write_remaining_records(source, path, frozenset(gone), emptied, packed)
+        written = stack.enter_context(open_new_file(target))
+        packed = stack.enter_context(_open_compressed_output(written, path.suffix.lower()))
+        formats.write_remaining_records(source, path, file, frozenset(gone), emptied, packed)
 
 
 def _open_compressed_output(file: IO[bytes], suffix: str) -> Any:

@@ -164,7 +164,7 @@ def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -
         yield ParsedBlock(rows, block.news)
 
 
-def _select_path_values(source: Source, file: str, columns: pa.Schema) -> dict[str, str]:
+def _select_path_values(source: Source, file: str, columns: pa.Schema) -> dict[str, str | None]:
     """Returns the values that the path gives to each record.
 
     A date that `date_in_path` takes belongs to the delivery: if no column waits for it, it is not rescued into every record.

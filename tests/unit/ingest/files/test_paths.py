@@ -30,12 +30,12 @@ def test_values_are_decoded_and_equals_signs_and_blanks_belong_to_them() -> None
 
 
 def test_an_empty_value_is_one_and_hives_sign_for_none_is_none() -> None:
-    assert parse_path_values("a=/b=__HIVE_DEFAULT_PARTITION__/c") == {"a": ""}
+    assert parse_path_values("a=/b=__HIVE_DEFAULT_PARTITION__/c") == {"a": "", "b": None}
 
 
 def test_of_a_name_that_comes_twice_the_inner_folder_counts() -> None:
     assert parse_path_values("a=1/a=2/f") == {"a": "2"}
-    assert parse_path_values("a=1/a=__HIVE_DEFAULT_PARTITION__/f") == {}
+    assert parse_path_values("a=1/a=__HIVE_DEFAULT_PARTITION__/f") == {"a": None}
 
 
 @pytest.mark.parametrize(

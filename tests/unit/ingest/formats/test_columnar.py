@@ -187,7 +187,7 @@ def test_instants_that_nanoseconds_do_not_hold_are_those_that_came_also_in_a_fil
     path, rest = tmp_path / "a.parquet", tmp_path / "b.parquet"
     parquet.write_table(column(came, pa.timestamp("us")), path, use_deprecated_int96_timestamps=True)
     with rest.open("wb") as target:
-        formats.write_remaining_records(SOURCE, path, frozenset({1}), {}, target)
+        formats.write_remaining_records(SOURCE, path, path.name, frozenset({1}), {}, target)
     for file, expected in ((path, came), (rest, [came[0], came[2]])):
         (block,) = formats.read_file_records(SOURCE, file, pa.schema([("a", pa.timestamp("us"))]), {})
         assert block.rows["a"].to_pylist() == expected and block.rows["_rescued_data"].null_count == len(expected)

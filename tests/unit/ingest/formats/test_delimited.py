@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,14 @@ from sluice.declare import Source
 from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.flows.quarantine import staged_records
 from sluice.ingest import formats
+from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.formats import RAGGED, csv_rows, delimited
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES
+from sluice.ingest.landing.rewriting import write_without_records
+from sluice.ingest.reading import workers
+from sluice.ingest.reading.examination import Delivery
 
 SOURCE = Source(name="orders", format="csv")
 TEXT = pa.schema([("id", pa.string()), ("name", pa.string())])
@@ -284,5 +288,53 @@ def test_a_column_that_the_path_gives_is_no_field_of_a_row_that_an_erasure_count
     ]
     assert read == ["ann", " ", "bob"]
     with rest.open("wb") as target:
-        formats.write_remaining_records(source, path, frozenset({2}), {}, target)
+        formats.write_remaining_records(source, path, "day=1/a.csv", frozenset({2}), {}, target)
     assert rest.read_text() == "ann\n \n"
+
+
+DATED = Source(name="orders", format="csv", header=False, schema="date DATE, id STRING, name STRING", subject="id")
+DATED_COLUMNS = pa.schema([("date", pa.date32()), ("id", pa.string()), ("name", pa.string()), ("region", pa.string())])
+
+
+def _read_as_delivered(tmp_path: Path, file: str, text: str, source: Source = DATED) -> list[tuple[Any, ...]]:
+    path = tmp_path / "env=prod" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    blocks = list(workers.read_file_blocks(source, workers.DeliveryPlace(1, file, str(path)), DATED_COLUMNS))
+    rows = [row for block in blocks for row in block.rows.to_pylist()]
+    return [(row["date"], row["id"], row["name"], row["_problem"]) for row in rows]
+
+
+def test_a_column_that_came_later_is_no_field_of_a_file_without_a_header(tmp_path: Path) -> None:
+    assert _read_as_delivered(tmp_path, "a.csv", "2026-01-01,1,q\n") == [(date(2026, 1, 1), "1", "q", None)]
+
+
+def test_a_folder_without_a_value_names_a_column_as_any_other(tmp_path: Path) -> None:
+    assert _read_as_delivered(tmp_path, "Date=2026-01-01/a.csv", "1,q\n") == [(date(2026, 1, 1), "1", "q", None)]
+    assert _read_as_delivered(tmp_path, "date=__HIVE_DEFAULT_PARTITION__/a.csv", "1,q\n") == [(None, "1", "q", None)]
+
+
+def test_a_row_outside_such_folders_is_not_guessed_to_lack_the_column_of_the_path(tmp_path: Path) -> None:
+    rows = _read_as_delivered(tmp_path, "a.csv", "1,q\n2026-01-01,2,r\n")
+    assert rows == [(None, None, None, RAGGED), (date(2026, 1, 1), "2", "r", None)]
+
+
+@pytest.mark.parametrize("folder", ["", "date=2026-01-01/", "date=__HIVE_DEFAULT_PARTITION__/"])
+def test_an_erasure_counts_and_names_the_fields_of_a_file_without_a_header_as_its_reader(folder: str, tmp_path: Path) -> None:
+    """Also if a folder above the source's own has such a name."""
+    source = replace(DATED, schema="date DATE, env STRING, id STRING")
+    start = "" if folder else "2026-01-01,"
+    file, row = f"{folder}a.csv", f"{start}x,ann\n"
+    path = tmp_path / "env=prod" / file
+    path.parent.mkdir(parents=True)
+    path.write_text("oops\n" + row * 2)
+    write_without_records(source, path, file, {2}, tmp_path / "rest", {1: {"id"}})
+    assert (tmp_path / "rest").read_text() == f"oops\n{start}x,\n"
+
+
+def test_a_staged_file_has_the_time_of_its_row_even_before_1970(tmp_path: Path) -> None:
+    at = datetime(1969, 12, 31, 23, 59, 58, 500_000, UTC)
+    staged = staged_records.stage_file(
+        Delivery(1, "orders", "a.csv", "delivered", tmp_path / "a.csv", 1, at, None), b"x", tmp_path
+    )
+    assert read_file_state(staged.path).modified_at == at

@@ -72,7 +72,7 @@ def test_whose_the_other_cells_are() -> None:
 def _written(source: Source, path: Path, gone: set[int], emptied: dict[int, set[str]]) -> bytes:
     target = path.with_name("target")
     target.unlink(missing_ok=True)
-    rewriting.write_without_records(source, path, gone, target, emptied)
+    rewriting.write_without_records(source, path, path.name, gone, target, emptied)
     return target.read_bytes()
 
 

@@ -192,7 +192,9 @@ def test_who_goes_out_of_a_parquet_file_of_categories_goes_out_of_its_dictionary
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"n": range(4), "who": column}), path, compression="gzip")
     before = pq.read_table(path)
-    rewriting.write_without_records(Source(name="s", format="parquet", pattern="*.parquet"), path, {1}, tmp_path / "written")
+    rewriting.write_without_records(
+        Source(name="s", format="parquet", pattern="*.parquet"), path, path.name, {1}, tmp_path / "written"
+    )
     after = pq.read_table(tmp_path / "written")
     assert after.schema.equals(before.schema, check_metadata=True)
     assert after.to_pylist() == [row for row in before.to_pylist() if row["n"] != 1]
