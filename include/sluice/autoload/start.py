@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import InheritableThread
 
-from sluice.autoload import checkpoint, options, sessions, targets
+from sluice.autoload import checkpoint, options, targets
 from sluice.autoload.checkpoint import AutoloadPlaces, CheckpointPurpose
 from sluice.autoload.targets import AutoloadTarget
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.errors import SluiceError, StopRequested, UsageError
-from sluice.flows.bronze import append, regaining
+from sluice.flows.bronze import accounting, append
 from sluice.flows.bronze.table_shape import bronze_table_shape
 from sluice.ingest import ledger, schema_log
 from sluice.ingest.deliveries import discovery
@@ -55,7 +55,7 @@ def autoload_to_table(
     Returns at once; `awaitTermination()` waits until everything that is there now is in the table. Call it again when there is more.
     Raises UsageError for a wrong argument, LeaseHeld while another run has the checkpoint directory.
     """
-    caller = sessions.find_active_session()
+    caller = targets.find_active_session()
     data, folder = (
         targets.resolve_local_folder(data_source, "data_source"),
         targets.resolve_local_folder(checkpoint_directory, "checkpoint_directory"),
@@ -66,7 +66,7 @@ def autoload_to_table(
     if not data.is_dir():
         raise UsageError(f"autoload_to_table: there is no folder {data} (data_source). Create it and put files there.")
     _refuse_nested_folders(data, folder, target.path)
-    session = sessions.open_sibling_session(caller)
+    session = targets.open_sibling_session(caller)
     run = uuid.uuid4().hex[:12]
     with ExitStack() as stack:
         what, remedy = f"The checkpoint directory {folder}", "Wait for it (awaitTermination), then call again."
@@ -216,8 +216,8 @@ class Autoload:
     def _work(self) -> None:
         workspace, source = self._workspace, self._source
         try:
-            with self._lease, sessions.given_back:
-                regaining.regain_deliveries(workspace, [source], own_bronze=False)
+            with self._lease, targets.given_back:
+                accounting.regain_deliveries(workspace, [source], own_bronze=False)
                 discovery.discover_deliveries([source], workspace.landing, workspace.deliveries, workspace.run, first=self._first)
                 create_record_table(workspace.outcomes, ledger.OUTCOMES)
                 append.run_bronze_flow(workspace, source, self._report)

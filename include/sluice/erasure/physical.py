@@ -15,7 +15,7 @@ from sluice.erasure import request_events, requests
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.steps import canaries, sweep
 from sluice.errors import SluiceError
-from sluice.flows.progress import behind, streams
+from sluice.flows.progress import positions, streams
 from sluice.flows.quarantine import settlement
 from sluice.ingest.landing import rewriting
 from sluice.lake.clone_registry import find_shallow_clone_lakes
@@ -81,7 +81,7 @@ def _find_physically_due_requests(workspace: Workspace, now: datetime, only: Col
 
 def _vacuum_due_tables(workspace: Workspace, turns: TableTurns, due: list[ErasureRequest], now: datetime) -> None:
     """Runs VACUUM on tables where our own listing finds files to remove, then removes what VACUUM does not look at."""
-    lagging = behind.find_lagging_flows(workspace, now)
+    lagging = positions.find_lagging_flows(workspace, now)
     paths = {**workspace.tables(), **canaries.canary_table_paths(workspace, due)}
     with count_work("tables searched for files of erased people", list(paths)) as work:
         for name, path in paths.items():

@@ -35,7 +35,7 @@ from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.kinds import load_kind_function
 from sluice.flows import plans
-from sluice.flows.gold.inputs import input_read_by_node
+from sluice.flows.plans import input_read_by_node
 from sluice.flows.silver import made
 from sluice.flows.stateful.inputs import with_input_watermark
 from sluice.lake.workspace import PROVENANCE

@@ -184,7 +184,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
 
     Raises FlowsFailed with the reports of both if the first failed, otherwise what the second raises.
     """
-    from sluice.erasure import aging, lifetimes, propagation
+    from sluice.erasure import aging, propagation
     from sluice.erasure.steps.erasing import NotFollowed
     from sluice.lake.report import FlowReport, FlowsFailed
     from sluice.runs.execution.stages import run_layers_above_bronze
@@ -197,7 +197,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     try:
-        reports += lifetimes.remove_expired_rows(workspace, datetime.now(UTC))
+        reports += aging.remove_expired_rows(workspace, datetime.now(UTC))
         reports += aging.delete_expired_rows(workspace, follow)
     except StageEnded:
         raise

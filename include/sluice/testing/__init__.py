@@ -5,7 +5,6 @@ def test_a_negative_reading_is_set_aside() -> None:
     assert result.rows == [] and result.failed == {"positive_heart_rate": 1}
 """
 
-from sluice.testing.running import Result, run
-from sluice.testing.session import session
+from sluice.testing.running import Result, run, session
 
 __all__ = ["Result", "run", "session"]

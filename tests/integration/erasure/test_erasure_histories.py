@@ -31,7 +31,7 @@ from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.erasure import ledger, physical, propagation, receiving, request_events, requests
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import certificate
-from sluice.erasure.steps import readings
+from sluice.erasure.steps import written_forms
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
 from sluice.flows.copies import restoration
@@ -212,7 +212,7 @@ def _decoded(path: Path) -> bytes:
     content = path.read_bytes()
     if path.suffix == ".parquet":
         return repr(pq.read_table(path).to_pylist()).encode()
-    return bytes(readings.decompress_readable_part(content)) if path.suffix == ".gz" else content
+    return bytes(written_forms.decompress_readable_part(content)) if path.suffix == ".gz" else content
 
 
 def content(lake: Lakehouse) -> dict[str, list[tuple[Any, ...]]]:

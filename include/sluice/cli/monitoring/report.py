@@ -27,7 +27,7 @@ from sluice.private_files import make_private_folder
 from sluice.record_states import FAILED
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
-from sluice.runs.status import column_picture, lineage
+from sluice.runs.status import lineage
 from sluice.runs.status.diagnosis import diagnose_run
 from sluice.runs.status.run_times import RunTimes, select_run_rows
 from sluice.settings import Settings
@@ -94,7 +94,7 @@ def render_report(settings: Settings, graph: Graph, at: datetime | None = None) 
         nodes=describe_nodes(settings, graph, picture, state, rows, colours, at),
         panels=describe_panels(settings, graph, picture),
         node_size=(lineage.WIDTH, lineage.HEIGHT),
-        column_size=(column_picture.WIDTH, column_picture.HEIGHT),
+        column_size=(lineage.COLUMN_WIDTH, lineage.COLUMN_HEIGHT),
         bars=draw_stage_bars(runs, colours),
         strips=draw_run_strips(graph, rows, runs),
         legend=[*colours.items(), ("other stages", OTHER_COLOUR)],

@@ -17,7 +17,7 @@ from sluice.record_states import FAILED
 from sluice.runs.ledger import Row
 from sluice.runs.status import lineage
 from sluice.runs.status.column_lineage import read_column_lineage
-from sluice.runs.status.column_picture import draw_column_lineage
+from sluice.runs.status.lineage import draw_column_lineage
 from sluice.runs.summary import NOTHING_NEW
 from sluice.settings import Settings
 

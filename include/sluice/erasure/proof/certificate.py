@@ -17,7 +17,7 @@ from residue import ScanResult, opening
 from sluice import __version__
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure import canary, request_events, requests, vault
-from sluice.erasure.proof import checking, scope, signatures, sought, stamps, undeclared
+from sluice.erasure.proof import checking, scope, signatures, sought, stamps
 from sluice.erasure.proof.chain import (
     Certificate,
     format_certificate_note,
@@ -26,8 +26,8 @@ from sluice.erasure.proof.chain import (
     read_latest_certificate,
     write_certificate,
 )
+from sluice.erasure.proof.scope import UndeclaredPath
 from sluice.erasure.proof.stamps import DUE, FAIL, INCONCLUSIVE, MOST_NAMED, PASS, find_worst_verdict, is_physical_removal_pending
-from sluice.erasure.proof.undeclared import UndeclaredPath
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.errors import SluiceError
@@ -222,8 +222,8 @@ def _gather_evidence(records: PipelineRecords, graph: Graph, asked: Sequence[Era
         result=sought.scan_all_roots(settings, graph, wanted),
         shared=wanted.shared,
         witnessed=canary.scan_fresh_canary(records),
-        undeclared=undeclared.find_undeclared_paths(settings, graph),
-        acknowledged=undeclared.find_acknowledged_paths(settings, graph),
+        undeclared=scope.find_undeclared_paths(settings, graph),
+        acknowledged=scope.find_acknowledged_paths(settings, graph),
         tables={
             name: log.latest_table_version(path) for name, path in sorted(scope.find_searched_tables(settings, graph).items())
         },

@@ -8,7 +8,7 @@ from sluice import delta_log
 from sluice.declare.assembly import subjects
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.errors import SluiceError
-from sluice.flows.progress import checkpoints, continuity
+from sluice.flows.progress import checkpoints, stream_starts
 from sluice.lake import log, versions
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
@@ -26,7 +26,7 @@ def reset_stateful_streams(erasing: Erasing) -> None:
         if not erasing.is_done("flows", stream.name):
             if erasing.domains & _find_input_domains(workspace, stream.reads):
                 flow = workspace.graph.flow_name(stream)
-                checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, continuity.ERASED)
+                checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, stream_starts.ERASED)
             erasing.done("flows", stream.name)
 
 

@@ -4,7 +4,7 @@ It needs the identifiers themselves, from the vault; they stay in this process. 
 so it counts as a name only beside the name of a column of its kind, or as a whole field where fields have no names. Identifiers that
 belonged to others at other times are ignored, since nothing here shows a time.
 
-A record may be encoded: `readings` undoes that. The scan reads such records by code of its own, and shares nothing with either module.
+A record may be encoded: `written_forms` undoes that. The scan reads such records by code of its own, and shares nothing with this module or that one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.erasure.steps import places, readings, written_forms
+from sluice.erasure.steps import places, written_forms
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
 from sluice.lake.report import FlowReport
@@ -63,10 +63,10 @@ class ErasedNames:
 
         Escapes and base64 are decoded.
         """
-        return any(map(self._stand_in, readings.decode_possible_texts(content)))
+        return any(map(self._stand_in, written_forms.decode_possible_texts(content)))
 
     def _stand_in(self, content: bytes) -> bool:
-        lowered = readings.fold_letters(content)
+        lowered = written_forms.fold_letters(content)
         other = any(name in lowered for name, _ in self.by_first.get(b"", ()))
         near = self._near(lowered) if self.by_first else ()
         return (
@@ -83,7 +83,7 @@ class ErasedNames:
         """
         if self.are_in_bytes(record):
             return True
-        row = readings.fold_letters(readings.strip_byte_order_mark(record))
+        row = written_forms.fold_letters(written_forms.strip_byte_order_mark(record))
         return written_forms.may_be_rows(row) and self._have_short(
             written_forms.split_fields(row, written_forms.choose_delimiters(row, dialect))
         )
@@ -150,7 +150,7 @@ class ErasedNames:
         """Whether a short value is a field of delimited text: in its column, or in any where the fields have no names."""
         if not self.short or not written_forms.may_be_rows(content):
             return False
-        lines = readings.fold_letters(content).splitlines()
+        lines = written_forms.fold_letters(content).splitlines()
         mark = written_forms.find_usual_delimiter(lines[0]) if lines else ""
         header = written_forms.split_fields(lines[0], mark) if lines else []
         named = [self._short_by_column.get(name, frozenset()) for name in header]
@@ -194,7 +194,8 @@ class ErasedNames:
     def are_in_content(self, content: bytes) -> bool:
         """The same for a whole file's bytes, in whichever encoding."""
         return any(
-            self.are_in_bytes(text) or self._are_in_rows(text) for text in readings.decode_whole_file(content, self.encodings)
+            self.are_in_bytes(text) or self._are_in_rows(text)
+            for text in written_forms.decode_whole_file(content, self.encodings)
         )
 
 
@@ -233,11 +234,11 @@ def index_erased_names(
     by_first: dict[bytes, list[tuple[bytes, int]]] = {}
     texts = list(values)
     long = {form for value in texts for form, is_short in written_forms.list_search_forms(value) if not is_short}
-    for name in sorted({readings.fold_letters(value.encode()) for value in long}):
+    for name in sorted({written_forms.fold_letters(value.encode()) for value in long}):
         first = _WORD.search(name)
         by_first.setdefault(first.group() if first else b"", []).append((name, first.start() if first else 0))
     short = {
-        (readings.fold_letters(column.rpartition(".")[2].encode()), readings.fold_letters(text.encode()))
+        (written_forms.fold_letters(column.rpartition(".")[2].encode()), written_forms.fold_letters(text.encode()))
         for column, value in beside
         for text, is_short in written_forms.list_search_forms(value)
         if text and is_short

@@ -29,9 +29,15 @@ from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import DeclarationError
 from sluice.flows import plans
 from sluice.flows.gold.in_time import InTime, resolve_time_reaches
-from sluice.flows.gold.inputs import count_input_reads, find_used_columns, input_read_by_node, refuse_unfollowed_reads
 from sluice.flows.gold.through_joins import JoinedColumns, find_joined_columns
-from sluice.flows.plans import is_total_expression, keeps_equality
+from sluice.flows.plans import (
+    count_input_reads,
+    find_used_columns,
+    input_read_by_node,
+    is_total_expression,
+    keeps_equality,
+    refuse_unfollowed_reads,
+)
 from sluice.flows.writing.ranges import parse_truncation
 from sluice.step_times import PLANNING, measure_step
 

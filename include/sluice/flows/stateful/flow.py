@@ -19,7 +19,7 @@ from sluice import delta_log
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.durable_files import write_json_durably
-from sluice.flows.progress import checkpoints, continuity, streams
+from sluice.flows.progress import checkpoints, stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.stateful import idle, inputs, late, operators
@@ -127,11 +127,11 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
     anew = anew or _check_start_over(workspace, stream)
     configure_state_store(workspace.session)
     lateness, schema = _examine_transform(workspace, stream)
-    shape = targets.prepare_target_table(workspace, stream, schema, anew=continuity.REFRESH if anew else None)
+    shape = targets.prepare_target_table(workspace, stream, schema, anew=stream_starts.REFRESH if anew else None)
     checkpoint = open_checkpoint(
         *_checkpoint_place(workspace, stream),
         inputs.input_table_ids(workspace, stream),
-        continuity.stream_fingerprint(stream),
+        stream_starts.stream_fingerprint(stream),
         anew,
     )
     if stream.may_be_late:
@@ -155,11 +155,11 @@ def _checkpoint_place(workspace: Workspace, stream: AnyStream) -> tuple[str, str
 def _check_start_over(workspace: Workspace, stream: AnyStream) -> str | None:
     """Returns why the stream starts over though nobody asked, or None if it resumes. Raises SluiceError if it can do neither."""
     folder, flow = _checkpoint_place(workspace, stream)
-    ids, mark = inputs.input_table_ids(workspace, stream), continuity.stream_fingerprint(stream)
-    why = continuity.find_stream_break(folder, flow, ids, mark, workspace.path(stream.name), workspace.path)
+    ids, mark = inputs.input_table_ids(workspace, stream), stream_starts.stream_fingerprint(stream)
+    why = stream_starts.find_stream_break(folder, flow, ids, mark, workspace.path(stream.name), workspace.path)
     if why is not None:
-        raise continuity.broken_stream_error(workspace.pipeline, stream.name, why)
-    started = continuity.reason_to_start_over(folder, flow, ids, mark)
+        raise stream_starts.broken_stream_error(workspace.pipeline, stream.name, why)
+    started = stream_starts.reason_to_start_over(folder, flow, ids, mark)
     return None if started == checkpoints.FIRST else started
 
 
@@ -193,7 +193,7 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
     try:
         progress = streams.run_stream(workspace, result, checkpoint, on_batch, stream.output)
     except streams.ContinuityLost as lost:
-        raise continuity.broken_stream_error(workspace.pipeline, stream.name, f"its stream broke ({lost})") from None
+        raise stream_starts.broken_stream_error(workspace.pipeline, stream.name, f"its stream broke ({lost})") from None
     report_state_size(checkpoint, progress, report)
 
 

@@ -24,7 +24,7 @@ from sluice.declare.quoting import quote_identifier
 from sluice.declare.sql.schema import sql_literal
 from sluice.errors import DeclarationError, SluiceError, nearest_name_hint
 from sluice.flows.progress import checkpoints
-from sluice.flows.progress.continuity import REFRESH
+from sluice.flows.progress.stream_starts import REFRESH
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
 from sluice.lake import log, log_files, places, rowless_commits, table_frames, tables, versions

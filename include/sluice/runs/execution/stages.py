@@ -20,7 +20,7 @@ from sluice.erasure.steps import landing
 from sluice.erasure.steps.erasing import NotFollowed
 from sluice.erasure.subjects import settling
 from sluice.errors import SluiceError, UsageError
-from sluice.flows.bronze import regaining
+from sluice.flows.bronze import accounting
 from sluice.flows.progress.stream_numbers import join_stream_numbers
 from sluice.flows.quarantine import settlement
 from sluice.ingest import ledger
@@ -160,7 +160,7 @@ def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[
     for source in sources:
         _refuse_moved_source(workspace, source)
     refused: dict[str, SluiceError] = {}
-    regaining.regain_deliveries(workspace, sources)
+    accounting.regain_deliveries(workspace, sources)
     discovery.discover_deliveries(
         sources,
         workspace.landing,

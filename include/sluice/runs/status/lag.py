@@ -16,7 +16,7 @@ from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
-from sluice.flows.progress import checkpoints, continuity, positions
+from sluice.flows.progress import checkpoints, positions, stream_starts
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
@@ -203,20 +203,20 @@ def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
         return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
     (name, folder), inputs = books.checkpoints(stream), books.streamed_tables(stream)
     ids = {read: log.read_table_id(path) for read, path in inputs.items() if delta_log.is_delta_table(path)}
-    why = continuity.find_stream_break(
-        folder, name, ids, continuity.stream_fingerprint(stream), books.path(stream.name), books.path
+    why = stream_starts.find_stream_break(
+        folder, name, ids, stream_starts.stream_fingerprint(stream), books.path(stream.name), books.path
     )
     if why is not None:
         return replace(
             _read_stream_standing(books, stream),
             anew=None,
-            stuck=str(continuity.broken_stream_error(books.records.pipeline, stream.name, why)),
+            stuck=str(stream_starts.broken_stream_error(books.records.pipeline, stream.name, why)),
         )
     return _add_waiting_changes(books, stream, _read_stream_standing(books, stream))
 
 
 def _read_stream_standing(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
-    mark = continuity.stream_fingerprint(stream)
+    mark = stream_starts.stream_fingerprint(stream)
     return _read_checkpoint_standing(books, stream, mark)
 
 

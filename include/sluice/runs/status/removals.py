@@ -11,7 +11,7 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.delta_log import DamagedLog
 from sluice.erasure import prevention
-from sluice.flows.progress.behind import LaggingFlow, find_lagging_flows_at
+from sluice.flows.progress.positions import LaggingFlow, find_lagging_flows_at
 from sluice.lake.inventory import VacuumDecision, decide_vacuum
 from sluice.lake.lagging_clones import LaggingClone, find_lagging_clones
 from sluice.lake.places import PipelinePlaces

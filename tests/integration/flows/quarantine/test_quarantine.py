@@ -16,7 +16,7 @@ from tests.few_rows import append_delivery
 
 from sluice.declare import Pipeline, Source, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import lifetimes, receiving
+from sluice.erasure import aging, receiving
 from sluice.errors import UsageError
 from sluice.flows.quarantine import readmission, settlement
 from sluice.flows.silver import fold
@@ -142,26 +142,24 @@ def test_rows_expire_by_the_declared_time_and_what_was_counted_of_them_stays(
     lake = begun(CSV, order, pipeline=replace(PIPELINE, keep_quarantine="90 days"))
     undeclared = replace(lake, graph=build_declaration_graph(PIPELINE, [CSV, order]))
     outcomes, versions = lake.outcomes(), lake.versions()
-    assert lifetimes.remove_expired_rows(lake.workspace(), datetime.now(UTC) + timedelta(days=89)) == []
+    assert aging.remove_expired_rows(lake.workspace(), datetime.now(UTC) + timedelta(days=89)) == []
     late = datetime.now(UTC) + timedelta(days=91)
-    assert lifetimes.remove_expired_rows(undeclared.workspace(), late) == [] and lake.versions() == versions, (
-        "not declared: for ever"
-    )
+    assert aging.remove_expired_rows(undeclared.workspace(), late) == [] and lake.versions() == versions, "not declared: for ever"
     # Killed after the first table's commit, before anything of it was recorded.
-    merged = lifetimes.delete_by_merge
+    merged = aging.delete_by_merge
 
     def dying(*given: Any) -> int:
         merged(*given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(lifetimes, "delete_by_merge", dying)
+    monkeypatch.setattr(aging, "delete_by_merge", dying)
     with pytest.raises(KeyboardInterrupt):
-        lifetimes.remove_expired_rows(lake.workspace(), late)
+        aging.remove_expired_rows(lake.workspace(), late)
     monkeypatch.undo()
-    (report,) = lifetimes.remove_expired_rows(lake.workspace(), late)
+    (report,) = aging.remove_expired_rows(lake.workspace(), late)
     assert (report.flow, report.expired, report.notes) == ("order_quarantine", 1, ["1 row expired"])
     assert (aside(lake), aside(lake, "order")) == ([], [])
-    assert lifetimes.remove_expired_rows(lake.workspace(), late) == []
+    assert aging.remove_expired_rows(lake.workspace(), late) == []
     assert lake.outcomes() == outcomes and adds_up(lake), "counted as before"
     with pytest.raises(UsageError, match="more than 90 days expire"):
         replay(lake, "orders", "orders/1/1")

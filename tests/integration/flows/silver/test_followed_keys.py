@@ -13,7 +13,7 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.flows.gold import choice, view
-from sluice.flows.progress import behind, positions, streams
+from sluice.flows.progress import positions, streams
 from sluice.lake import log
 from sluice.locations import locate
 from sluice.runs.status.books import PipelineBooks
@@ -118,7 +118,7 @@ def test_keys_are_handed_on_and_everybody_knows_how_far_the_target_is(lake: Lake
     assert progress is not None and progress.positions["members_changes"].version == (log.latest_table_version(log_path) or 0) + 1
     lag = measure_flow_lag(PipelineBooks(lake.settings, GRAPH), GRAPH["members"])
     assert (lag.anew, lag.versions, lag.waits) == (None, 0, False)
-    assert behind.find_lagging_flows(lake.workspace(), datetime.now(UTC) + timedelta(days=60)) == {}
+    assert positions.find_lagging_flows(lake.workspace(), datetime.now(UTC) + timedelta(days=60)) == {}
 
     # Late, taken back, and nothing new: each is followed in the same way, or not at all.
     land(lake, "3", (2, "Pisa", 1, "update"), (1, "Nice", 2, "update"))

@@ -19,7 +19,7 @@ import residue
 from residue import needles
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
-from sluice.erasure import lifetimes, receiving
+from sluice.erasure import aging, receiving
 from sluice.errors import SluiceError, StopRequested
 from sluice.pipeline_records import PipelineRecords
 
@@ -195,10 +195,10 @@ def test_late_rows_expire_by_the_declared_time_after_the_run_that_found_them(set
     lake.pulses(9, 15)
     assert lake.run()["tumbling"].late == 2
     now, rows = datetime.now(UTC), lake.rows("tumbling")
-    assert lifetimes.remove_expired_rows(lake.workspace(), now + timedelta(days=89)) == []
-    (report,) = lifetimes.remove_expired_rows(lake.workspace(), now + timedelta(days=91))
+    assert aging.remove_expired_rows(lake.workspace(), now + timedelta(days=89)) == []
+    (report,) = aging.remove_expired_rows(lake.workspace(), now + timedelta(days=91))
     assert (report.flow, report.expired) == ("tumbling_late", 2) and lake.rows("tumbling_late") == []
-    assert lifetimes.remove_expired_rows(lake.workspace(), now + timedelta(days=91)) == []
+    assert aging.remove_expired_rows(lake.workspace(), now + timedelta(days=91)) == []
     lake.pulses(16, 60)
     assert lake.run()["tumbling"].late == 1, "the stream goes on, and keeps what comes late"
     assert lake.minutes("tumbling_late", "at") == [(16,)] and set(rows) <= set(lake.rows("tumbling"))

@@ -21,7 +21,7 @@ from sluice.erasure.personal_places.place import (
     PersonalPlace,
     SparkFunction,
 )
-from sluice.erasure.proof import scope, undeclared
+from sluice.erasure.proof import scope
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
@@ -79,7 +79,7 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_alone(
 
     there = Path(settings.lake) / "house" / "letters" / "1"
     there.mkdir(parents=True)
-    (lost,) = undeclared.find_undeclared_paths(settings, house)
+    (lost,) = scope.find_undeclared_paths(settings, house)
     assert (lost.root, lost.path) == ("lake", "letters/1"), "what no entry claims"
     letters = PersonalPlace(
         "letters",
@@ -92,11 +92,11 @@ def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_alone(
         exceptions=lambda settings, graph: [CertificateException("copies of letters", None)],
     )
     everywhere = (*registry.PERSONAL_PLACES, letters)
-    for module in (registry, undeclared, scope):
+    for module in (registry, scope):
         monkeypatch.setattr(module, "PERSONAL_PLACES", everywhere)
     found = canary.scan_fresh_canary(PipelineRecords(settings, "house"))
     assert found["letter"] and all(found.values())
-    assert undeclared.find_undeclared_paths(settings, house) == []
+    assert scope.find_undeclared_paths(settings, house) == []
     assert {"what": "copies of letters", "until": None} in scope.list_unreachable_places(settings, house)
     blind = replace(letters, controls=(replace(letters.controls[0], findings=(ControlFinding("letter", "", "sqlite"),)),))
     monkeypatch.setattr(registry, "PERSONAL_PLACES", (blind,))

@@ -31,7 +31,7 @@ from sluice.declare import Link, Pipeline, Source, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import canary, receiving, request_events, requests, vault
 from sluice.erasure.personal_places import registry
-from sluice.erasure.proof import certificate, chain, checking, signatures, sought, stamps, undeclared
+from sluice.erasure.proof import certificate, chain, checking, scope, signatures, sought, stamps
 from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, SluiceError, UsageError
 from sluice.ingest import ledger
@@ -444,7 +444,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     (landing / "notes" / "_SUCCESS").touch()
     long_ago = time.time() - 16 * 60
     os.utime(landing / "notes" / "1.jsonl", (long_ago, long_ago))
-    found = {(one.root, one.path) for one in undeclared.find_undeclared_paths(settings, made)}
+    found = {(one.root, one.path) for one in scope.find_undeclared_paths(settings, made)}
     assert found == {("landing", name) for name in ("notes/readme.txt", "others", "_archive/old")} | {
         ("released", "by_hand"),
         ("released", "1/extra"),
@@ -454,7 +454,7 @@ def test_landed_and_released_files_that_nobody_declared_are_counted(
     assert _issue(settings, said, request_of_her).verdict == "PASS"
     # Nobody goes on writing a part of a file that has not grown for long.
     os.utime(landing / "notes" / "2.jsonl.part", (long_ago, long_ago))
-    assert [one.path for one in undeclared.find_undeclared_paths(settings, said)] == ["notes/2.jsonl.part"]
+    assert [one.path for one in scope.find_undeclared_paths(settings, said)] == ["notes/2.jsonl.part"]
 
 
 def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(

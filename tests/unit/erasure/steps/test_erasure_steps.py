@@ -40,7 +40,7 @@ from sluice.erasure.subjects.link_rows import LinkRow
 from sluice.erasure.vault import Identifier
 from sluice.errors import LeaseLost, SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import append, intake
-from sluice.flows.progress import behind, checkpoints
+from sluice.flows.progress import checkpoints, positions
 from sluice.ingest import ledger as deliveries_ledger
 from sluice.ingest.landing import cleaning, rewriting
 from sluice.ingest.reading import records
@@ -238,36 +238,36 @@ def _checkpoint(workspace: Workspace, read_to: int, done: bool = True, reset: st
 def test_files_stay_that_a_flow_has_yet_to_read_when_they_are_old(workspace: Workspace) -> None:
     _written(workspace.path("said"), [1], [2], [3])
     later = NOW + timedelta(days=2)
-    assert behind.find_lagging_flows(workspace, later) == {}  # it has no checkpoint: it reads what is there
+    assert positions.find_lagging_flows(workspace, later) == {}  # it has no checkpoint: it reads what is there
     _checkpoint(workspace, read_to=2)
-    assert behind.find_lagging_flows(workspace, later) == {}
+    assert positions.find_lagging_flows(workspace, later) == {}
     _checkpoint(workspace, read_to=0)
-    found = behind.find_lagging_flows(workspace, later)[workspace.path("said")]
+    found = positions.find_lagging_flows(workspace, later)[workspace.path("said")]
     assert [(one.flow, one.version) for one in found] == [("test_erasure_steps_each", 1)]
-    assert behind.find_lagging_flows(workspace, NOW) == {}  # its files are within the retention, and no VACUUM takes them
+    assert positions.find_lagging_flows(workspace, NOW) == {}  # its files are within the retention, and no VACUUM takes them
     _checkpoint(workspace, read_to=0, reset="erased")
-    assert behind.find_lagging_flows(workspace, later) == {}
+    assert positions.find_lagging_flows(workspace, later) == {}
     (Path(workspace.checkpoints("test_erasure_steps_each")) / "abc" / "commits" / "0").unlink()
     _checkpoint(workspace, read_to=0, done=False)
     assert (
-        behind.find_lagging_flows(workspace, later)[workspace.path("said")][0].version == 1
+        positions.find_lagging_flows(workspace, later)[workspace.path("said")][0].version == 1
     )  # it was reading the table as a whole
 
 
 def test_a_flow_that_is_behind_for_longer_than_declared_is_not_waited_for(workspace: Workspace) -> None:
     _written(workspace.path("said"), [1], [2], [3])
     _checkpoint(workspace, read_to=0)
-    (for_ever,) = behind.find_lagging_flows(workspace, NOW + timedelta(days=9999))[workspace.path("said")]
+    (for_ever,) = positions.find_lagging_flows(workspace, NOW + timedelta(days=9999))[workspace.path("said")]
     assert not for_ever.overdue
     graph = replace(workspace.graph, pipeline=replace(workspace.graph.pipeline, vacuum_waits="30 days"))
     patient = replace(workspace, graph=graph)
-    (early,) = behind.find_lagging_flows(patient, NOW + timedelta(days=29))[workspace.path("said")]
-    (late,) = behind.find_lagging_flows(patient, NOW + timedelta(days=31))[workspace.path("said")]
+    (early,) = positions.find_lagging_flows(patient, NOW + timedelta(days=29))[workspace.path("said")]
+    (late,) = positions.find_lagging_flows(patient, NOW + timedelta(days=31))[workspace.path("said")]
     assert (early.overdue, late.overdue) == (False, True)
     assert late.let_go() == (
         "the flow 'test_erasure_steps_each' starts over with its next run: VACUUM waited 30 days for it to read version 1 of an input"
     )
-    assert behind.find_lagging_flows(patient, NOW + timedelta(days=31)) == {}
+    assert positions.find_lagging_flows(patient, NOW + timedelta(days=31)) == {}
     why = checkpoints.reason_to_rebase(workspace.checkpoints(late.flow), late.flow, {})
     assert why == "VACUUM waited 30 days for it to read version 1 of an input"
 

@@ -13,7 +13,7 @@ from tests.unit.ingest.deliveries.test_discovery import A, Folder
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.flows.bronze import regaining
+from sluice.flows.bronze import accounting
 from sluice.flows.progress.checkpoints import open_checkpoint, read_flow_memory
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.known import read_known_files
@@ -61,7 +61,7 @@ def test_what_has_an_outcome_is_put_back_and_new_files_get_new_numbers(folder: F
     lose(folder.deliveries, commits)
     known = read_known_files(folder.deliveries, folder.outcomes)
     assert known.last == [3, 2, 0][commits - 1]
-    assert regaining.restore_lost_deliveries([A], folder.landing, known, "run") == 4 - known.last
+    assert accounting.restore_lost_deliveries([A], folder.landing, known, "run") == 4 - known.last
     assert of_interest(folder.rows()) == before
     assert folder.discover(A) == []
     folder.land("a/new")
@@ -75,7 +75,7 @@ def test_a_delivery_without_an_outcome_is_found_again(folder: Folder) -> None:
     folder.discover(A)
     lose(folder.deliveries, 1)
     assert (
-        regaining.restore_lost_deliveries([A], folder.landing, read_known_files(folder.deliveries, folder.outcomes), "run") == 0
+        accounting.restore_lost_deliveries([A], folder.landing, read_known_files(folder.deliveries, folder.outcomes), "run") == 0
     )
     assert folder.discover(A) == [(DELIVERED, "new")]
 
@@ -90,12 +90,12 @@ def test_bronze_with_a_delivery_that_nothing_else_knows_is_refused(folder: Folde
     bronze = str(tmp_path / "lake" / "a")
     write_deltalake(bronze, pa.table({"_delivery": [1, 4]}))
     known = read_known_files(folder.deliveries, folder.outcomes)
-    regaining.refuse_unknown_bronze_rows(known, {"a": bronze, "never": str(tmp_path / "never")})
+    accounting.refuse_unknown_bronze_rows(known, {"a": bronze, "never": str(tmp_path / "never")})
     write_deltalake(bronze, pa.table({"_delivery": [7]}), mode="append")
     with pytest.raises(
         SluiceError, match=r"'a' has rows of delivery 7, and the ledger knows none after 4: .* delete the rows with"
     ):
-        regaining.refuse_unknown_bronze_rows(known, {"a": bronze})
+        accounting.refuse_unknown_bronze_rows(known, {"a": bronze})
 
 
 def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(settings: Settings) -> None:
@@ -117,7 +117,7 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
         (row["delivery"], row["file"])
         for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(workspace.deliveries))
     ] == [(1, "x"), (2, "y")]
-    assert (read_flow_memory(workspace.checkpoints(flow), flow) or {})["reset"] == regaining.WHY
+    assert (read_flow_memory(workspace.checkpoints(flow), flow) or {})["reset"] == accounting.WHY
     ledger.append_delivery_ledger_rows(
         workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], ledger.OUTCOMES, "r1"
     )

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from sluice.declare import F, Pipeline, Source, Watermark, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import DeclarationError
-from sluice.flows.progress import checkpoints, continuity
+from sluice.flows.progress import checkpoints, stream_starts
 from sluice.lake import log
 from sluice.pipeline_stages import RESTORE
 from sluice.runs.planning import plan
@@ -56,7 +56,7 @@ def checkpoint(settings: Settings, read: int, code: str = "") -> Path:
     _, folder = PipelineBooks(settings, WARD).checkpoints(ten_minutes)
     path = WARD.location(settings, "pulse")
     made = checkpoints.open_checkpoint(
-        folder, f"{LAYER}_ten_minutes", {"pulse": log.read_table_id(path)}, code or continuity.stream_fingerprint(ten_minutes)
+        folder, f"{LAYER}_ten_minutes", {"pulse": log.read_table_id(path)}, code or stream_starts.stream_fingerprint(ten_minutes)
     )
     for name in ("offsets", "commits"):
         (Path(made.path) / name).mkdir(exist_ok=True)
@@ -126,8 +126,8 @@ def test_a_stream_that_cannot_go_on_is_not_made_anew_by_itself(settings: Setting
 
 def test_after_an_erasure_it_starts_over_by_itself(settings: Settings, rows: str) -> None:
     folder = checkpoint(settings, read=2)
-    checkpoints.reset_checkpoint(str(folder), f"{LAYER}_ten_minutes", continuity.ERASED)
-    assert (step(settings).does, step(settings).why) == (START_OVER, continuity.ERASED)
+    checkpoints.reset_checkpoint(str(folder), f"{LAYER}_ten_minutes", stream_starts.ERASED)
+    assert (step(settings).does, step(settings).why) == (START_OVER, stream_starts.ERASED)
 
 
 def test_its_late_table_has_a_name_of_its_own() -> None:

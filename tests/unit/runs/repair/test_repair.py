@@ -23,8 +23,8 @@ from sluice.delta_log import LOG, find_log_damage
 from sluice.erasure import receiving
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError, UsageError
-from sluice.flows.bronze import regaining
-from sluice.flows.progress import checkpoints, continuity
+from sluice.flows.bronze import accounting
+from sluice.flows.progress import checkpoints, stream_starts
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import known
 from sluice.lake import commit_history, log
@@ -139,11 +139,13 @@ def test_a_lost_commit_of_silver_is_set_aside_and_its_flow_and_its_readers_start
     assert state is not None and (state.version, state.rows) == (1, 1)  # the next commit is another version than the lost one
     assert commit_history.read_commit_history(path)[0]["operation"] == REPAIR and REPAIR in WITHOUT_ROWS
     flow = f"{LAYER}_ten_minutes"
-    why = continuity.find_stream_break(
+    why = stream_starts.find_stream_break(
         PipelineRecords(lake, "ward").checkpoints(flow), flow, {}, "", WARD.location(lake, "ten_minutes"), lambda name: path
     )
     assert why == "a commit of 'pulse' was lost"
-    assert "sluice run ward --mode refresh --table ten_minutes" in str(continuity.broken_stream_error("ward", "ten_minutes", why))
+    assert "sluice run ward --mode refresh --table ten_minutes" in str(
+        stream_starts.broken_stream_error("ward", "ten_minutes", why)
+    )
 
 
 @pytest.mark.parametrize("content", [b"", b'{"commitInfo":{"timest'])
@@ -163,7 +165,7 @@ def test_files_that_are_not_in_deliveries_any_more_are_put_back_by_the_next_disc
     spoil(PipelineRecords(lake, "ward").delivery_ledger)
     assert repair(lake).table == "deliveries" and set(reasons(lake)) == {"pulses"}
     books = [PipelineRecords(lake, "ward").bookkeeping(name) for name in ("deliveries", "outcomes")]
-    assert regaining.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
+    assert accounting.restore_lost_deliveries([PULSES], lake.landing / "ward", known.read_known_files(*books), "run")
     rows = ledger.read_delivery_ledger_rows(books[0], ["delivery", "file", "event"])
     assert sorted(tuple(row.values()) for row in rows) == [(1, "1.json", "delivered"), (2, "2.json", "delivered")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sluice.column_origins import Origin, TableOrigins, TracedColumn
-from sluice.runs.status.column_picture import HEIGHT, WIDTH, draw_column_lineage
+from sluice.runs.status.lineage import COLUMN_HEIGHT, COLUMN_WIDTH, draw_column_lineage
 
 BEAT = TableOrigins(
     "beat",
@@ -28,7 +28,7 @@ def test_columns_lie_between_what_they_come_from_and_what_is_made_of_them() -> N
     assert places["raw.id"] == places["raw.part"] < places["id"] == places["at"] < places["day.beats"]
     assert len(picture.curves) == 3
     assert len({(box.x, box.y) for box in picture.boxes}) == len(picture.boxes)
-    assert all(box.x + WIDTH <= picture.size[0] and box.y + HEIGHT <= picture.size[1] for box in picture.boxes)
+    assert all(box.x + COLUMN_WIDTH <= picture.size[0] and box.y + COLUMN_HEIGHT <= picture.size[1] for box in picture.boxes)
 
 
 def test_a_table_of_which_nothing_is_known_has_no_picture() -> None:
