@@ -131,7 +131,7 @@ def decide_file_join(path: str) -> tuple[FileJoin | None, str]:
     """Returns which of a table's files `join_small_files` would join, and that in words, with its numbers. Raises DamagedLog."""
     sizes = _list_file_sizes(open_checked_table(path))
     join = choose_file_join(sizes)
-    return join, describe_file_join(join, len(sizes))
+    return join, _describe_file_join(join, len(sizes))
 
 
 def has_many_small_files(path: str) -> bool:
@@ -294,7 +294,7 @@ def _measure_file_join(sizes: Sequence[int], target: int) -> FileJoin:
     return found
 
 
-def describe_file_join(join: FileJoin | None, files: int) -> str:
+def _describe_file_join(join: FileJoin | None, files: int) -> str:
     """Describes a join of a table's files, or says why none is worth it. files: how many the table has."""
     if join is None:
         return f"{count_noun(files, 'file')}; no join makes {MOST_SMALL_FILES} fewer without rewriting large ones for a few small ones"

@@ -103,7 +103,7 @@ def _describe_table(pipeline: str, name: str, path: str) -> NamedTable | None:
     return NamedTable(pipeline, name, locate_for_readers(path), columns, table.metadata().description or "")
 
 
-def describe_named_view(
+def _describe_named_view(
     session: SparkSession, settings: Settings, graph: Graph, name: str, described: Mapping[str, NamedTable]
 ) -> NamedTable:
     """Returns a view in SQL. described: its inputs, and others. Spark finds its columns and reads no row; raises what Spark raises."""
@@ -187,7 +187,7 @@ def _register_views(
     described, outcomes = dict(plan.tables), []
     for name in plan.views:
         try:
-            described[name] = describe_named_view(session, settings, graph, name, described)
+            described[name] = _describe_named_view(session, settings, graph, name, described)
         except Exception as error:  # Spark's text may quote the query
             outcomes.append(NameOutcome(name, "refused", f"Spark cannot read this view ({type(error).__name__})"))
         else:
