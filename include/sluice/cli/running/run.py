@@ -29,9 +29,9 @@ from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stage_names
 from sluice.printable import count_noun
-from sluice.runs.keep_running.triggers import parse_trigger
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
+from sluice.runs.modes import parse_trigger
 from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:

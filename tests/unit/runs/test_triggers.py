@@ -19,9 +19,9 @@ from orchestration import stopping
 from sluice.cli.running.run import _find_run_process
 from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.keep_running.triggers import EVERY, Trigger, parse_trigger
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
+from sluice.runs.modes import EVERY, Trigger, parse_trigger
 from sluice.settings import Settings
 
 
