@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given
@@ -15,6 +16,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.conftest import Lakehouse
 from tests.properties.plain_fold import (
     DROPPED,
     NAMES,
@@ -32,7 +34,6 @@ from tests.properties.plain_fold import (
 from sluice.declare import Pipeline, Source, expect_or_drop, expect_or_quarantine, table
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.ingest import ledger
-from sluice.lake import table_frames
 from sluice.lake.workspace import Workspace
 from sluice.runs.execution import stages
 from sluice.settings import Settings
@@ -99,11 +100,9 @@ class Lake:
             except stages.FlowsFailed as failed:
                 raise next(iter(failed.errors.values())) from None
 
-    def rows(self, name: str, *columns: str) -> list[tuple[object, ...]]:
-        return [
-            tuple(row)
-            for row in table_frames.read_table(self.workspace.session, self.workspace.path(name)).select(*columns).collect()
-        ]
+    def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
+        inside = self.workspace
+        return Lakehouse(inside.settings, inside.session, inside.graph).rows(name, *columns)
 
     def deliveries(self, name: str) -> dict[int, tuple[str, int]]:
         """Number to (file, modification time)."""
@@ -116,10 +115,10 @@ class Lake:
     def aside(self, name: str, origin: str) -> Counter[tuple[object, ...]]:
         numbers = self.deliveries(origin)
         found: Counter[tuple[object, ...]] = Counter()
-        for row in table_frames.read_table(self.workspace.session, self.workspace.quarantine(name)).collect():
-            record = json.loads(row.record)
-            found[*numbers[row._delivery], tuple(record.get(column) for column in NAMES)] += 1
-            assert list(row.reasons) == ["not_negative"]
+        for delivery, text, reasons in self.rows(f"{name}_quarantine", "_delivery", "record", "reasons"):
+            record = json.loads(str(text))
+            found[*numbers[delivery], tuple(record.get(column) for column in NAMES)] += 1
+            assert reasons == ["not_negative"]
         return found
 
 
@@ -184,8 +183,8 @@ def adds_up(lake: Lake, name: str, deliveries: list[Delivery]) -> None:
     assert Counter((numbers[row[0]], row[2:]) for row in bronze) == Counter(
         ((d.file, d.modified), row) for d in deliveries for row in d.rows
     )
-    aside = table_frames.read_table(lake.workspace.session, lake.workspace.quarantine(name)).select("_delivery").collect()
-    assert Counter(numbers[row._delivery] for row in aside) == Counter(
+    aside = lake.rows(f"{name}_quarantine", "_delivery")
+    assert Counter(numbers[delivery] for (delivery,) in aside) == Counter(
         (d.file, d.modified) for d in deliveries for _ in range(d.malformed)
     )
 

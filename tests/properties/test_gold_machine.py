@@ -37,6 +37,7 @@ from sluice.declare.interval import Interval
 from sluice.errors import StopRequested
 from sluice.flows.progress import streams
 from sluice.lake import batch_sizes, log
+from sluice.lake.tables import make_inline_frame
 from sluice.runs.repair import restoring
 from sluice.settings import Settings
 from sluice.verification.verify import verify_tables
@@ -278,7 +279,7 @@ class History:
 
     def _frame(self, table: str, rows: list[dict[str, Any]]) -> DataFrame:
         names = [part.split()[0] for part in COLUMNS[table].split(", ")]
-        return self.session.createDataFrame([tuple(row[name] for name in names) for row in rows], COLUMNS[table])
+        return make_inline_frame(self.session, [tuple(row[name] for name in names) for row in rows], COLUMNS[table])
 
 
 def _told(row: dict[str, Any]) -> Row:

@@ -20,6 +20,7 @@ from tests.properties.plain_cdc import COLUMNS, Change, Extract, Interval, Key, 
 from sluice.declare.cdc import histories
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold.probe import find_input_reaches
+from sluice.lake.tables import make_inline_frame
 
 pytestmark = pytest.mark.spark
 
@@ -34,13 +35,13 @@ def log(spark: SparkSession, changes: Sequence[Change], sequence: str = PLAIN) -
     """A change log in just this order."""
     rows = [(*change.key, *(change.values or (None, None)), change.sequence, change.kind, change.content) for change in changes]
     schema = f"case_id INT, k INT, a INT, b INT, _sequence {sequence}, _change STRING, _content STRING"
-    return spark.createDataFrame(rows, schema)
+    return make_inline_frame(spark, rows, schema)
 
 
 def truncated(spark: SparkSession, truncates: Collection[object] | None, sequence: str = PLAIN) -> DataFrame | None:
     if truncates is None:
         return None
-    return spark.createDataFrame([(one,) for one in truncates], f"_sequence {sequence}")
+    return make_inline_frame(spark, [(one,) for one in truncates], f"_sequence {sequence}")
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
@@ -153,7 +154,8 @@ def taken(spark: SparkSession, extracts: Sequence[Extract]) -> DataFrame:
     rows_of = [
         (*row.key, *row.values, row.snapshot, plain_cdc.content(dict(zip(COLUMNS, row.values, strict=True)))) for row in extracts
     ]
-    return spark.createDataFrame(rows_of, "case_id INT, k INT, a INT, b INT, taken INT, _content STRING").localCheckpoint()
+    ddl = "case_id INT, k INT, a INT, b INT, taken INT, _content STRING"
+    return make_inline_frame(spark, rows_of, ddl).localCheckpoint()
 
 
 few = examples(max_examples=1, deadline=None, derandomize=True, phases=[Phase.generate], database=None)
