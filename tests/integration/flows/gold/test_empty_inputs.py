@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.conftest import Lakehouse
+from tests.few_rows import append_delivery
 
 from sluice.declare import F, Pipeline, Source, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
@@ -45,18 +46,23 @@ def declaring(view: object = total) -> Graph:
 
 
 def waits(lake: Lakehouse) -> bool:
-    flows = lag.measure_pipeline_lag(PipelineBooks(lake.settings, lake.graph))
-    return any(flow.anew or flow.waits for flow in flows)
+    flow = lag.measure_flow_lag(PipelineBooks(lake.settings, lake.graph), lake.graph["total"])
+    return bool(flow.anew or flow.waits)
+
+
+def follow(lake: Lakehouse, delivery: int, *rows: tuple[int, str]) -> None:
+    """Put a delivery into bronze and run the layers above it."""
+    append_delivery(lake.workspace(), EVENTS, delivery, rows)
+    lake.run("silver", "gold")
 
 
 def test_a_view_of_no_rows_is_computed_recomputed_and_followed(settings: Settings, spark: SparkSession) -> None:
     lake = Lakehouse(settings, spark, declaring())
-    lake.land("events/1.jsonl", '{"id": 1, "level": "info"}\n')
-    lake.run()
+    follow(lake, 1, (1, "info"))
     assert lake.rows("error") == [] and lake.rows("total") == [("all", 0)]
     assert not waits(lake)
     versions = lake.versions()
-    lake.run()
+    lake.run("gold")
     assert lake.versions() == versions
 
     lake.graph = declaring(replace(total, function=doubled))
@@ -67,9 +73,5 @@ def test_a_view_of_no_rows_is_computed_recomputed_and_followed(settings: Setting
     lake.run("gold", mode="refresh", tables=["total"])
     assert lake.rows("total") == [("all", 1)] and not waits(lake)
 
-    lake.land("events/2.jsonl", '{"id": 2, "level": "error"}\n{"id": 3, "level": "error"}\n')
-    lake.run()
+    follow(lake, 2, (2, "error"), (3, "error"))
     assert lake.rows("total") == [("all", 3)] and not waits(lake), "from where it was, by its stream"
-    lake.land("events/3.jsonl", '{"id": 4, "level": "error"}\n')
-    lake.run()
-    assert lake.rows("total") == [("all", 4)] and not waits(lake)

@@ -8,6 +8,7 @@ import pytest
 from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import SparkSession
+from tests.conftest import Lakehouse
 from tests.few_rows import merge_rows
 
 from sluice.cli.running.plan import _describe_bound
@@ -15,7 +16,7 @@ from sluice.declare import Pipeline, Source, materialized_view
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.flows.gold import choice
-from sluice.lake import table_frames, tables
+from sluice.lake import tables
 from sluice.lake.report import FlowReport
 from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
@@ -81,15 +82,12 @@ class Shop:
         except stages.FlowsFailed as failed:
             raise next(iter(failed.errors.values())) from None
 
-    def held(self, name: str) -> list[tuple[object, ...]]:
-        return sorted(map(tuple, table_frames.read_table(self.workspace.session, self.workspace.path(name)).collect()), key=repr)
-
     def is_right(self) -> bool:
         """Whether every view equals its transform."""
-        session = self.workspace.session
-        inputs = {name: table_frames.read_table(session, self.workspace.path(name)) for name in INPUTS}
+        held = Lakehouse(self.workspace.settings, self.workspace.session, self.workspace.graph)
+        inputs = {name: tables.make_inline_frame(held.spark, held.rows(name), ddl) for name, (ddl, _) in INPUTS.items()}
         return all(
-            self.held(one.name) == sorted(map(tuple, one(*(inputs[name] for name in one.reads)).collect()), key=repr)
+            held.rows(one.name) == sorted(map(tuple, one(*(inputs[name] for name in one.reads)).collect()), key=repr)
             for one in self.workspace.graph.views.values()
         )
 

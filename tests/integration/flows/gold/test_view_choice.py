@@ -14,6 +14,7 @@ from delta.tables import DeltaTable
 from deltalake import DeltaTable as RustTable
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from tests.conftest import Lakehouse
 from tests.few_rows import append_rows
 
 from sluice.cli.running.plan import _describe_bound
@@ -84,14 +85,10 @@ class Lake:
 
     def right(self) -> bool:
         """Whether every view equals its transform."""
-        days = table_frames.read_table(self.workspace.session, self.path)
-        held = {
-            name: table_frames.read_table(self.workspace.session, self.workspace.path(name))
-            for name in self.workspace.graph.views
-        }
+        held = Lakehouse(self.workspace.settings, self.workspace.session, self.workspace.graph)
+        days = tables.make_inline_frame(self.workspace.session, held.rows("days", "region", "d", "n"), DDL)
         return all(
-            sorted(map(tuple, held[one.name].collect()), key=repr)
-            == sorted(map(tuple, one(days).select(*held[one.name].columns).collect()), key=repr)
+            held.rows(one.name, *(full := one(days)).columns) == sorted(map(tuple, full.collect()), key=repr)
             for one in self.workspace.graph.views.values()
         )
 

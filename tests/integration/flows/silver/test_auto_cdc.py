@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse
+from tests.few_rows import append_delivery
 
 from sluice.declare import (
     F,
@@ -83,6 +84,13 @@ def changes(*rows: tuple[Any, ...]) -> str:
     return lines(dict(zip(("id", "at", "change", "name", "city"), row, strict=False)) for row in rows)
 
 
+def deliver(lake: Lakehouse, number: int, file: str, *rows: tuple[Any, ...]) -> None:
+    """Put a delivery of people into bronze. rows: as those of `changes`."""
+    named = (dict(zip(("id", "at", "change", "name", "city"), row, strict=False)) for row in rows)
+    told = [tuple(row.get(column) for column in ("id", "name", "city", "at", "change")) for row in named]
+    append_delivery(lake.workspace(), PEOPLE, number, told, file=f"{file}.jsonl")
+
+
 def day(number: int) -> date:
     return date(2026, 1, number)
 
@@ -108,12 +116,12 @@ def test_a_change_that_two_files_have_stays_when_one_loses_it_after_the_code_has
     """The key of a log's row has a hash of the row, and today's code makes another one of the same change."""
     before, after = (build_declaration_graph(PIPELINE, [PEOPLE, view, members]) for view in (member_changes, louder))
     lake = Lakehouse(settings, spark, before)
-    lake.land("people/2026-01-02.jsonl", changes((1, 3, "update", "Al"), (2, 1, "insert", "Bo")))
-    lake.land("people/2026-01-03.jsonl", changes((1, 3, "update", "Al"), (1, 2, "update", "Ali"), (4, 1, "insert", "Di")))
-    lake.run(*LAYERS)
+    deliver(lake, 1, "2026-01-02", (1, 3, "update", "Al"), (2, 1, "insert", "Bo"))
+    deliver(lake, 2, "2026-01-03", (1, 3, "update", "Al"), (1, 2, "update", "Ali"), (4, 1, "insert", "Di"))
+    lake.run(SILVER)
     lake.graph = after
-    lake.land("people/2026-01-02.jsonl", changes((2, 1, "insert", "Bo"), (3, 1, "insert", "Cy")))
-    lake.run(*LAYERS)
+    deliver(lake, 3, "2026-01-02", (2, 1, "insert", "Bo"), (3, 1, "insert", "Cy"))
+    lake.run(SILVER)
     assert lake.rows("members", "id", "name") == [(1, "AL"), (2, "BO"), (3, "CY"), (4, "Di")], (
         "of members who lost no row nothing is made again"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.conftest import Lakehouse, copied_lakehouse, settings_at
+from tests.few_rows import append_delivery
 
 from sluice.declare import Pipeline, Source, auto_cdc
 from sluice.declare.assembly.graph import build_declaration_graph
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.on_store
 
 SILVER = __name__.rsplit(".", 1)[-1]
-LAYERS = ("bronze", SILVER)
 PIPELINE = Pipeline(name="club", description="A club.", owner="tests", layers=("club.bronze", __name__))
 PEOPLE = Source(
     name="people",
@@ -60,8 +60,8 @@ class Crash(BaseException):
 def first_run(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Lakehouse:
     """Twenty people."""
     lake = Lakehouse(settings_at(tmp_path_factory.mktemp("first_run")), spark, GRAPH)
-    land(lake, "1", *((id, "Rome", 1, "insert") for id in range(20)))
-    lake.run()
+    deliver(lake, "1", *((id, "Rome", 1, "insert") for id in range(20)))
+    lake.run(SILVER)
     return lake
 
 
@@ -86,9 +86,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def land(lake: Lakehouse, file: str, *changes: Change) -> None:
-    rows = [dict(zip(("id", "city", "at", "change"), change, strict=True)) for change in changes]
-    lake.land(f"people/{file}.json", "".join(json.dumps(row) + "\n" for row in rows))
+def deliver(lake: Lakehouse, file: str, *changes: Change) -> None:
+    """Put a file's changes into bronze."""
+    lake.landed += 1
+    append_delivery(lake.workspace(), PEOPLE, lake.landed, changes, file=f"{file}.json")
 
 
 def rows_of_few(lake: Lakehouse) -> tuple[list[Any], list[Any]]:
@@ -103,8 +104,8 @@ def flow_folder(lake: Lakehouse, name: str) -> tuple[str, str]:
 
 
 def test_keys_are_handed_on_and_everybody_knows_how_far_the_target_is(lake: Lakehouse, started: list[str]) -> None:
-    land(lake, "2", (1, "Oslo", 3, "update"), (2, None, 2, "delete"), (100, "Bern", 5, "insert"))
-    reports = lake.run()
+    deliver(lake, "2", (1, "Oslo", 3, "update"), (2, None, 2, "delete"), (100, "Bern", 5, "insert"))
+    reports = lake.run(SILVER)
     assert [flow for flow in started if flow in ("members", "history")] == []
     assert (reports["members"].inserted, reports["members"].updated, reports["members"].deleted) == (1, 1, 1)
     assert reports["members"].recomputed == "keys: 2 of 20 rows" and reports["members"].batches == 1
@@ -121,10 +122,10 @@ def test_keys_are_handed_on_and_everybody_knows_how_far_the_target_is(lake: Lake
     assert positions.find_lagging_flows(lake.workspace(), datetime.now(UTC) + timedelta(days=60)) == {}
 
     # Late, taken back, and nothing new: each is followed in the same way, or not at all.
-    land(lake, "3", (2, "Pisa", 1, "update"), (1, "Nice", 2, "update"))
-    lake.run()
-    land(lake, "2", (1, "Oslo", 3, "update"))
-    lake.run()
+    deliver(lake, "3", (2, "Pisa", 1, "update"), (1, "Nice", 2, "update"))
+    lake.run(SILVER)
+    deliver(lake, "2", (1, "Oslo", 3, "update"))
+    lake.run(SILVER)
     assert rows_of_few(lake)[0] == [(1, "Oslo"), (2, lake_content_winner(lake))]
     assert [row for row in rows_of_few(lake)[1] if row[0] == 1] == [
         (1, "Nice", 2, 3),
@@ -133,14 +134,14 @@ def test_keys_are_handed_on_and_everybody_knows_how_far_the_target_is(lake: Lake
     ]
     before = lake.versions()
     started.clear()
-    lake.run()
+    lake.run(SILVER)
     assert lake.versions() == before and started == []
 
 
 def lake_content_winner(lake: Lakehouse) -> str:
     """Of two updates with the same instant, the one with the higher content."""
-    frame = lake.spark.read.format("delta").load(lake.workspace().path("members_changes"))
-    return str(max((row["_sequence"], row["_content"], row["city"]) for row in frame.where("id = 2").collect())[2])
+    changes = lake.rows("members_changes", "id", "_sequence", "_content", "city")
+    return str(max(row[1:] for row in changes if row[0] == 2)[2])
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -154,17 +155,16 @@ def test_a_crash_between_log_and_target_is_healed_by_the_targets_stream(
 
     with monkeypatch.context() as patched:
         patched.setattr(place, name, crash)
-        land(lake, "2", (1, "Oslo", 3, "update"), (2, None, 2, "delete"))
-        lake.run("bronze")
+        deliver(lake, "2", (1, "Oslo", 3, "update"), (2, None, 2, "delete"))
         with pytest.raises(Crash):
             lake.run(SILVER)
     started.clear()
-    lake.run()
+    lake.run(SILVER)
     assert "members" in started
     assert rows_of_few(lake) == ([(1, "Oslo")], [(1, "Oslo", 3, None), (1, "Rome", 1, 3), (2, "Rome", 1, 2)])
     started.clear()
-    land(lake, "3", (1, "Nice", 4, "update"))
-    lake.run()
+    deliver(lake, "3", (1, "Nice", 4, "update"))
+    lake.run(SILVER)
     assert "members" not in started and rows_of_few(lake)[0] == [(1, "Nice")]
 
 
@@ -172,26 +172,26 @@ def test_after_keys_that_were_handed_on_a_stream_begins_behind_them(
     lake: Lakehouse, started: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Change files of what was followed without the stream may be gone. An older lake, without such keys, works as before."""
-    land(lake, "2", (1, "Oslo", 3, "update"))
-    lake.run()
+    deliver(lake, "2", (1, "Oslo", 3, "update"))
+    lake.run(SILVER)
     folder, _ = flow_folder(lake, "members")
     made = json.loads((locate(folder) / "flow.json").read_text())
     for file in locate(lake.workspace().path("members_changes"), "_change_data").glob("*.parquet"):
         file.unlink()
     with monkeypatch.context() as before:  # as in another process, or of more rows than are handed on
         before.setattr("sluice.lake.workspace.MOST_KEYS", 0)
-        land(lake, "3", (1, "Nice", 4, "update"), (100, "Bern", 1, "insert"))
+        deliver(lake, "3", (1, "Nice", 4, "update"), (100, "Bern", 1, "insert"))
         started.clear()
-        reports = lake.run()
+        reports = lake.run(SILVER)
     assert "members" in started and reports["members"].notes == []
     assert reports["members"].recomputed == "keys: 2 of 20 rows"
     assert json.loads((locate(folder) / "flow.json").read_text())["identity"] != made["identity"]
-    land(lake, "4", (2, None, 9, "delete"))
+    deliver(lake, "4", (2, None, 9, "delete"))
     started.clear()
-    lake.run()
+    lake.run(SILVER)
     assert "members" not in started and rows_of_few(lake)[0] == [(1, "Nice"), (100, "Bern")]
-    land(lake, "5", (None, None, 7, "truncate"))
-    reports = lake.run()
+    deliver(lake, "5", (None, None, 7, "truncate"))
+    reports = lake.run(SILVER)
     assert lake.rows("history", "id", "city", "__END_AT") and {row[2] for row in rows_of_few(lake)[1]} <= {1, 3, 4}
     assert reports["history"].recomputed == "full: a change of 'history_truncates' can touch any row"
 
@@ -203,9 +203,9 @@ def test_a_key_of_empty_text_that_is_a_partition_is_not_followed_by_itself(
     monkeypatch.setattr(choice, "SMALL_ROWS", 0)
     parted = auto_cdc("parted", **{**OPTIONS, "keys": ("city", "id"), "partition_by": "city"})
     lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [PEOPLE, parted]))
-    land(lake, "1", *((id, "Rome", 1, "insert") for id in range(20)), (30, "", 1, "insert"))
-    lake.run()
-    land(lake, "2", (30, "", 2, "delete"), (31, "", 2, "insert"), (1, "Rome", 2, "delete"))
-    lake.run()
+    deliver(lake, "1", *((id, "Rome", 1, "insert") for id in range(20)), (30, "", 1, "insert"))
+    lake.run(SILVER)
+    deliver(lake, "2", (30, "", 2, "delete"), (31, "", 2, "insert"), (1, "Rome", 2, "delete"))
+    lake.run(SILVER)
     shown = {(row[0], row[1]) for row in lake.rows("parted", "id", "city")}
     assert shown == {(id, "Rome") for id in range(20) if id != 1} | {(31, None)}

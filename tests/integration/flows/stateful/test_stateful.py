@@ -162,7 +162,6 @@ def ward(settings: Settings, spark: SparkSession, *declared: Any) -> Ward:
 
 def test_each_output_once_the_rows_that_came_late_kept(settings: Settings, spark: SparkSession) -> None:
     lake = ward(settings, spark)
-    lake.lands = True
     lake.pulses(5, 12, 31)  # from here on, what is not after minute 21 is late
     lake.stays(0, 30)
     lake.run()
