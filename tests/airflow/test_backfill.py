@@ -18,8 +18,7 @@ from tests.commands import Call, call_command
 from orchestration.backfill import arguments as backfill_arguments
 from orchestration.backfill import checks, through_airflow
 from orchestration.backfill.arguments import translate_airflow_arguments
-from orchestration.backfill.runs import find_failure_reason
-from orchestration.backfill.through_airflow import BackfillRequest
+from orchestration.backfill.through_airflow import BackfillRequest, find_failure_reason
 from orchestration.dag_run import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
 from orchestration.rest.client import DagMissing

@@ -28,7 +28,7 @@ from airflow.providers.common.compat.sdk import (
 
 from orchestration import alerts
 from orchestration.dag_run import RunRequest, reason_to_postpone_upkeep, run_identity
-from orchestration.spark_submit import given_secrets
+from orchestration.spark_submit import given_to_job
 from orchestration.spark_submit.chosen_spark import ClusterManager, build_job_environment
 from orchestration.spark_submit.cluster_driver import (
     POLL_SECONDS,
@@ -38,6 +38,7 @@ from orchestration.spark_submit.cluster_driver import (
     read_driver_name,
 )
 from orchestration.spark_submit.driver_trigger import STOP_SECONDS, DriverTrigger
+from orchestration.spark_submit.given_to_job import name_parent_runs
 from orchestration.spark_submit.hook import (
     SluiceSparkSubmitHook,
     choose_driver_manager_by_connection,
@@ -46,7 +47,6 @@ from orchestration.spark_submit.hook import (
 from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
-from orchestration.spark_submit.lineage_parent import name_parent_runs
 from orchestration.spark_submit.stop_requests import remove_earlier_stop_request
 from orchestration.ui import stage_task_links
 from sluice.durable_files import remove_file_durably
@@ -124,7 +124,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         manager = choose_driver_manager_by_connection(settings, self._conn_id)
         if manager is not None:
             return self._run_on_cluster(asked, context, records, manager)
-        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_secrets.secrets_given_to_job(records) as given:
+        with tempfile.TemporaryDirectory(prefix="sluice-") as folder, given_to_job.secrets_given_to_job(records) as given:
             report = Path(folder) / "report.json"
             self.application_args = self._arguments(asked, context, ("--report", str(report)))
             # Airflow's secrets are in no file that could be compared.

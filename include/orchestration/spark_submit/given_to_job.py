@@ -1,7 +1,11 @@
-"""Gives a job the secrets of Airflow's secret back end, as files that only their owner can read, in a folder that is removed afterwards.
+"""Gives a job what Airflow alone knows: the secrets of its secret back end, and the runs above it, for OpenLineage.
 
-A secret's variable is `sluice_secret_` and the secret's name with _ for everything but letters and digits: sluice_secret_pseudonym_key. It
-is looked up if SLUICE_SECRETS has no such file. The value goes into no argument, no variable, no template field and no XCom.
+Secrets are files that only their owner can read, in a folder that is removed afterwards. A secret's variable is `sluice_secret_` and the secret's
+name with _ for everything but letters and digits: sluice_secret_pseudonym_key. It is looked up if SLUICE_SECRETS has no such file. The value goes
+into no argument, no variable, no template field and no XCom.
+
+The ids of runs are those by which Airflow's OpenLineage provider reports them, made in the same way from the same parts, so that the provider is
+not needed here. It would add them itself if `[openlineage] spark_inject_parent_job_info` is set, but only after our hook has its configuration.
 """
 
 from __future__ import annotations
@@ -13,14 +17,23 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
+from airflow.providers.common.compat.sdk import conf
 
 from orchestration.line import airflow_line
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.pipeline_records import PipelineRecords
+from sluice.settings import LINEAGE_PARENT, LINEAGE_ROOT, Settings
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
 
 log = logging.getLogger(__name__)
 
@@ -97,3 +110,24 @@ def _remove_abandoned_secret_folders() -> None:
 def _list_folders_of_living_jobs() -> set[str]:
     # Others' processes, which this one may not look into, have no folder of this user's.
     return {one.info["environ"].get(PLACE, "") for one in psutil.process_iter(["environ"]) if one.info["environ"]}
+
+
+def name_parent_runs(settings: Settings, context: Context) -> dict[str, str]:
+    """What a job's configuration says of the runs above it; nothing if it sends no events."""
+    if not settings.sends_lineage or find_spec("openlineage") is None:
+        return {}
+    task, run = context["ti"], context["dag_run"]
+    namespace = conf.get("openlineage", "namespace", fallback="") or os.environ.get("OPENLINEAGE_NAMESPACE", "default")
+    at = run.logical_date or run.run_after  # Airflow 3 has runs without a logical date
+    above = _make_run_id(at, namespace, task.dag_id, task.task_id, task.try_number, task.map_index)
+    top = _make_run_id(at, namespace, run.dag_id, run.clear_number)
+    return {
+        **dict(zip(LINEAGE_PARENT, (above, namespace, f"{task.dag_id}.{task.task_id}"), strict=True)),
+        **dict(zip(LINEAGE_ROOT, (top, namespace, run.dag_id), strict=True)),
+    }
+
+
+def _make_run_id(at: datetime, *parts: object) -> str:
+    from openlineage.client.uuid import generate_static_uuid
+
+    return str(generate_static_uuid(at, ".".join(map(str, parts)).encode()))
