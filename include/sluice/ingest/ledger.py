@@ -182,7 +182,7 @@ def _read_states_of(outcomes: str, deliveries: pa.Array) -> dict[int, str]:
 
 @dataclass(frozen=True)
 class DeliveryOutcome:
-    """What is known about a delivery by its last outcome. rows: how many bronze got. had_rows: whether it ever got any."""
+    """What is known about a delivery by its last outcome. rows: how many bronze got. had_rows, was_ingested: whether it ever did or was."""
 
     delivery: int
     file: str
@@ -191,6 +191,7 @@ class DeliveryOutcome:
     modified_at: datetime | None
     sha256: str | None
     rows: int = 0
+    was_ingested: bool = False
 
 
 def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
@@ -209,6 +210,7 @@ def read_source_outcomes(outcomes: str, source: str) -> list[DeliveryOutcome]:
             modified_at=row["modified_at"],
             sha256=row["sha256"],
             rows=row["rows"] or 0,
+            was_ingested=row["state"] == INGESTED or (before is not None and before.was_ingested),
         )
     return list(found.values())
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sluice.declare.ingest.source import Source
 from sluice.ingest import ledger
 from sluice.lake.workspace import Workspace
-from sluice.record_states import DISCARDED
+from sluice.record_states import INGESTED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -50,9 +50,10 @@ def _find_source_scope(workspace: Workspace, source: Source, rows: Sequence[Row]
     of_files = [outcome for outcome in ledger.read_source_outcomes(workspace.outcomes, source.name) if outcome.file in files]
     live = ledger.select_live_deliveries(of_files, source.replaces_files)
     with_rows = {outcome.delivery for outcome in of_files if outcome.had_rows}
-    # If a delivery was discarded, an earlier one of its file counts again.
-    discarded = any(state == DISCARDED for _, _, state in touched)
-    fresh = sorted((live if discarded else {delivery for delivery, _, _ in touched} & live) & with_rows)
+    # If a delivery that counted does not any more, for whatever reason, an earlier one of its file counts again.
+    once = {outcome.delivery for outcome in of_files if outcome.was_ingested}
+    reverted = any(state != INGESTED and delivery in once for delivery, _, state in touched)
+    fresh = sorted((live if reverted else {delivery for delivery, _, _ in touched} & live) & with_rows)
     return DeliveryScope(tuple(fresh), tuple(sorted(with_rows - live)))
 
 
