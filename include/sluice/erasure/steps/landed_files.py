@@ -12,13 +12,13 @@ from collections.abc import Collection, Iterator
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.deliveries import known, listing
-from sluice.ingest.deliveries.landed_file import FileState, escape_file_name, read_file_state
+from sluice.ingest.deliveries.landed_file import FileState, escape_file_name, find_known_name, read_file_state
 from sluice.ingest.deliveries.seen_files import SeenFiles
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names, restore_archived_suffix
 from sluice.ingest.reading.examination import Delivery
 from sluice.lake.workspace import Workspace
-from sluice.locations import Location
+from sluice.locations import Location, is_on_disk
 from sluice.record_states import DELIVERED
 
 _TOGETHER = 256_000_000
@@ -38,7 +38,8 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
     for place, (root, listed) in enumerate(found):
         archived = root != roots[0]
         path = restore_archived_suffix(listed) if archived else listed
-        file = escape_file_name(str(path.relative_to(root)))
+        relative = str(path.relative_to(root))
+        file = find_known_name(escape_file_name(relative) if is_on_disk(path) else relative, str(path), numbers)
         name = f"{ARCHIVE}/{file}" if archived else file
         if only is None or name in only:
             try:

@@ -34,7 +34,7 @@ def is_landing_folder_absent(source: Source, landing: Location, seen: SeenFiles)
         return False
     if not is_on_disk(folder) and not folder.is_dir():
         return True  # nothing is below: one request shows that for a million files
-    return all(is_path_missing(resolve_landed_path(folder, file)) for file in seen.expected_files())
+    return all(is_path_missing(resolve_landed_path(folder, file, seen)) for file in seen.expected_files())
 
 
 def is_path_missing(path: Location) -> bool:

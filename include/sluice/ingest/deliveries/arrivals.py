@@ -122,9 +122,9 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, loo
         return SourceChanges([*inside], device=device)
     # A file that the source no longer asks for, or whose marker is gone, still exists.
     missing = seen.expected_files(looked.listed)
-    gone = [file for file in missing if absence.is_path_missing(resolve_landed_path(folder, file))]
+    gone = [file for file in missing if absence.is_path_missing(resolve_landed_path(folder, file, seen))]
     unread = known.unread_files(source.name, looked.listed)
-    over = [file for file in unread if file not in gone and _is_no_longer_listed(folder, file)]
+    over = [file for file in unread if file not in gone and _is_no_longer_listed(resolve_landed_path(folder, file, seen))]
     told = [
         absence.vanished_files_warning(folder, len(gone), seen),
         None if full_listing is None else warn_of_names_that_do_not_grow(source, seen, fresh),
@@ -241,9 +241,8 @@ def _recognize_returned_file(file: LandedFile, content: KnownContent | None, kno
     return file._replace(event=RETURNED, sha256=content.sha256) if same else None
 
 
-def _is_no_longer_listed(folder: Location, file: str) -> bool:
+def _is_no_longer_listed(path: Location) -> bool:
     """Whether a missed file is really no longer listed: it is gone, or the source no longer reads it. False if its folder could not be read."""
-    path = resolve_landed_path(folder, file)
     try:
         path.lstat()
     except OSError:

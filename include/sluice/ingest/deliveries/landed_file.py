@@ -10,18 +10,21 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from sluice.declare.ingest.source import Source
 from sluice.locations import Location, is_on_disk, locate
 from sluice.record_states import DELIVERED
+from sluice.stores.opening import is_store_url
 from sluice.stores.store_location import StoreLocation
 from sluice.stores.store_object import ObjectStatus
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_AMBIGUOUS = re.compile(r"\\x(?=5cx|[89a-f][0-9a-f])")
+"""What stands in a name as it is and looks like an escape."""
+_ESCAPED = re.compile(rb"\\x(5cx|[89a-f][0-9a-f])")
 _RANGE = 8 << 20
 """How many bytes a request asks for when an object is read to its end."""
 Looked = TypeVar("Looked")
@@ -56,7 +59,7 @@ class FileState(NamedTuple):
 class LandedFile(NamedTuple):
     """A file or a link in a landing folder as it is now, or an unreadable entry, such as a folder that cannot be listed.
 
-    file: its name relative to the source's folder, as `escape_file_name` writes it. path: its location. modified: its modification time in
+    file: its name relative to the source's folder, as `escape_file_name` writes it on a disk. path: its location. modified: its modification time in
     microseconds since 1970. event: the one that a discovery records. problem: why it is unreadable, or None. sha256: the hash of its content,
     if it was read for that. etag: as in FileState.
     """
@@ -109,19 +112,49 @@ def find_unchanged_files(source: Source, landing: Location, rows: Iterable[Mappi
 
 
 def escape_file_name(file: str) -> str:
-    r"""Returns a file's name as the tables keep it: a byte that is not UTF-8 is written as \xff."""
-    if file.isascii():
+    r"""Returns the name of a file on a disk as the tables keep it: a byte that is not UTF-8 is written as \xff.
+
+    No two files have the same name there: a \x that stands in a name and looks like that is written as \x5cx.
+    """
+    told = _AMBIGUOUS.sub(r"\\x5cx", file) if "\\x" in file else file
+    return told if told.isascii() else os.fsencode(told).decode("utf-8", "backslashreplace")
+
+
+def unescape_file_name(file: str) -> str:
+    """Returns the name of a file on a disk, from what `escape_file_name` wrote."""
+    if "\\x" not in file:
         return file
-    return os.fsencode(file).decode("utf-8", "backslashreplace")
+    return os.fsdecode(_ESCAPED.sub(lambda found: _unescape_bytes(found[1]), os.fsencode(file)))
 
 
-def resolve_landed_path(folder: Location, file: str) -> Location:
-    """Returns the path of the file with this name in the tables."""
+def _unescape_bytes(escaped: bytes) -> bytes:
+    return b"\\x" if escaped == b"5cx" else bytes([int(escaped, 16)])
+
+
+def resolve_landed_path(folder: Location, file: str, known: Container[str] = ()) -> Location:
+    """Returns the path of the file with this name in the tables. known: further names there.
+
+    An older ledger may have the name of a file as it is, though it looks escaped. It is not that file if that one has a name of its own by now.
+    """
     path = folder / file
-    if "\\x" not in file or not is_on_disk(folder) or os.path.lexists(path):
+    if not is_on_disk(folder) or (unescaped := unescape_file_name(file)) == file:
         return path
-    raw = re.sub(_ESCAPED.pattern.encode(), lambda found: bytes([int(found.group(1), 16)]), file.encode())
-    return folder / os.fsdecode(raw)
+    is_older = not os.path.lexists(folder / unescaped) and os.path.lexists(path) and escape_file_name(file) not in known
+    return path if is_older else folder / unescaped
+
+
+def find_known_name(file: str, path: str, known: Container[str]) -> str:
+    r"""Returns the name by which the ledger knows a file: in an older one, a \x that looks like an escape may stand as it is.
+
+    file, path: its name now, and where it is. known: the names in the ledger.
+    """
+    if "\\x5cx" not in file or is_store_url(path) or file in known:
+        return file
+    name = unescape_file_name(file)
+    older = os.fsencode(name).decode("utf-8", "backslashreplace")
+    # If there is also the file that the older name means now, nobody can tell which one it was.
+    meant = path.removesuffix(name) + unescape_file_name(older)
+    return older if older in known and not os.path.lexists(meant) else file
 
 
 def is_openable_file(path: str) -> bool:

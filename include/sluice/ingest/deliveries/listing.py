@@ -171,7 +171,7 @@ def _build_object_filter(source: Source) -> Callable[[str], bool]:
 def _describe_object(folder: StoreLocation, file: str, found: ObjectStatus) -> LandedFile:
     problem = None if all(file.split("/")) else "its name has an empty part, as in '//', and is no path"
     path, modified = f"{folder}/{file}", found.st_mtime_ns // 1000
-    return LandedFile(escape_file_name(file), path, found.st_size, modified, problem=problem, etag=found.tag or None)
+    return LandedFile(file, path, found.st_size, modified, problem=problem, etag=found.tag or None)
 
 
 def _group_by_folder(folder: StoreLocation, whole: bool, after: str) -> Iterator[list[tuple[str, ObjectStatus]]]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.ingest.deliveries.landed_file import FileState, LandedFile
+from sluice.ingest.deliveries.landed_file import FileState, LandedFile, find_known_name
 from sluice.record_states import CLEANED, DELIVERED, EXISTING, RETURNED, SAME_DELIVERY
 
 CONTENT = (DELIVERED, EXISTING)
@@ -146,9 +146,12 @@ class SeenFiles:
     def look_up_files(
         self, files: Iterable[LandedFile], listed: Marks | None = None
     ) -> Iterator[tuple[LandedFile, LastSeenFile | None]]:
-        """Pairs files with what is known about them, a page at a time. listed: gets a mark for each that is known."""
+        """Pairs files, by the names that are known, with what is known about them, a page at a time. listed: gets a mark for each that is known."""
         rest = iter(files)
-        while page := list(islice(rest, PAGE)):
+        while listing := list(islice(rest, PAGE)):
+            page = [
+                file._replace(file=find_known_name(file.file, file.path, self)) if "\\" in file.file else file for file in listing
+            ]
             yield from zip(page, self._look_up([file.file for file in page], listed), strict=True)
 
     def expected_files(self, listed: Marks | None = None) -> Iterator[str]:

@@ -313,6 +313,16 @@ def test_odd_names_are_kept_and_one_that_is_not_utf_8_is_found_again(folder: Fol
     assert folder.discover(A) == [(GONE, "caf\\xe9.json")]
 
 
+def test_two_files_whose_names_could_be_written_alike_are_two(folder: Folder) -> None:
+    folder.land("a/a\\xff", '{"x": 1}\n')
+    raw = os.fsdecode(os.fsencode(folder.landing / "a") + b"/a\xff")
+    folder.land(raw, '{"x": 22}\n')
+    assert sorted(file for _, file in folder.discover(A)) == ["a\\x5cxff", "a\\xff"]
+    assert folder.discover(A) == [], "neither is taken for a change of the other"
+    Path(raw).unlink()
+    assert folder.discover(A) == [(GONE, "a\\xff")]
+
+
 def test_a_link_is_a_delivery_that_is_not_followed(folder: Folder, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
