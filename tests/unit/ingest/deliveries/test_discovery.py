@@ -323,6 +323,22 @@ def test_two_files_whose_names_could_be_written_alike_are_two(folder: Folder) ->
     assert folder.discover(A) == [(GONE, "a\\xff")]
 
 
+def test_a_file_that_an_older_ledger_names_in_another_way_is_not_delivered_again(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.land("a/other")
+    assert folder.discover(A) == [(DELIVERED, "other")]
+    path = folder.land("a/a\\xff", '{"x": 1}\n')
+    with monkeypatch.context() as older:
+        older.setattr(listing, "escape_file_name", str)
+        assert folder.discover(A) == [(DELIVERED, "a\\xff")]
+    assert folder.discover(A) == []
+    folder.land("a/a\\xff", '{"x": 2}\n')
+    assert folder.discover(A) == [(DELIVERED, "a\\xff")], "its next version is one of the same file"
+    path.unlink()
+    assert folder.discover(A) == [(GONE, "a\\xff")]
+
+
 def test_a_link_is_a_delivery_that_is_not_followed(folder: Folder, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
