@@ -28,6 +28,12 @@ def test_each_option_is_one_of_autoload() -> None:
     assert build_autoload_source("orders", "in", "csv", OPTIONS).dialect == OTHER
 
 
+def test_no_option_has_the_name_of_something_else_of_a_source() -> None:
+    """One of the two would silently take the other's place."""
+    others = {name for one in Source.__mro__ if one is not CsvDialect for name in vars(one).get("__annotations__", {})}
+    assert "comment" in others and not others & {*OPTIONS}
+
+
 def test_no_option_is_one_of_a_topic() -> None:
     for name, value in OTHER.list_changed_options().items():
         with pytest.raises(DeclarationError, match=f"{name} is an option of files"):
