@@ -29,8 +29,8 @@ LAKE, RESTRICTED, LANDING, RELEASED = "lake", "restricted", "landing", "released
 
 
 @dataclass(frozen=True)
-class SparkFunction:
-    """A function of sluice.erasure.<module> that needs Spark, loaded when it is called: readers of the list may have no Spark."""
+class DeferredFunction:
+    """A function of sluice.erasure.<module>, loaded when it is called: readers of the list load neither Spark nor the steps."""
 
     module: str
     name: str

@@ -1,8 +1,11 @@
 """The one list of places where personal data can be, in the order in which they are erased.
 
 A new place is one entry here, with the function that erases it (in `sluice.erasure.steps`), the one that plants the canary there
-(`planting`), and what the scan must find of it. The scan itself walks roots and never reads this list. Whatever it meets that no entry
-claims makes a certificate INCONCLUSIVE, so a place that is missing here does not go unnoticed.
+(`planting`), the one that claims its files (`claims`), and what the scan must find of it. A place unlike the others has all of its
+functions in one module of `steps`, each named here as a `DeferredFunction`.
+
+The scan itself walks roots and never reads this list. Whatever it meets that no entry claims makes a certificate INCONCLUSIVE, so a
+place that is missing here does not go unnoticed.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ from sluice.erasure.personal_places.place import (
     TEXT,
     ControlFinding,
     ControlStore,
+    DeferredFunction,
     PersonalPlace,
-    SparkFunction,
     list_airflow_elsewhere,
     list_backups,
     list_executor_disks,
@@ -31,7 +34,7 @@ _TABLE = ControlStore(
     "table",
     "table",
     planting.plant_delta_table,
-    SparkFunction("steps.canaries", "erase_canary_rows"),
+    DeferredFunction("steps.canaries", "erase_canary_rows"),
     (
         ControlFinding("change feed", r"_change_data/", "parquet"),
         ControlFinding("table", r"[^/]*\.parquet\Z", "parquet"),
@@ -44,7 +47,7 @@ _VECTORS = ControlStore(
     "vectors",
     "table",
     planting.plant_vector_table,
-    SparkFunction("steps.canaries", "erase_canary_rows"),
+    DeferredFunction("steps.canaries", "erase_canary_rows"),
     (ControlFinding("deletion vectors", r"[^/]*\.parquet\Z", "parquet"),),
     column=COLUMN,
     prepare=planting.enable_deletion_vectors,
@@ -53,7 +56,7 @@ _QUARANTINE = ControlStore(
     "quarantine",
     "quarantine",
     planting.plant_quarantine_table,
-    SparkFunction("steps.canaries", "erase_canary_rows"),
+    DeferredFunction("steps.canaries", "erase_canary_rows"),
     (
         ControlFinding("quarantine", r"[^/]*\.parquet\Z", "parquet"),
         ControlFinding("quarantine, short, in a record", r"[^/]*\.parquet\Z", "parquet", SHORT),
@@ -64,7 +67,7 @@ _STATE = ControlStore(
     "state",
     "state",
     planting.plant_stream_state,
-    SparkFunction("steps.canaries", "remove_canary_state"),
+    DeferredFunction("steps.canaries", "remove_canary_state"),
     (
         ControlFinding("state, lz4-java", r".*\.delta\Z", "spark blocks"),
         ControlFinding("state, number as bytes", r".*\.delta\Z", "spark blocks", LONG, "int64"),
@@ -78,7 +81,7 @@ _LANDED = ControlStore(
     "landing",
     "landing",
     planting.plant_landed_files,
-    SparkFunction("steps.canaries", "rewrite_canary_files"),
+    DeferredFunction("steps.canaries", "rewrite_canary_files"),
     (
         ControlFinding("landing file, JSON", r".*\.jsonl\Z", "json"),
         ControlFinding("landing file, JSON, short", r".*\.jsonl\Z", "json", SHORT),
@@ -91,7 +94,7 @@ _ARCHIVED = ControlStore(
     "archive",
     "archive",
     planting.plant_archived_files,
-    SparkFunction("steps.canaries", "rewrite_canary_files"),
+    DeferredFunction("steps.canaries", "rewrite_canary_files"),
     (
         ControlFinding("archive, gzip", r".*\.gz\Z", "json"),
         ControlFinding("archive, bzip2", r".*\.bz2\Z", "json"),
@@ -103,7 +106,7 @@ _LEFT_OVER = ControlStore(
     "temporary",
     "temporary",
     planting.plant_leftover_files,
-    SparkFunction("steps.canaries", "sweep_canary_files"),
+    DeferredFunction("steps.canaries", "sweep_canary_files"),
     (
         ControlFinding("Delta checkpoint's statistics", r"checkpoint", "parquet"),
         ControlFinding("Delta checkpoint's statistics, short", r"checkpoint", "parquet", SHORT),
@@ -141,28 +144,28 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "suppress",
         "the suppression list first, so that nothing lets the person in again: no delivery, replay, refresh, restore or late row",
-        SparkFunction("propagation", "suppress_request_subjects"),
+        DeferredFunction("propagation", "suppress_request_subjects"),
     ),
     PersonalPlace(
         "flows",
         "streams with state that read of such people start over",
-        SparkFunction("steps.flows", "reset_stateful_streams"),
+        DeferredFunction("steps.flows", "reset_stateful_streams"),
     ),
     PersonalPlace(
         "anonymise",
         "if a table keeps the facts, the person's rows in bronze lose subject and personal columns, and the table is folded again from them",
-        SparkFunction("emptied_cells", "anonymise_kept_facts"),
+        DeferredFunction("emptied_cells", "anonymise_kept_facts"),
     ),
     PersonalPlace(
         "other_cells",
         "cells of others' records that hold the person become NULL in bronze, and the tables made from it are folded again",
-        SparkFunction("emptied_cells", "empty_other_subject_cells"),
+        DeferredFunction("emptied_cells", "empty_other_subject_cells"),
     ),
     PersonalPlace(
         "tables",
         "rows of bronze, silver, change logs and restricted tables go by merge, table by table; where other people may have the same key, "
         "the table is folded again",
-        SparkFunction("steps.shared_keys", "erase_table_rows"),
+        DeferredFunction("steps.shared_keys", "erase_table_rows"),
         controls=(
             _TABLE,
             _VECTORS,
@@ -172,46 +175,46 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "late",
         "rows that came too late for streams go",
-        SparkFunction("steps.rows", "erase_late_rows"),
+        DeferredFunction("steps.rows", "erase_late_rows"),
     ),
     PersonalPlace(
         "quarantine",
         "quarantined rows go if their person is known",
-        SparkFunction("steps.rows", "erase_quarantined_rows"),
+        DeferredFunction("steps.rows", "erase_quarantined_rows"),
         controls=(_QUARANTINE,),
     ),
     PersonalPlace(
         "unattributed",
         "quarantined rows and files without a known person go if they name the person",
-        SparkFunction("steps.naming", "erase_unattributed_quarantine"),
+        DeferredFunction("steps.naming", "erase_unattributed_quarantine"),
     ),
     PersonalPlace(
         "views",
         "every flow above bronze runs to its end. If a table then fails an expectation, the erasure continues",
-        SparkFunction("steps.flows", "run_following_flows"),
+        DeferredFunction("steps.flows", "run_following_flows"),
     ),
     PersonalPlace(
         "releases",
         "rows leave the released copies, or a copy is withdrawn",
-        SparkFunction("steps.rows", "erase_from_releases"),
+        DeferredFunction("steps.rows", "erase_from_releases"),
         claims=claims.claim_releases,
     ),
     PersonalPlace(
         "purge",
         "files that have rows marked as deleted are rewritten",
-        SparkFunction("steps.purge", "purge_deletion_vectors"),
+        DeferredFunction("steps.purge", "purge_deletion_vectors"),
     ),
     PersonalPlace(
         "state",
         "abandoned checkpoints are removed",
-        SparkFunction("steps.sweep", "remove_abandoned_checkpoints"),
+        DeferredFunction("steps.sweep", "remove_abandoned_checkpoints"),
         controls=(_STATE,),
         claims=claims.claim_checkpoints,
     ),
     PersonalPlace(
         "landing",
         "landed and archived files are rewritten without the person's records",
-        SparkFunction("steps.landing", "rewrite_landed_files"),
+        DeferredFunction("steps.landing", "rewrite_landed_files"),
         controls=(
             _LANDED,
             _ARCHIVED,
@@ -221,7 +224,7 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "sweep",
         "leftover files of killed commits, writers and sessions are removed",
-        SparkFunction("steps.sweep", "sweep_leftover_files"),
+        DeferredFunction("steps.sweep", "sweep_leftover_files"),
         controls=(_LEFT_OVER,),
     ),
     PersonalPlace(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import cast
 
 import pytest
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
-from sluice.erasure import canary
+from sluice.erasure import canary, steps
 from sluice.erasure.personal_places import claims, registry
 from sluice.erasure.personal_places.place import (
     LAKE,
@@ -18,8 +21,8 @@ from sluice.erasure.personal_places.place import (
     CertificateException,
     ControlFinding,
     ControlStore,
+    DeferredFunction,
     PersonalPlace,
-    SparkFunction,
 )
 from sluice.erasure.proof import scope
 from sluice.pipeline_records import PipelineRecords
@@ -29,10 +32,11 @@ from sluice.settings import Settings
 DOCS = Path(__file__).parents[4] / "docs" / "erasure.md"
 
 
-def _list_deferred_functions() -> list[SparkFunction]:
+def _list_deferred_functions() -> list[DeferredFunction]:
     given: list[Callable[..., object] | None] = [place.erase for place in registry.PERSONAL_PLACES]
-    given += [store.erase for store in registry.list_control_stores()]
-    return [one for one in given if isinstance(one, SparkFunction)]
+    given += [place.claims for place in registry.PERSONAL_PLACES]
+    given += [function for store in registry.list_control_stores() for function in (store.plant, store.erase)]
+    return [one for one in given if isinstance(one, DeferredFunction)]
 
 
 def test_each_function_that_is_named_in_the_list_is_there() -> None:
@@ -70,25 +74,39 @@ def test_the_checkpoints_of_a_flow_are_claimed_whatever_its_layer_is_called(sett
     assert not claim(LAKE, Path(folder).with_name("raw_notes"))
 
 
-def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_alone(
+def _plant_letter(path: Path, marks: CanaryMarks, _: str) -> None:
+    path.mkdir(parents=True)
+    (path / "letter.txt").write_text(f"Dear {marks.text},\n")
+
+
+def test_a_place_that_is_added_is_planted_claimed_and_named_by_its_entry_and_its_module_alone(
     settings: Settings, house: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plant(path: Path, marks: CanaryMarks, _: str) -> None:
-        path.mkdir(parents=True)
-        (path / "letter.txt").write_text(f"Dear {marks.text},\n")
-
     there = Path(settings.lake) / "house" / "letters" / "1"
+    module = SimpleNamespace(
+        burn_letters=lambda erasing: None,
+        burn_canary=lambda workspace, place: 0,
+        plant_letter=_plant_letter,
+        claim_letters=lambda settings, graph: lambda root, path: path == there,
+    )
+    monkeypatch.setitem(sys.modules, f"{steps.__name__}.letters", cast(ModuleType, module))
     there.mkdir(parents=True)
     (lost,) = scope.find_undeclared_paths(settings, house)
     assert (lost.root, lost.path) == ("lake", "letters/1"), "what no entry claims"
     letters = PersonalPlace(
         "letters",
         "letters are burnt",
-        lambda erasing: None,
+        DeferredFunction("steps.letters", "burn_letters"),
         controls=(
-            ControlStore("letters", "letters", plant, lambda workspace, place: 0, (ControlFinding("letter", "", "text"),)),
+            ControlStore(
+                "letters",
+                "letters",
+                DeferredFunction("steps.letters", "plant_letter"),
+                DeferredFunction("steps.letters", "burn_canary"),
+                (ControlFinding("letter", "", "text"),),
+            ),
         ),
-        claims=lambda settings, graph: lambda root, path: path == there,
+        claims=DeferredFunction("steps.letters", "claim_letters"),
         exceptions=lambda settings, graph: [CertificateException("copies of letters", None)],
     )
     everywhere = (*registry.PERSONAL_PLACES, letters)
