@@ -30,7 +30,7 @@ from sluice.delta_log import TRANSACTIONS
 from sluice.delta_rs_commits import NO_COMMIT_HOOKS, complete_commit
 from sluice.errors import SluiceError, table_collision
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.file_statistics import list_file_values
+from sluice.lake.file_statistics import count_rows_in_matching_files, list_file_values
 from sluice.lake.layout_properties import choose_file_size
 from sluice.lake.report import MergeCounts
 from sluice.lake.table_frames import read_spark_schema
@@ -52,6 +52,9 @@ MOST_TABLE_BYTES = 256 * 1024 * 1024
 """Spark merges into larger tables, because it reads only the files that match and delta-rs all: 23 MiB of 594,591 rows take it 0.7 CPU s."""
 MOST_UNBOUNDED_BYTES = 64 * 1024 * 1024
 """The same where no bounds of a key say which files do not matter: delta-rs holds the rows of all others until the merge ends."""
+MOST_SCANNED_ROWS = 1_000_000
+"""The most rows in the files that matter. Bytes of files say little about memory: 6,000,000 rows of two short texts took 30 MiB of files and
+620 MiB of memory, about 100 bytes a row."""
 
 MOST_APPENDED_ROWS = 100_000
 """The most rows of an append through delta-rs, with at most as many bytes as in a merge, to a table of any size."""
@@ -70,21 +73,32 @@ _STATISTICS_LENGTH = 32
 """How many letters of a text Delta on Spark puts into a table's log."""
 
 
-def is_merged_by_delta_rs(
-    path: str, keys: Sequence[str], rows: int, row_bytes: int, most_table_bytes: int = MOST_TABLE_BYTES
-) -> bool:
-    """Whether a merge of this many rows and bytes goes into the table through delta-rs. Raises DamagedLog."""
+def is_merged_by_delta_rs(path: str, keys: Sequence[str], rows: int, row_bytes: int, is_bounded: bool) -> bool:
+    """Whether a merge of this many rows and bytes goes into the table through delta-rs, as far as is known before the rows are. Raises DamagedLog.
+
+    is_bounded: whether bounds of a key may say which files do not matter. `fits_in_memory` decides once they are known.
+    """
     if rows > MOST_ROWS or row_bytes > MOST_ROW_BYTES:
         return False
     table = open_checked_table(path)
-    return is_written_alike(table, keys) and sum(list_file_values(table, "size_bytes")) <= most_table_bytes
+    if not is_written_alike(table, keys) or sum(list_file_values(table, "size_bytes")) > MOST_TABLE_BYTES:
+        return False
+    return is_bounded or fits_in_memory(path, {})
+
+
+def fits_in_memory(path: str, bounds: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the rows that delta-rs holds during a merge with these bounds are few. Raises DamagedLog."""
+    if not bounds and sum(list_file_values(open_checked_table(path), "size_bytes")) > MOST_UNBOUNDED_BYTES:
+        return False
+    rows = count_rows_in_matching_files(path, {name: [ends] for name, ends in bounds.items()})
+    return rows is not None and rows <= MOST_SCANNED_ROWS
 
 
 @measure_step(WRITING)
 def merge_few_rows(
     path: str, rows: pa.Table, keys: Sequence[str], bounds: Mapping[str, tuple[int, int]], note: str | None
 ) -> MergeCounts:
-    """Applies rows with an OPERATION to a table in one commit. Each key comes once; `is_merged_by_delta_rs` must have said yes.
+    """Applies rows with an OPERATION to a table in one commit. Each key comes once; `is_merged_by_delta_rs` and `fits_in_memory` must have said yes.
 
     bounds: by key, the integers between which its values lie; they get into the table's history. note: the mark of the commit.
 
@@ -112,8 +126,8 @@ def merge_few_rows(
 def delete_few_rows(path: str, rows: pa.Table, bounds: Mapping[str, tuple[int, int]], note: str | None) -> int:
     """Deletes the table's rows that equal one of `rows` in all columns that those have, in one commit. Returns how many it deleted.
 
-    rows: each comes once. `is_merged_by_delta_rs` must have said yes, with their columns as keys. bounds, note: as for a merge. Without a row
-    to delete there is no commit. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
+    rows: each comes once. What must have said yes before a merge must have said it, with their columns as keys. bounds, note: as for a merge.
+    Without a row to delete there is no commit. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     schema = pa.schema(table.schema().to_arrow())

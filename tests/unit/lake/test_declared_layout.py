@@ -210,7 +210,7 @@ def test_a_clustered_table_is_laid_out_by_spark_alone_and_the_decision_says_what
     assert is_written_alike(DeltaTable(path)) and small_writes.is_laid_out_by_delta_rs(path, ("day",))
     cluster(path, "day")
     assert not is_written_alike(DeltaTable(path)) and not small_writes.is_laid_out_by_delta_rs(path, ("day",))
-    assert not small_writes.is_merged_by_delta_rs(path, ("id",), 1, 100)
+    assert not small_writes.is_merged_by_delta_rs(path, ("id",), 1, 100, True)
     found = decide_layout(path, ())
     assert found.needed and found.clustered and not found.groups and not found.in_full
     assert "clustered by day: OPTIMIZE is by Spark and writes all 3 files, " in found.why and found.why.endswith(" KB, anew")

@@ -16,14 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from sluice import upkeep
 from sluice.delta_log import find_log_damage
 from sluice.errors import SluiceError
 from sluice.flows.writing.difference import apply_merge_operations
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import commit_history, commit_marks, log, small_writes, tables
+from sluice.lake import commit_history, commit_marks, commits, log, small_writes, tables
 from sluice.lake.batch_sizes import RowsSize
+from sluice.lake.layout import decide_layout
 from sluice.lake.report import MergeCounts
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
@@ -267,16 +270,16 @@ LARGE = {"path": "a.parquet", "partitionValues": {}, "size": 2**30, "modificatio
 )
 def test_what_is_not_known_to_be_the_same_is_left_to_spark(tmp_path: Path, table: Mapping[str, Any], known: bool) -> None:
     path = write_log(tmp_path / "table", **table)
-    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1) is known
-    assert not small_writes.is_merged_by_delta_rs(path, ("k",), small_writes.MOST_ROWS + 1, 1)
-    assert not small_writes.is_merged_by_delta_rs(path, ("k",), 1, small_writes.MOST_ROW_BYTES + 1)
+    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, True) is known
+    assert not small_writes.is_merged_by_delta_rs(path, ("k",), small_writes.MOST_ROWS + 1, 1, True)
+    assert not small_writes.is_merged_by_delta_rs(path, ("k",), 1, small_writes.MOST_ROW_BYTES + 1, True)
 
 
 def test_a_table_of_somebody_else_whose_columns_with_statistics_are_not_named_is_left_to_spark(tmp_path: Path) -> None:
     path = Path(write_log(tmp_path / "table"))
     file = path / "_delta_log" / f"{0:020d}.json"
     file.write_text(file.read_text().replace(STATISTICS, "other"))
-    assert not small_writes.is_merged_by_delta_rs(str(path), ("k",), 1, 1)
+    assert not small_writes.is_merged_by_delta_rs(str(path), ("k",), 1, 1, True)
 
 
 def merge(path: str, *rows: tuple[str, int | None, str | None]) -> MergeCounts:
@@ -304,6 +307,82 @@ def test_why_a_table_was_not_written_is_found_out_without_the_rows_that_delta_rs
     assert "example" not in str(caught.value)
     assert f"{path} has lost its data file {lost.name}" in str(failures.explain_failure(caught.value))
     assert caught.value.__suppress_context__, "no traceback shows the other error"
+
+
+def test_how_many_rows_delta_rs_would_hold_is_asked_of_the_files_that_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_log(tmp_path / "table")
+    merge(path, ("I", 1, "a"))
+    merge(path, ("I", 2, "b"), ("I", 3, "c"))
+    assert small_writes.fits_in_memory(path, {})
+    monkeypatch.setattr(small_writes, "MOST_SCANNED_ROWS", 1)
+    assert small_writes.fits_in_memory(path, {"k": (1, 1)})
+    assert not small_writes.fits_in_memory(path, {"k": (1, 2)}) and not small_writes.fits_in_memory(path, {})
+    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, is_bounded=True)
+    assert not small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, is_bounded=False)
+    monkeypatch.setattr(small_writes, "MOST_SCANNED_ROWS", 3)
+    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, is_bounded=False)
+    monkeypatch.setattr(small_writes, "MOST_UNBOUNDED_BYTES", 1)
+    assert small_writes.fits_in_memory(path, {"k": (1, 3)}) and not small_writes.fits_in_memory(path, {})
+
+
+@pytest.mark.parametrize("at_most", [RowsSize(2, None), None], ids=["known to be few", "counted"])
+def test_few_operations_on_a_table_of_many_rows_are_merged_by_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_most: RowsSize | None
+) -> None:
+    path = write_log(tmp_path / "table")
+    merge(path, ("I", 1, "a"), ("I", 2, "b"))
+    monkeypatch.setattr(small_writes, "MOST_SCANNED_ROWS", 1)
+    monkeypatch.setattr(small_writes, "merge_few_rows", lambda *_: pytest.fail("through delta-rs"))
+    operations = spark.createDataFrame([("U", 1, "A"), ("D", 2, "b")], f"{OPERATION} STRING, k BIGINT, v STRING")
+    by = BoundingColumns(tables.parse_ddl_schema("k BIGINT, v STRING"), ["k"])
+    assert apply_merge_operations(spark, path, operations, ("k",), by, at_most=at_most) == MergeCounts(0, 1, 1)
+    assert DeltaTable(path).to_pyarrow_table().to_pylist() == [{"k": 1, "v": "A"}]
+
+
+STRANGE_ROWS = {
+    "a text that is not UTF-8": ("note", "CAST(X'61FF' AS STRING)", "hex(note) = '61FF'"),
+    "a far date": ("day", "make_date(300000, 1, 1)", "year(day) = 300000"),
+}
+
+
+@pytest.mark.parametrize("strange", STRANGE_ROWS)
+@pytest.mark.parametrize("at_most", [RowsSize(3, None), None], ids=["known to be few", "counted"])
+def test_a_row_that_delta_rs_cannot_write_does_not_stop_the_merge_of_another(
+    spark: SparkSession, tmp_path: Path, strange: str, at_most: RowsSize | None
+) -> None:
+    path = make_table(spark, tmp_path / "table")
+    column, value, is_kept = STRANGE_ROWS[strange]
+    there = spark.read.format("delta").load(path)
+    others = there.where("k = 1").withColumn(column, F.expr(value)).unionAll(there.where("k IN (2, 3)"))
+    others.coalesce(1).write.format("delta").mode("overwrite").save(path)
+    changes = [("U", *row(2, email="changed@example.org")), ("D", *row(3)), ("I", *row(4))]
+    operations = spark.createDataFrame(changes, f"{OPERATION} STRING, {COLUMNS}")
+    by = BoundingColumns(schema(), ["k"])
+    given: list[pa.Table] = []
+    done = apply_merge_operations(spark, path, operations, ("k",), by, at_most=at_most, on_few=given.append)
+    assert done == MergeCounts(1, 1, 1)
+    left = spark.read.format("delta").load(path)
+    assert {(one.k, one.email) for one in left.select("k", "email").collect()} == {
+        (1, "person1@example.org"),
+        (2, "changed@example.org"),
+        (4, "person4@example.org"),
+    }
+    assert left.where("k = 1").where(is_kept).count() == 1
+    assert commit_history.summarize_new_versions(path, 1).writers == "Spark" and not given
+
+
+def test_a_row_that_delta_rs_cannot_write_is_appended_and_laid_out_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    path = write_log(tmp_path / "table")
+    merge(path, ("I", 1, "a"))
+    strange = spark.sql("SELECT CAST(2 AS BIGINT) AS k, CAST(X'61FF' AS STRING) AS v")
+    commits.append_rows(strange, path, None, RowsSize(1, 10))
+    decision = decide_layout(path, (), demanded=True)
+    assert upkeep.lay_out_as_decided(spark, path, (), decision) == (2, 1)
+    assert commit_history.summarize_new_versions(path, log.latest_table_version(path) - 1).writers == "Spark"
+    held = spark.read.format("delta").load(path).selectExpr("k", "hex(v) AS v").collect()
+    assert sorted((row.k, row.v) for row in held) == [(1, "61"), (2, "61FF")]
 
 
 def test_somebody_else_who_writes_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -423,7 +502,7 @@ def test_a_check_lets_the_same_rows_in_both_ways(
         protocol = PROTOCOLS_WITH_CHECKS[position % len(PROTOCOLS_WITH_CHECKS)]
         properties = {f"{CONSTRAINT}some": f"a {operator} b"}
         path = write_log(tmp_path / str(position), schema=shape, properties=properties, protocol=protocol)
-        assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1)
+        assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, True)
         let_in = []
         for k in range(len(rows)):
             operation = given.slice(k, 1).append_column(OPERATION, pa.array(["I"]))
@@ -441,7 +520,7 @@ def test_a_table_with_a_check_takes_small_merges_and_spark_goes_on_refusing(spar
     path = str(tmp_path / "table")
     columns = tables.parse_ddl_schema("k BIGINT, v STRING")
     tables.create_table(spark, path, TableShape(schema=columns, comment="", statistics=("k",), checks={"positive": "k > 0"}))
-    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1)
+    assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, True)
     merge(path, ("I", 1, "a"), ("I", 2, "b"))
     merge(path, ("U", 1, "c"), ("D", 2, "b"))
     with pytest.raises(SluiceError, match="CHECK"):

@@ -30,7 +30,7 @@ from sluice.lake import commit_marks, releases, small_writes, table_frames
 from sluice.lake.batch_sizes import collect_few_rows
 from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.small_writes import MOST_TABLE_BYTES, MOST_UNBOUNDED_BYTES, SmallWriteFailed
+from sluice.lake.small_writes import SmallWriteFailed
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS
@@ -135,12 +135,13 @@ def refold_tables_of_source(
 def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> int:
     """Deletes what matches, in one merge. gone: as `s`, the table as `t`. Returns how many rows were deleted."""
     few = _collect_few_matches(workspace, path, gone, condition)
-    if few is not None:
+    bounds = {} if few is None else _find_delivery_bounds(few)
+    if few is not None and small_writes.fits_in_memory(path, bounds):
         # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
         note = commit_marks.read_session_mark(workspace.session)
         # Other rows in the rewritten files may be such that delta-rs cannot write them. Nobody's erasure may wait for that for ever.
         with suppress(SmallWriteFailed):
-            return small_writes.delete_few_rows(path, few, _find_delivery_bounds(few), note) if few.num_rows else 0
+            return small_writes.delete_few_rows(path, few, bounds, note) if few.num_rows else 0
     merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete()
     done = merging.execute().first()
     return int(done["num_deleted_rows"]) if done else 0
@@ -154,8 +155,7 @@ def _collect_few_matches(workspace: Workspace, path: str, gone: DataFrame, condi
     rows = table_frames.read_table(workspace.session, path).alias("t")
     matches = rows.join(gone.alias("s"), F.expr(condition), "left_semi")
     columns = _find_columns_of_table(matches)
-    most_bytes = MOST_TABLE_BYTES if _DELIVERY in columns else MOST_UNBOUNDED_BYTES
-    if not columns or not small_writes.is_merged_by_delta_rs(path, columns, 0, 0, most_bytes):
+    if not columns or not small_writes.is_merged_by_delta_rs(path, columns, 0, 0, _DELIVERY in columns):
         return None
     few = matches.select(*quote_columns(columns)).distinct().limit(small_writes.MOST_ROWS + 1)
     found = collect_few_rows(few, small_writes.MOST_ROWS, small_writes.MOST_ROW_BYTES)

@@ -170,12 +170,11 @@ def _merge_scope(
 ) -> MergeCounts:
     """Merges what the rows of a scope change. limits: the ranges that its accepted rows lie in. size: the size of these rows."""
     bounding = targets.choose_bounding_columns(table, target.schema)
-    dead = F.col("_delivery").isin(list(scope.dead))
-    ours = F.col("old._delivery").isin([*scope.fresh, *scope.dead])
-    # The log is asked first, which needs no Spark job.
+    # The log is asked first, which needs no Spark job. A file that was delivered a thousand times has a thousand dead deliveries.
     path = workspace.path(table.name)
-    held = file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead) if scope.dead else set()
-    lost = target.where(dead)
+    held = sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead)) if scope.dead else []
+    ours = F.col("old._delivery").isin([*scope.fresh, *held])
+    lost = target.where(F.col("_delivery").isin(held))
     at_most = None
     with ExitStack() as kept:
         if scope.everything:

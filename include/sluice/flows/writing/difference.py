@@ -23,7 +23,7 @@ from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.batch_sizes import RowsSize, collect_few_rows, sum_row_bytes
 from sluice.lake.report import MergeCounts
-from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
+from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE, SmallWriteFailed
 from sluice.lake.table_frames import compute_aggregates
 from sluice.printable import count_noun
 from sluice.step_times import WRITING, measure_step
@@ -109,35 +109,48 @@ def apply_merge_operations(
 
     Raises RepeatedPrimaryKeys if a key comes twice, and SluiceError with the text `conflict` if an operation is X.
     """
-    collected = _collect_few_operations(path, operations, keys, at_most)
-    if collected is not None:
-        done = _merge_few_operations(session, path, collected, keys, bounding, conflict, unique)
-        if on_few is not None and collected.num_rows:
-            on_few(collected)
-        return done
+    rows = _collect_few_operations(path, operations, keys, bounding, at_most)
+    if rows is not None:
+        counted = _refuse_bad_operations(rows, keys, conflict, unique)
+        done = _merge_few_operations(session, path, rows, keys, bounding.integer_ends_of_rows(rows), on_few)
+        if done is not None:
+            return replace(done, unplaced=counted[INSERT] - done.inserted)
     with persist_frame(operations) as kept_operations:
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
         if not found.rows:
             return MergeCounts()
-        few = small_writes.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes)
-        rows = kept_operations.toArrow() if few else None
-        if rows is not None and small_writes.are_dates_within_reach(rows):
-            # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
-            done = small_writes.merge_few_rows(path, rows, keys, found.integers, commit_marks.read_session_mark(session))
-            if on_few is not None:
-                on_few(rows)
-        else:
+        done = None
+        bounded = bounding.has_whole_numbers
+        if rows is None and small_writes.is_merged_by_delta_rs(path, keys, found.rows, found.row_bytes, bounded):
+            few = kept_operations.toArrow()
+            if small_writes.are_dates_within_reach(few):
+                done = _merge_few_operations(session, path, few, keys, found.integers, on_few)
+        if done is None:
             done = _merge_through_spark(session, path, kept_operations, keys, found)
     return replace(done, unplaced=found.inserts - done.inserted)
 
 
-def _collect_few_operations(path: str, operations: DataFrame, keys: Sequence[str], at_most: RowsSize | None) -> pa.Table | None:
+def _collect_few_operations(
+    path: str, operations: DataFrame, keys: Sequence[str], bounding: BoundingColumns, at_most: RowsSize | None
+) -> pa.Table | None:
     """Returns operations that are known to be few, for delta-rs. Returns None if it does not merge them, or a row is large."""
-    if at_most is None or not small_writes.is_merged_by_delta_rs(path, keys, at_most.rows, at_most.bytes or 0):
+    if at_most is None:
+        return None
+    if not small_writes.is_merged_by_delta_rs(path, keys, at_most.rows, at_most.bytes or 0, bounding.has_whole_numbers):
         return None
     is_counted = at_most.bytes is not None
     few = operations.toArrow() if is_counted else collect_few_rows(operations, at_most.rows, small_writes.MOST_ROW_BYTES)
     return few if few is not None and small_writes.are_dates_within_reach(few) else None
+
+
+def _refuse_bad_operations(rows: pa.Table, keys: Sequence[str], conflict: str, unique: bool) -> Counter[str]:
+    """Counts operations that are in memory, by kind. Raises what `apply_merge_operations` raises."""
+    counted = Counter(rows[OPERATION].to_pylist())
+    _refuse_conflicts(counted[CONFLICT], conflict)
+    if not unique:
+        # NULLs equal each other here, too. Keys that Arrow compares otherwise than Spark, such as fractions, are left to Spark's merge.
+        refuse_repeated_keys(rows.num_rows, rows.select(keys).group_by(keys).aggregate([]).num_rows, keys)
+    return counted
 
 
 def _merge_few_operations(
@@ -145,22 +158,27 @@ def _merge_few_operations(
     path: str,
     rows: pa.Table,
     keys: Sequence[str],
-    bounding: BoundingColumns,
-    conflict: str,
-    unique: bool,
-) -> MergeCounts:
-    """Applies operations that are in memory through delta-rs. Arguments and errors are those of `apply_merge_operations`."""
-    counted = Counter(rows[OPERATION].to_pylist())
-    _refuse_conflicts(counted[CONFLICT], conflict)
-    if not unique:
-        # NULLs equal each other here, too. Keys that Arrow compares otherwise than Spark, such as fractions, are left to Spark's merge.
-        refuse_repeated_keys(rows.num_rows, rows.select(keys).group_by(keys).aggregate([]).num_rows, keys)
+    integers: Mapping[str, tuple[int, int]],
+    on_few: Callable[[pa.Table], None] | None,
+) -> MergeCounts | None:
+    """Applies operations that are in memory through delta-rs. Returns None if it wrote nothing and Spark is to do it.
+
+    That is so if delta-rs would hold many rows of the table, or failed: other rows of the files may be such that it cannot write them.
+    integers, on_few: see `OperationSummary` and `apply_merge_operations`.
+    """
     if not rows.num_rows:
         return MergeCounts()
-    done = small_writes.merge_few_rows(
-        path, rows, keys, bounding.integer_ends_of_rows(rows), commit_marks.read_session_mark(session)
-    )
-    return replace(done, unplaced=counted[INSERT] - done.inserted)
+    if not small_writes.fits_in_memory(path, integers):
+        return None
+    # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
+    mark = commit_marks.read_session_mark(session)
+    try:
+        done = small_writes.merge_few_rows(path, rows, keys, integers, mark)
+    except SmallWriteFailed:
+        return None
+    if on_few is not None:
+        on_few(rows)
+    return done
 
 
 def _refuse_conflicts(rows: int, conflict: str) -> None:

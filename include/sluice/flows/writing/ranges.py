@@ -76,6 +76,11 @@ class BoundingColumns:
     columns: Sequence[str]
     listed: Collection[str] = ()
 
+    @property
+    def has_whole_numbers(self) -> bool:
+        """Whether a column of whole numbers is among them."""
+        return any(self._kind(name) in WHOLE_NUMBER_TYPES for name in self.columns)
+
     def aggregates(self, where: Column | None = None) -> list[Column]:
         """Returns the aggregates to compute over a frame in one pass. where: which of its rows count."""
         found = []
