@@ -1,6 +1,7 @@
 """An everyday increment: 2,200 records into 82,000, through bronze, silver and gold, in seven named ways.
 
-    .venv/bin/python benchmarks/increments.py [--records 80000] [--came 2200] [--increments 3] [--growing 30] [--write FILE]
+    .venv/bin/python benchmarks/increments.py [--records 80000] [--came 2200] [--increments 3] [--growing 30] [--without-course]
+        [--write FILE]
 
 Contestants take turns at each increment, each with its own lake and the same files. A tenth of an increment's records are corrections. A time
 counts only if silver and gold are equal, row for row. CPU seconds are those of the processes and of all processes that they start.
@@ -48,7 +49,7 @@ JOBS, PROCESS, COURSE, PLAIN, POLARS, DUCKDB = CONTESTANTS = (
     "Polars",
     "DuckDB",
 )
-SHORT = {"records": 20_000, "increments": 1, "growing": 4}
+SHORT = {"records": 20_000, "increments": 1, "growing": 2, "without_course": True}
 TABLES = (
     ("silver", "visits", "id, device, heart_rate, steps, at, day, active, gym, note, score"),
     ("gold", "device_day", "device, day, visits, steps"),
@@ -154,19 +155,19 @@ def check_equal_tables(lakes: Lakes, contestants: tuple[str, ...]) -> str:
     return ", ".join(counted)
 
 
-def run_in_turn(lakes: Lakes, increments: int) -> tuple[Medians, Medians]:
+def run_in_turn(lakes: Lakes, increments: int, contestants: tuple[str, ...]) -> tuple[Medians, Medians]:
     """CPU seconds and wall seconds of a first load and of increments, each contestant with processes that end."""
-    cpu, wall = Medians("CPU seconds of", CONTESTANTS), Medians("wall seconds of", CONTESTANTS)
+    cpu, wall = Medians("CPU seconds of", contestants), Medians("wall seconds of", contestants)
     for number in range(increments + 1):
         step = "an increment" if number else "the first load"
-        for contestant in CONTESTANTS[:: -1 if number % 2 else 1]:
+        for contestant in contestants[:: -1 if number % 2 else 1]:
             lakes.land_next_delivery(contestant)
             began = time.monotonic()
             seconds = sum(measure_command(command) for command in lakes.commands(contestant))
             cpu.add(step, contestant, seconds)
             wall.add(step, contestant, time.monotonic() - began)
             print(f"{step}, {contestant}: {seconds:.1f} CPU s, {time.monotonic() - began:.1f} s", flush=True)
-        print(f"  equal: {check_equal_tables(lakes, CONTESTANTS)}", flush=True)
+        print(f"  equal: {check_equal_tables(lakes, contestants)}", flush=True)
     return cpu, wall
 
 
@@ -229,6 +230,7 @@ def main() -> int:
     parser.add_argument("--came", type=int, default=2_200)
     parser.add_argument("--increments", type=int, default=3)
     parser.add_argument("--growing", type=int, default=30)
+    parser.add_argument("--without-course", action="store_true", help="leave out the style of a course, which takes the longest")
     asked = parser.read_options()
     if asked.growing < asked.increments:
         parser.error("--growing is at least --increments: the process that is kept running is compared at its end")
@@ -236,7 +238,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         make_checkout(Path(folder), PIPELINE, HERE / "of_bulk" / "pipeline")
         lakes = Lakes(Path(folder), Numbers(asked.records, asked.came))
-        cpu, wall = run_in_turn(lakes, asked.increments)
+        contestants = tuple(one for one in CONTESTANTS if one != COURSE or not asked.without_course)
+        cpu, wall = run_in_turn(lakes, asked.increments, contestants)
         kept = run_kept(lakes, asked.growing)
     ends = min(3, len(kept) // 2)
     early, late = kept[1 : 1 + ends], kept[-ends:]

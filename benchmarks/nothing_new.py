@@ -48,7 +48,9 @@ def main() -> int:
         os.environ |= {f"SLUICE_{name.upper()}": str(Path(folder) / name) for name in PLACES}
         settings = Settings.current()
         measure_sluice("land", asked.pipeline, "--days", "1", "--scale", "0.2")
-        print(f"first run: {measure_sluice('run', asked.pipeline):.1f} CPU s", flush=True)
+        # The first run makes the keys of pseudonyms, which is a change of its input: only the second one leaves the mark.
+        for run in ("first run", "second run"):
+            print(f"{run}: {measure_sluice('run', asked.pipeline):.1f} CPU s", flush=True)
         took: dict[str, list[float]] = {"quiet": [], "looks": []}
         outcomes = []
         for _ in range(asked.rounds):
