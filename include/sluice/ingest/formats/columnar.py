@@ -21,7 +21,6 @@ from sluice.ingest.formats.placement import (
     join_json_objects,
     place_delivered_fields,
 )
-from sluice.ingest.values import conversion
 from sluice.ingest.values.conversion import MISFIT
 from sluice.ingest.values.types import column_names, match_table_spelling
 from sluice.locations import Location
@@ -126,19 +125,41 @@ def write_remaining_records(
 
 
 def cast_to_table_type(array: pa.Array) -> pa.Array:
-    """Returns the same values in a type that a table can have. Times with nanoseconds become text if microseconds are not enough."""
+    """Returns the same values in a type that a table can have. Times become text where microseconds do not hold all of them."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     try:
         return array.cast(_nearest_table_type(array.type))
     except pa.ArrowInvalid:
-        text = array.cast(_nearest_table_type(array.type, nanoseconds_fit=False))
-        return pc.replace_substring_regex(text, r"(\.[0-9]{6})000", r"\1") if conversion.is_string_type(text.type) else text
+        return _cast_parts_to_table_types(array)
 
 
-def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.DataType:
+def _cast_parts_to_table_types(array: pa.Array) -> pa.Array:
+    """Does what `cast_to_table_type` does, each part by itself, so that one instant with nanoseconds makes no other a misfit."""
+    is_, kind = pa.types, array.type
+    if is_.is_dictionary(kind):
+        return cast_to_table_type(array.dictionary_decode())
+    if is_.is_struct(kind):
+        parts = [cast_to_table_type(part) for part in array.flatten()]
+        fields = [pa.field(member.name, part.type) for member, part in zip(kind, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
+    if is_.is_map(kind):
+        whole = array.take(
+            pa.array(range(len(array)), pa.int64())
+        )  # its keys and items are those of all rows, also outside a slice
+        keys, items = cast_to_table_type(whole.keys), cast_to_table_type(whole.items)
+        return pa.MapArray.from_arrays(whole.offsets, keys, items, mask=array.is_null())
+    if is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind):
+        ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(array).cast(pa.int32()), 0))
+        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+        return pa.ListArray.from_arrays(offsets, cast_to_table_type(array.flatten()), mask=array.is_null())
+    # The instants that microseconds hold are written with six digits, as instants are read from text.
+    return pc.replace_substring_regex(array.cast(pa.string()), r"(\.[0-9]{6})000", r"\1")
+
+
+def _nearest_table_type(type: pa.DataType) -> pa.DataType:
     def within(field: pa.Field) -> pa.Field:
-        return field.with_type(_nearest_table_type(field.type, nanoseconds_fit)).with_nullable(True)
+        return field.with_type(_nearest_table_type(field.type)).with_nullable(True)
 
     is_ = pa.types
     if is_.is_struct(type):
@@ -146,12 +167,12 @@ def _nearest_table_type(type: pa.DataType, nanoseconds_fit: bool = True) -> pa.D
     if is_.is_list(type) or is_.is_large_list(type) or is_.is_fixed_size_list(type):
         return pa.list_(within(type.value_field).type)
     if is_.is_map(type):
-        return pa.map_(_nearest_table_type(type.key_type, nanoseconds_fit), _nearest_table_type(type.item_type, nanoseconds_fit))
+        return pa.map_(_nearest_table_type(type.key_type), _nearest_table_type(type.item_type))
     if is_.is_dictionary(type) or isinstance(type, pa.BaseExtensionType):  # the latter for instance of a UUID
-        return _nearest_table_type(type.value_type if is_.is_dictionary(type) else type.storage_type, nanoseconds_fit)
+        return _nearest_table_type(type.value_type if is_.is_dictionary(type) else type.storage_type)
     if is_.is_timestamp(type):
         # An instant without a zone is read as UTC, as in JSON and CSV.
-        return pa.timestamp("us", "UTC") if nanoseconds_fit or type.unit != "ns" else pa.string()
+        return pa.timestamp("us", "UTC")
     if is_.is_large_string(type) or is_.is_string_view(type) or is_.is_time(type) or is_.is_decimal256(type):
         return pa.string()
     if is_.is_large_binary(type) or is_.is_binary_view(type) or is_.is_fixed_size_binary(type):

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from sluice.declare import Source
 from sluice.ingest import formats
 from sluice.ingest.files.opening import UnreadableFile
-from sluice.ingest.formats import ParsedBlock
+from sluice.ingest.formats import ParsedBlock, columnar
 from sluice.ingest.formats import parquet as packed
 
 SOURCE = Source(name="s", format="parquet")
@@ -204,6 +204,38 @@ def test_instants_outside_the_years_that_python_has_are_kept_as_text(read: Read)
     assert rescued(new)[0]["c"] == {"x": "10000-01-01 04:59:59.000000Z"}
     other = read(table.select(["a"]), pa.schema([("a", pa.date32())]))
     assert rescued(other)[0] == {"a": "10000-01-01 04:59:59.000000Z"}
+
+
+MICROSECONDS = pa.array([1_123_456_000, 0, None, 5_000], pa.timestamp("ns"))
+WITH_NANOSECONDS = pa.array([1_123_456_000, 0, None, 1], pa.timestamp("ns"))
+"""The same, and an instant that microseconds do not hold."""
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        lambda moments: pa.StructArray.from_arrays([moments, pa.array(["1.123456000"] * 4)], names=["t", "s"]),
+        lambda moments: pa.StructArray.from_arrays([moments], names=["t"], mask=pa.array([False, True, False, False])),
+        lambda moments: pa.ListArray.from_arrays([0, 1, 3, 3, 4], moments, mask=pa.array([False, False, True, False])),
+        lambda moments: pa.LargeListArray.from_arrays([0, 1, 3, 3, 4], moments),
+        lambda moments: pa.FixedSizeListArray.from_arrays(moments, 1, mask=pa.array([False, True, False, False])),
+        lambda moments: pa.array(
+            [[("k", value)] if value.is_valid else None for value in moments], pa.map_(pa.string(), moments.type)
+        ),
+        lambda moments: pa.ListArray.from_arrays([0, 1, 2, 3, 4], pa.StructArray.from_arrays([moments], names=["t"])),
+        lambda moments: pa.StructArray.from_arrays([moments.dictionary_encode()], names=["t"]),
+    ],
+    ids=["struct", "struct_with_null", "list_with_null", "large_list", "fixed_size_list", "map", "structs_in_list", "dictionary"],
+)
+@pytest.mark.parametrize("start", [0, 1])
+def test_an_instant_with_nanoseconds_makes_no_other_a_misfit(nest: Callable[[pa.Array], pa.Array], start: int) -> None:
+    alone, beside = nest(MICROSECONDS).slice(start), nest(WITH_NANOSECONDS).slice(start)
+    plain = columnar.cast_to_table_type(alone)
+    found = columnar._ArrowValues(SOURCE, columnar.cast_to_table_type(beside)).fitted(plain.type)
+    found.column.validate(full=True)
+    assert found.column.to_pylist()[:-1] == plain.to_pylist()[:-1]
+    assert found.rest is not None and [text is None for text in found.rest.to_pylist()] == [True] * (3 - start) + [False]
+    assert "00:00:00.000000001" in found.rest.to_pylist()[-1]
 
 
 def test_ids_and_documents_below_the_top_level_are_bytes_and_text(tmp_path: Path) -> None:
