@@ -116,11 +116,12 @@ def _convert_exactly(array: pa.Array, type: pa.DataType, verified: bool) -> tupl
         return _convert_struct_exactly(array, type, verified)
     if pa.types.is_list(type) or pa.types.is_large_list(type):
         return _convert_list_exactly(array, type, verified)
-    if pa.types.is_float64(type):
-        return array, None if verified else _build_row_mask(pc.invert(pc.less(pc.abs(array), float(conversion.EXACT))))
-    if pa.types.is_float32(type):
+    if pa.types.is_floating(type):
+        small = pc.less(pc.abs(array), float(conversion.EXACT))
+        if pa.types.is_float64(type):
+            return array, None if verified else _build_row_mask(pc.invert(small))
         fits = conversion.fits_float32(array)
-        return array.cast(type, safe=False), _build_row_mask(pc.invert(fits))
+        return array.cast(type, safe=False), _build_row_mask(pc.invert(fits if verified else pc.and_(fits, small)))
     if array.type == type:
         return array, None
     converted, unfit = conversion.convert_json_strings(array, type)

@@ -156,10 +156,8 @@ def _build_type_check(kind: pa.DataType) -> Check:
     if pa.types.is_signed_integer(kind):
         half = 1 << (kind.bit_width - 1)
         return lambda value: type(value) is int and -half <= value < half
-    if pa.types.is_float64(kind):
+    if pa.types.is_floating(kind):  # what only a FLOAT does not hold, the reader finds
         return _is_double
-    if pa.types.is_float32(kind):
-        return lambda value: type(value) is JsonReal or type(value) is int
     if pa.types.is_decimal(kind):
         plain = re.compile(conversion.plain_decimal_pattern(kind)).fullmatch
         return lambda value: type(value) in (JsonReal, int) and plain(str(value)) is not None

@@ -82,12 +82,12 @@ def convert_json_strings(cells: pa.Array, type: pa.DataType) -> tuple[pa.Array, 
 
 def _cast_shaped_cells(cells: pa.Array, type: pa.DataType) -> pa.Array | None:
     """Casts cells that look right to a type. None or ArrowInvalid if each must be inspected."""
-    if pa.types.is_float64(type):
-        numbers = cells.cast(type)
-        odd = pc.greater_equal(pc.abs(numbers), float(EXACT))
-        return None if pc.any(odd).as_py() else numbers
-    if pa.types.is_float32(type):
+    if pa.types.is_floating(type):
         numbers = cells.cast(pa.float64())
+        if pc.any(pc.greater_equal(pc.abs(numbers), float(EXACT))).as_py():
+            return None
+        if pa.types.is_float64(type):
+            return numbers
         return pc.if_else(fits_float32(numbers), numbers, pa.scalar(None, pa.float64())).cast(type, safe=False)
     if pa.types.is_decimal(type):
         plain = pc.match_substring_regex(cells, f"^{plain_decimal_pattern(type)}$")

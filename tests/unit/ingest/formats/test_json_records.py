@@ -300,3 +300,36 @@ def test_a_decimal_holds_exactly_the_number_or_nothing_of_it(
         if fits
         else {"_rescued_data": json.loads(f'{{"c":{number},"l":[null,{{"c":{number}}}]}}')}
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "fits"),
+    [
+        ("99999999999999999999", False),
+        ("-100000000000000000001", False),
+        ("100000000000000000000", True),
+        ("1e20", True),
+        ("99999999999999999999.0", True),
+        ("9007199254740993", False),
+        ("18014398509481984", False),
+        ("1e39", False),
+        ("1" * 400, False),
+        ("16777217", False),
+        ("0.1", True),
+        ("-7", True),
+    ],
+)
+def test_a_float_holds_a_number_or_not_whatever_else_is_in_its_block(
+    read: Read, monkeypatch: pytest.MonkeyPatch, number: str, fits: bool
+) -> None:
+    kind = pa.float32()
+    schema = pa.schema([("f", kind), ("n", pa.struct([("l", pa.list_(kind))])), ("a", LONG)])
+    record = f'{{"f":{number},"n":{{"l":[null,{number}]}}}}'
+    verified = [read(f"{record}\n{odd}", schema)[0] for odd in ('{"a":"x"}', "null")]
+    # Without the verifier, whatever the fast way does not take is read by the exact one.
+    monkeypatch.setattr(json_records.JsonVerifier, "fits", lambda *_: False)
+    fast = read(record, schema)
+    monkeypatch.setattr(json_fast.FastJsonReader, "rows", lambda *_, **__: None)
+    exact = read(record, schema)
+    assert [*fast, *verified] == exact * 3 and ("_rescued_data" not in exact[0]) == fits
+    assert ("f" in exact[0]) == fits
