@@ -44,10 +44,11 @@ def read_format_records(
     """As `formats.read_file_records`."""
     texts = opening.read_text_pieces(source, path)
     start = _read_file_start(texts)
-    if not start.strip():
+    is_blank = not start.strip()
+    if is_blank and not _may_have_blank_records(source):
         return
     dialect = source.dialect
-    first, rows_at = _read_first_row(dialect, start)
+    first, rows_at = ([], 0) if is_blank else _read_first_row(dialect, start)
     if dialect.header:
         names = match_table_spelling(column_names([name or "" for name in first]), schema.names)
     else:
@@ -68,7 +69,7 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
     finder = CsvCutFinder(source.dialect, starts)
     text = examine_text(source, path, seen, keep=HEADER_LIMIT, follow=finder.follow_text)
     if text.is_blank:
-        return text.as_content()
+        return ExaminedContent(empty=not (text.size and _may_have_blank_records(source)), text_bytes=text.size)
     header = read_csv_header(source, text.start) if source.header else ()
     cuts = finder.list_cuts(_read_first_row(source.dialect, text.start)[1], on_disk - text.size) if starts else ()
     return replace(text.as_content(header), cuts=cuts)
@@ -143,6 +144,11 @@ def _read_first_row(dialect: CsvDialect, start: bytes) -> tuple[list[str | None]
     if found.first is None or (found.end == len(text) and not complete):
         raise UnreadableFile(f"the first line is longer than {HEADER_LIMIT >> 20} MiB")
     return found.first, len(text[: found.rows_at].encode())
+
+
+def _may_have_blank_records(source: Source) -> bool:
+    """Whether a file of blanks may have records, as `is_csv_record` says: if the width is declared, and not that of a first row that it lacks."""
+    return not source.header and bool(source.ddl)
 
 
 def _read_file_start(texts: Iterator[bytes]) -> bytes:

@@ -93,7 +93,8 @@ def read_format_records(
 
 def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
     """As `formats.examine_file_content`."""
-    return examine_text(source, path, seen).as_content()
+    text = examine_text(source, path, seen)
+    return ExaminedContent(empty=not text.size, text_bytes=text.size)
 
 
 def write_remaining_records(

@@ -17,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from sluice.declare import Source
+from sluice.ingest import formats
 from sluice.ingest.deliveries.landed_file import read_file_state
 from sluice.ingest.files import opening
 from sluice.ingest.reading import examination
@@ -69,11 +70,44 @@ def test_the_header_of_a_csv_file_is_kept_as_delivered(deliver: Deliver) -> None
 
 
 @pytest.mark.parametrize("text", [b"", b" \n\r\n\t\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \n"])
-@pytest.mark.parametrize("format", ["json", "csv", "text"])
+@pytest.mark.parametrize("format", ["json", "csv"])
 def test_a_file_of_blanks_is_ingested_and_empty(deliver: Deliver, format: Any, text: bytes) -> None:
     for name, data in (("a", text), ("a.gz", gzip.compress(text))):
         found = look(Source(name="s", format=format), deliver(name, data))
         assert (found.state, found.empty, found.header) == ("ingested", True, ())
+
+
+TSV = Source(name="s", format="csv", delimiter="\t", header=False, schema="a STRING, b BIGINT, c STRING")
+ONE_FIELD = Source(name="s", format="csv", header=False, schema="a STRING")
+PLAIN = Source(name="s", format="text")
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "records"),
+    [
+        (PLAIN, b"", 0),
+        (PLAIN, b"\xef\xbb\xbf", 0),
+        (PLAIN, b"\n", 1),
+        (PLAIN, b"\n\n", 2),
+        (PLAIN, b"\xef\xbb\xbf \r\n\t", 2),
+        (TSV, b"", 0),
+        (TSV, b"\t\t\n", 1),
+        (TSV, b"\t\t\n\n\t\n\t\t", 2),
+        (ONE_FIELD, b" \n\n \n", 2),
+        (replace(TSV, header=True), b"\t\t\n", 0),
+        (Source(name="s", format="csv", delimiter="\t", header=False), b"\t\t\n", 0),
+    ],
+)
+def test_a_file_of_blanks_has_the_records_that_its_reader_finds(
+    deliver: Deliver, source: Source, text: bytes, records: int
+) -> None:
+    names = ["value"] if source is PLAIN else ["a"] if source is ONE_FIELD else ["a", "b", "c"]
+    columns = pa.schema([(name, pa.int64() if name == "b" else pa.string()) for name in names])
+    for name, data in (("a", text), ("a.gz", gzip.compress(text))):
+        delivery = deliver(name, data)
+        found = look(source, delivery)
+        blocks = list(formats.read_file_records(source, delivery.path, columns, {}))
+        assert (sum(block.rows.num_rows for block in blocks), found.empty, found.state) == (records, not records, "ingested")
 
 
 def test_an_empty_binary_or_parquet_file_is_empty_and_a_blank_binary_one_is_not(deliver: Deliver) -> None:
