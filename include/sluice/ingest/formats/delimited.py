@@ -53,6 +53,8 @@ def read_format_records(
         names = match_table_spelling(column_names([name or "" for name in first]), schema.names)
     else:
         names = match_table_spelling(list_headerless_fields(source, path_values, len(first)), schema.names)
+    if is_blank and not names:  # the path gives all declared columns
+        return
     if span is None:
         texts = _prepend_text(start[rows_at:], texts)
     else:

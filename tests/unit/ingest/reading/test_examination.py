@@ -110,6 +110,11 @@ def test_a_file_of_blanks_has_the_records_that_its_reader_finds(
         assert (sum(block.rows.num_rows for block in blocks), found.empty, found.state) == (records, not records, "ingested")
 
 
+def test_a_file_of_blank_lines_whose_path_gives_all_columns_has_no_records(deliver: Deliver) -> None:
+    delivery = deliver("a", b"\n\n")
+    assert not list(formats.read_file_records(ONE_FIELD, delivery.path, pa.schema([("a", pa.string())]), {"a": "1"}))
+
+
 def test_an_empty_binary_or_parquet_file_is_empty_and_a_blank_binary_one_is_not(deliver: Deliver) -> None:
     assert look(Source(name="s", format="binary"), deliver("a")).empty
     assert look(Source(name="s", format="parquet"), deliver("a")).empty
