@@ -33,6 +33,7 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.runs.execution import stages
 from sluice.settings import Settings
+from sluice.spark_process import LATE_COMPILER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,19 +52,14 @@ ROOT = TESTS.parent
 # At exit py4j logs that its connections are closed, after pytest has closed the stream it logs to.
 logging.getLogger("py4j").setLevel(logging.WARNING)
 
-LATE_COMPILER = (
-    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=75000 "
-    "-XX:Tier4BackEdgeThreshold=200000"
-)
-"""The slow compiler takes up what is called five times as often as by default. Planning is wide: of the CPU time of a process's first
-minutes the slow compiler took a third, mostly for code that was not called again (362 and 308 CPU seconds for the same 23 tests)."""
 LIVES_LONG = {
     "spark.driver.memory": "4g",
     "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:ReservedCodeCacheSize=512m {LATE_COMPILER}",
 }
 """All compilers, more memory, room for the code of a thousand queries: a full cache is swept without end.
 
-The quick compiler alone takes a fifth less in a process of five minutes, and more in one of forty.
+The quick compiler alone takes a fifth less in a process of five minutes, and more in one of forty. With Java's own thresholds the slow one
+took a third of the first minutes, mostly for code that was not called again (362 and 308 CPU seconds for the same 23 tests).
 """
 
 FEW_ROWS = {

@@ -18,6 +18,12 @@ OF_SESSION = "session-"
 """The prefix of the names of the folders with Spark sessions' local files, one folder per session."""
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+LATE_COMPILER = (
+    "-XX:Tier4InvocationThreshold=25000 -XX:Tier4MinInvocationThreshold=3000 -XX:Tier4CompileThreshold=75000 "
+    "-XX:Tier4BackEdgeThreshold=200000"
+)
+"""All compilers, and the slow one takes up what is called five times as often as by default. Planning is wide: much is called some thousand
+times, and by default the slow compiler took more than half of each of the first ten increments of a kept process."""
 
 
 def find_spark_properties_file(settings: Settings) -> Path:
@@ -105,8 +111,10 @@ def _write_if_changed(path: Path, content: str) -> Path:
 def session_conf_with_all_compilers(settings: Settings) -> dict[str, str]:
     """Properties for a process that is kept running, or has much to read: use all compilers. {} if its properties file does so anyway.
 
-    Source: the same increment again and again in one session took 12.0 s with the quick compiler alone, 9.5 s with all of them.
+    Source: increments 2 to 8 of `benchmarks/increments.py` in one process, CPU seconds each beside other work: 12 to 14 with the thresholds that
+    Java has by default, 8.5 to 9.4 with these, 8.1 to 10.5 with four times these, 6.7 to 7.5 with the quick compiler alone, whose code stays as
+    slow as it is.
     """
     given = read_spark_property(settings, _DRIVER_OPTIONS)
     left = [option for option in given.split() if option != _QUICK_COMPILER]
-    return {_DRIVER_OPTIONS: " ".join(left)} if left != given.split() else {}
+    return {_DRIVER_OPTIONS: " ".join([*left, LATE_COMPILER])} if left != given.split() else {}

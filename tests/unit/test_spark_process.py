@@ -12,6 +12,7 @@ from sluice import spark_process
 from sluice.errors import UsageError
 from sluice.settings import Settings
 from sluice.spark_process import (
+    LATE_COMPILER,
     build_spark_class_path,
     build_spark_environment,
     find_spark_properties_file,
@@ -23,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("nothing_said")
 OPTIONS = "spark.driver.extraJavaOptions"
 
 
-def test_of_the_profile_only_the_quick_compiler_goes() -> None:
+def test_of_the_profile_only_the_quick_compiler_goes_and_the_slow_one_begins_late() -> None:
     (options,) = session_conf_with_all_compilers(Settings.current()).values()
-    assert options.split() == ["-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC"]
+    assert options.split() == ["-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC", *LATE_COMPILER.split()]
 
 
 @pytest.mark.parametrize(
