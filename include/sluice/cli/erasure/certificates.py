@@ -33,7 +33,7 @@ _SAID = {
 _REQUEST = "Search only for the people of this request; may be given again."
 
 
-def certificate(
+def show_certificate(
     request: Annotated[str, typer.Argument(metavar="ID", help="A request's id.", show_default=False)],
     new: Annotated[bool, typer.Option("--new", help="Scan now and issue another one.")] = False,
     as_json: AsJson = False,
@@ -73,7 +73,7 @@ def certificate(
         raise SluiceError(f"The new certificate of request {request} says {found.verdict}.{hint}")
 
 
-def verify(
+def verify_certificate(
     path: Annotated[Location, typer.Argument(metavar="CERTIFICATE", help="The JSON file of a certificate.", show_default=False)],
     rescan: Annotated[bool, typer.Option("--scan/--no-scan", help="Whether to scan again and compare.")] = True,
     public_key: Annotated[Location | None, typer.Option(metavar="PEM", help=_PUBLIC)] = None,
@@ -125,7 +125,7 @@ def public_key() -> None:
     print(signatures.export_public_key(Settings.current()), end="")
 
 
-def scan(
+def scan_for_people(
     pipeline: PipelineName,
     request: Annotated[list[str] | None, typer.Option("--request", metavar="ID", help=_REQUEST)] = None,
     as_json: AsJson = False,

@@ -25,7 +25,7 @@ _PIPELINE = "A folder of include/pipelines."
 _FILE = "Identifiers, one a line or as JSON; otherwise standard input."
 
 
-def request(
+def request_erasure(
     pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help=_PIPELINE, show_default=False)] = None,
     of: Annotated[str | None, typer.Option("--pipeline", metavar="PIPELINE", help="The same as the argument.")] = None,
     identifier: Annotated[
@@ -104,7 +104,7 @@ def refuse_request_in_clone(settings: Settings, graph: Graph) -> None:
     clones.refuse_in_clone(graph.records(settings), "No request was made. Ask there, then remove the clone and make it again.")
 
 
-def lift(
+def lift_suppression(
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
     as_json: AsJson = False,
 ) -> None:
@@ -121,7 +121,7 @@ def lift(
         escaping_console().print(f"Request {request}: entries of the suppression list lifted: {lifted}.")
 
 
-def withdraw(
+def withdraw_request(
     request: Annotated[str, typer.Argument(metavar="REQUEST", help="A request's id.")],
     as_json: AsJson = False,
 ) -> None:
@@ -155,7 +155,7 @@ def _read_identifiers_from_stdin() -> str:
 _REQUEST = "A request's id; may be given again. By default all due requests."
 
 
-def run(
+def run_erasures(
     pipeline: PipelineName,
     request: Annotated[list[str] | None, typer.Option("--request", metavar="ID", help=_REQUEST)] = None,
     wait: LeaseWait = 0.0,
@@ -171,7 +171,7 @@ def run(
     print_run_report(report, as_json)
 
 
-def approve(
+def approve_requests(
     pipeline: PipelineName,
     request: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of requests.")],
 ) -> None:

@@ -29,8 +29,8 @@ from sluice.settings import Settings
 checkpoint = typer.Typer(help="Show how far each flow has come, or make one start anew.", no_args_is_help=True)
 
 
-@checkpoint.command()
-def show(
+@checkpoint.command("show")
+def show_checkpoints(
     name: Annotated[str | None, typer.Argument(metavar="[PIPELINE[.TABLE]]", help="Otherwise all.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,8 +49,8 @@ def show(
     print_rows([_checkpoint_as_row(row) for row in rows], columns)
 
 
-@checkpoint.command()
-def reset(
+@checkpoint.command("reset")
+def reset_checkpoint(
     name: Annotated[str, typer.Argument(metavar="PIPELINE.TABLE", help="The table whose flow is to start anew.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,

@@ -69,8 +69,8 @@ def list_reasons(
         )
 
 
-@quarantine.command()
-def show(
+@quarantine.command("show")
+def show_quarantined_rows(
     pipeline: PipelineName,
     name: Annotated[str, typer.Argument(metavar="ID|TABLE", help=f"{_ID} Or a table: its latest.")],
     raw: Annotated[bool, typer.Option("--raw", help="Also show the content of rows and files, which may be personal.")] = False,
@@ -98,8 +98,8 @@ def show(
         escaping_console().print(f"Nothing of '{pipeline}.{name}' is in quarantine.")
 
 
-@quarantine.command()
-def replay(
+@quarantine.command("replay")
+def replay_quarantined_rows(
     pipeline: PipelineName,
     ids: Ids = None,
     all_of: Annotated[str | None, typer.Option("--all", metavar="TABLE", help="Everything in this table's quarantine.")] = None,
@@ -115,8 +115,8 @@ def replay(
     _print_readmission_report(pipeline, report, as_json)
 
 
-@quarantine.command()
-def discard(
+@quarantine.command("discard")
+def discard_quarantined_rows(
     pipeline: PipelineName,
     ids: Ids = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason; the ledger keeps it with the name of who did it.")] = "",

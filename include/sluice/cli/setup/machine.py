@@ -148,8 +148,8 @@ secrets = typer.Typer(help="Secret files: keys of pseudonyms, passwords of broke
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name, as declarations use it.")]
 
 
-@secrets.command()
-def init() -> None:
+@secrets.command("init")
+def generate_secrets() -> None:
     """Generate the keys that every pipeline may need. Keep a copy elsewhere: a lost key cannot be made again."""
     settings = Settings.current()
     for name in files.MADE:
@@ -192,8 +192,8 @@ def list_secrets(as_json: AsJson = False) -> None:
             escaping_console().print(row["problem"], soft_wrap=True)
 
 
-@secrets.command()
-def delete(
+@secrets.command("delete")
+def delete_secret(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it, although it cannot be made again.")] = False,
 ) -> None:

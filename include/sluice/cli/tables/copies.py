@@ -195,8 +195,8 @@ release = typer.Typer(
 )
 
 
-@release.command()
-def make(
+@release.command("make")
+def make_release(
     pipeline: PipelineName,
     table: Annotated[list[str], typer.Argument(metavar="TABLE...", help="Tables and materialised views.")],
     wait: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the pipeline's lease.")] = 0.0,
@@ -226,8 +226,8 @@ def list_releases(pipeline: PipelineName, as_json: AsJson = False) -> None:
         escaping_console().print(f"Nothing of '{pipeline}' was released yet.")
 
 
-@release.command()
-def remove(
+@release.command("remove")
+def remove_release(
     pipeline: PipelineName,
     number: Annotated[int, typer.Argument(help="The number of the release.")],
     yes: Annotated[bool, typer.Option("--yes", help="Remove it; without this, only say what would be removed.")] = False,

@@ -318,17 +318,17 @@ def test_the_commands_exit_with_1_where_a_certificate_does_not_hold_or_a_new_one
     monkeypatch.setattr(certificates, "load_declaration_graph", lambda *_: house)
     monkeypatch.setattr(lock, "hold_lease_without_spark", lambda *_: contextlib.nullcontext())
     with pytest.raises(SluiceError, match="says FAIL") as failed:
-        certificates.certificate(request_of_her, new=True)  # the control is there still
+        certificates.show_certificate(request_of_her, new=True)  # the control is there still
     assert failed.value.exit_code == 1
     (made,) = certificate.read_certificates(PipelineRecords(settings, "house"), request_of_her)
     printed = capsys.readouterr().out
     assert "FAIL" in printed and f"Head of the chain; keep it elsewhere: 1:{made.record['hash']}" in printed.replace("\n", "")
-    certificates.certificate(request_of_her)
-    certificates.verify(made.path, rescan=False, head=f"1:{made.record['hash']}")
+    certificates.show_certificate(request_of_her)
+    certificates.verify_certificate(made.path, rescan=False, head=f"1:{made.record['hash']}")
     certificates.public_key()
     assert "BEGIN PUBLIC KEY" in capsys.readouterr().out
     made.path.write_text(json.dumps({**made.record, "verdict": "PASS"}))
-    for command in (lambda: certificates.certificate(request_of_her), lambda: certificates.verify(made.path)):
+    for command in (lambda: certificates.show_certificate(request_of_her), lambda: certificates.verify_certificate(made.path)):
         with pytest.raises(SluiceError) as failed:
             command()
         assert failed.value.exit_code == 1 and "PASS" not in capsys.readouterr().out
