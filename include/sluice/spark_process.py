@@ -117,4 +117,4 @@ def session_conf_with_all_compilers(settings: Settings) -> dict[str, str]:
     """
     given = read_spark_property(settings, _DRIVER_OPTIONS)
     left = [option for option in given.split() if option != _QUICK_COMPILER]
-    return {_DRIVER_OPTIONS: " ".join([*left, LATE_COMPILER])} if left != given.split() else {}
+    return {_DRIVER_OPTIONS: " ".join([LATE_COMPILER, *left])} if left != given.split() else {}

@@ -8,7 +8,7 @@ since 1970 of it, which are of the years 1677 to 2262 only: whatever lies outsid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
@@ -24,7 +24,6 @@ from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
 from sluice.lake.layout_properties import choose_file_size, read_declared_file_size
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.small_writes import SmallWriteFailed
 from sluice.lake.workspace import Workspace
 from sluice.lake.written_alike import choose_statistics_columns
 from sluice.locations import Location, locate, open_to_read
@@ -89,7 +88,7 @@ def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], 
         how = " FULL" if decision.in_full else ""
         return _lay_out_through_spark(session, path, how, (), decision.join or JoinedSizes(into, into))
     if not (where or decision.join) and small_writes.is_laid_out_by_delta_rs(path, zorder):
-        with suppress(SmallWriteFailed):  # then Spark is to do it
+        with small_writes.leave_failure_to_spark():
             return small_writes.lay_out_small_table(path, zorder, commit_marks.read_session_mark(session))
     size = read_declared_file_size(path)
     join = decision.join or (None if size is None else JoinedSizes(size, size))
@@ -117,7 +116,7 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
 def _rewrite_file_groups(session: SparkSession, path: str, zorder: Sequence[str], groups: Sequence[FileGroup]) -> tuple[int, int]:
     def lay_out(staged: str) -> None:
         if small_writes.is_laid_out_by_delta_rs(staged, zorder):
-            with suppress(SmallWriteFailed):
+            with small_writes.leave_failure_to_spark():
                 small_writes.lay_out_small_table(staged, zorder, None)
                 return
         made_of = choose_file_size(path, bool(zorder))

@@ -26,7 +26,9 @@ OPTIONS = "spark.driver.extraJavaOptions"
 
 def test_of_the_profile_only_the_quick_compiler_goes_and_the_slow_one_begins_late() -> None:
     (options,) = session_conf_with_all_compilers(Settings.current()).values()
-    assert options.split() == ["-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC", *LATE_COMPILER.split()]
+    assert options.split() == [*LATE_COMPILER.split(), "-XX:ReservedCodeCacheSize=240m", "-XX:+UseSerialGC"], (
+        "a profile's own come last"
+    )
 
 
 @pytest.mark.parametrize(

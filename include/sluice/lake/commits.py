@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sluice.lake import commit_marks, file_statistics, log, small_writes
 from sluice.lake.batch_sizes import RowsSize
-from sluice.lake.small_writes import SmallWriteFailed
 from sluice.lake.tables import FILES_BY_SIZE
 from sluice.step_times import COMPUTING, WRITING, measure_step
 
@@ -54,7 +52,7 @@ def append_rows(frame: DataFrame, path: str, transaction: Transaction | None, si
     if size is not None and small_writes.is_appended_by_delta_rs(path, frame.schema, size):
         rows, once = _collect_rows(frame), (transaction.application, transaction.batch) if transaction else None
         if small_writes.are_dates_within_reach(rows):
-            with suppress(SmallWriteFailed):  # then Spark is to write them
+            with small_writes.leave_failure_to_spark():
                 small_writes.append_few_rows(path, rows, commit_marks.read_session_mark(frame.sparkSession), once)
                 return
     writer = _write_files_by_size(frame, path, size).mode("append").option("mergeSchema", "true")

@@ -52,7 +52,8 @@ def count_rows_in_matching_files(path: str, limits: Mapping[str, Sequence[tuple[
     counts = pa.chunked_array(actions["num_records"]).to_pylist()
     inside = [True] * len(counts)
     for column, ranges in limits.items():
-        ends = [f"{end}.{column}" for end in ("min", "max")]
+        value = f"partition.{column}"
+        ends = [value, value] if value in names else [f"{end}.{column}" for end in ("min", "max")]
         if all(end in names for end in ends):
             low, high = (list_known_values(pa.chunked_array(actions[end])) for end in ends)
             inside = [so and _overlaps_any_range(a, b, ranges) for so, a, b in zip(inside, low, high, strict=True)]

@@ -1,12 +1,13 @@
 """Small writes through delta-rs: an append, a MERGE or an OPTIMIZE that takes Spark seconds takes delta-rs hundredths of a second.
 
 Spark has computed the rows. Which way a write goes is decided beforehand, by its size and by the table: whatever is not known to come out
-the same in both ways is left to Spark. Both ways leave the same rows, change feed, statistics in the log and note of Sluice. Call these
-functions under the pipeline's lease, which the driver's Python holds beside its JVM.
+the same in both ways is left to Spark. If delta-rs fails all the same, Spark does it. Both ways leave the same rows, change feed, statistics
+in the log and note of Sluice. Call these functions under the pipeline's lease, which the driver's Python holds beside its JVM.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -51,7 +52,8 @@ MOST_ROW_BYTES = 16 * 1024 * 1024
 MOST_TABLE_BYTES = 256 * 1024 * 1024
 """Spark merges into larger tables, because it reads only the files that match and delta-rs all: 23 MiB of 594,591 rows take it 0.7 CPU s."""
 MOST_UNBOUNDED_BYTES = 64 * 1024 * 1024
-"""The same where no bounds of a key say which files do not matter: delta-rs holds the rows of all others until the merge ends."""
+"""The same where no bounds of a key say which files do not matter: delta-rs holds the rows of all others until the merge ends. Bounds that
+exclude no file are bounds all the same: then only the number of rows is limited."""
 MOST_SCANNED_ROWS = 1_000_000
 """The most rows in the files that matter. Bytes of files say little about memory: 6,000,000 rows of two short texts took 30 MiB of files and
 620 MiB of memory, about 100 bytes a row."""
@@ -260,7 +262,19 @@ def _finish_commit(path: str, table: DeltaTable) -> None:
 
 
 class SmallWriteFailed(Exception):
-    """delta-rs failed to write a table. Its own error, which may quote rows, is the context of this one: `sluice.runs.failures` looks there."""
+    """delta-rs failed to write a table, and nothing was committed. Its own error, which may quote rows, is the context of this one."""
+
+
+@contextmanager
+def leave_failure_to_spark() -> Iterator[None]:
+    """Ends the block where delta-rs fails at a write, and says so: what follows has Spark do it.
+
+    Other rows of the files that it rewrites may be such that it cannot write them, and nobody's rows may wait for that for ever.
+    """
+    try:
+        yield
+    except SmallWriteFailed as failed:
+        print(f"sluice: delta-rs could not write {failed}. Spark does.", file=sys.stderr, flush=True)
 
 
 @contextmanager

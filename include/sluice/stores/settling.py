@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
+from sluice.errors import SluiceError
 from sluice.stores.fences import require_open_fences
 from sluice.stores.opening import is_store_url, open_store, split_store_url
 
@@ -66,7 +67,10 @@ def _load_listed_version(table: DeltaTable, version: int) -> None:
             return
         except (DeltaError, OSError):
             if time.monotonic() >= until:
-                raise
+                # Not a failure of delta-rs, after which the rows would be written in another way: they are there.
+                raise SluiceError(
+                    f"The table {table.table_uri} has the commit {version}, which its store does not list. Run it again."
+                ) from None
             time.sleep(0.05)
 
 

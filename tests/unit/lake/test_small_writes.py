@@ -323,6 +323,11 @@ def test_how_many_rows_delta_rs_would_hold_is_asked_of_the_files_that_matter(
     assert not small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, is_bounded=False)
     monkeypatch.setattr(small_writes, "MOST_SCANNED_ROWS", 3)
     assert small_writes.is_merged_by_delta_rs(path, ("k",), 1, 1, is_bounded=False)
+    parts = write_log(tmp_path / "parts", by=["k"])
+    merge(parts, ("I", 1, "a"), ("I", 2, "b"), ("I", 3, "c"))
+    monkeypatch.setattr(small_writes, "MOST_SCANNED_ROWS", 1)
+    assert small_writes.fits_in_memory(parts, {"k": (1, 1)}) and not small_writes.fits_in_memory(parts, {"k": (1, 2)})
+    monkeypatch.setattr(small_writes, "MOST_SCANNED_ROWS", 3)
     monkeypatch.setattr(small_writes, "MOST_UNBOUNDED_BYTES", 1)
     assert small_writes.fits_in_memory(path, {"k": (1, 3)}) and not small_writes.fits_in_memory(path, {})
 
@@ -350,7 +355,7 @@ STRANGE_ROWS = {
 @pytest.mark.parametrize("strange", STRANGE_ROWS)
 @pytest.mark.parametrize("at_most", [RowsSize(3, None), None], ids=["known to be few", "counted"])
 def test_a_row_that_delta_rs_cannot_write_does_not_stop_the_merge_of_another(
-    spark: SparkSession, tmp_path: Path, strange: str, at_most: RowsSize | None
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], strange: str, at_most: RowsSize | None
 ) -> None:
     path = make_table(spark, tmp_path / "table")
     column, value, is_kept = STRANGE_ROWS[strange]
@@ -371,6 +376,8 @@ def test_a_row_that_delta_rs_cannot_write_does_not_stop_the_merge_of_another(
     }
     assert left.where("k = 1").where(is_kept).count() == 1
     assert commit_history.summarize_new_versions(path, 1).writers == "Spark" and not given
+    said = capsys.readouterr().err
+    assert f"could not write {path}" in said and "example.org" not in said
 
 
 def test_a_row_that_delta_rs_cannot_write_is_appended_and_laid_out_by_spark(spark: SparkSession, tmp_path: Path) -> None:

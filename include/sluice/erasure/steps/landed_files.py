@@ -30,16 +30,14 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
     """A source's files, landed and archived, by delivery number; files that were never delivered come last."""
     roots = [workspace.landing / source.path, workspace.landing / ARCHIVE / source.path]
     found = [(root, path) for root in roots if root.is_dir() for path in sorted(root.rglob("*")) if _is_source_file(source, path)]
-    numbers = {
-        row["file"]: row["delivery"]
-        for row in known.read_current_deliveries(workspace.deliveries)
-        if row["source"] == source.name and row["event"] == DELIVERED
-    }
+    current = [row for row in known.read_current_deliveries(workspace.deliveries) if row["source"] == source.name]
+    numbers = {row["file"]: row["delivery"] for row in current if row["event"] == DELIVERED}
+    names = {row["file"] for row in current}
     for place, (root, listed) in enumerate(found):
         archived = root != roots[0]
         path = restore_archived_suffix(listed) if archived else listed
         relative = str(path.relative_to(root))
-        file = find_known_name(escape_file_name(relative) if is_on_disk(path) else relative, str(path), numbers)
+        file = find_known_name(escape_file_name(relative) if is_on_disk(path) else relative, str(path), names)
         name = f"{ARCHIVE}/{file}" if archived else file
         if only is None or name in only:
             try:

@@ -6,7 +6,6 @@ Also removes them from every release, at once, since a release has no earlier ve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from sluice.lake import commit_marks, releases, small_writes, table_frames
 from sluice.lake.batch_sizes import collect_few_rows
 from sluice.lake.releases import Release
 from sluice.lake.report import FlowReport, report_table_change
-from sluice.lake.small_writes import SmallWriteFailed
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.pipeline_records import name_quarantined_table
 from sluice.pipeline_stages import DELETIONS
@@ -135,13 +133,15 @@ def refold_tables_of_source(
 def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition: str) -> int:
     """Deletes what matches, in one merge. gone: as `s`, the table as `t`. Returns how many rows were deleted."""
     few = _collect_few_matches(workspace, path, gone, condition)
+    if few is not None and not few.num_rows:
+        return 0
     bounds = {} if few is None else _find_delivery_bounds(few)
     if few is not None and small_writes.fits_in_memory(path, bounds):
         # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
         note = commit_marks.read_session_mark(workspace.session)
         # Other rows in the rewritten files may be such that delta-rs cannot write them. Nobody's erasure may wait for that for ever.
-        with suppress(SmallWriteFailed):
-            return small_writes.delete_few_rows(path, few, bounds, note) if few.num_rows else 0
+        with small_writes.leave_failure_to_spark():
+            return small_writes.delete_few_rows(path, few, bounds, note)
     merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete()
     done = merging.execute().first()
     return int(done["num_deleted_rows"]) if done else 0

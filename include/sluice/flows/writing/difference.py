@@ -23,7 +23,7 @@ from sluice.flows.writing.ranges import BoundingColumns, Limits, range_condition
 from sluice.lake import commit_marks, commits, log, small_writes, table_frames
 from sluice.lake.batch_sizes import RowsSize, collect_few_rows, sum_row_bytes
 from sluice.lake.report import MergeCounts
-from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE, SmallWriteFailed
+from sluice.lake.small_writes import DELETE, INSERT, OPERATION, UPDATE
 from sluice.lake.table_frames import compute_aggregates
 from sluice.printable import count_noun
 from sluice.step_times import WRITING, measure_step
@@ -115,7 +115,8 @@ def apply_merge_operations(
         done = _merge_few_operations(session, path, rows, keys, bounding.integer_ends_of_rows(rows), on_few)
         if done is not None:
             return replace(done, unplaced=counted[INSERT] - done.inserted)
-    with persist_frame(operations) as kept_operations:
+    given = operations if rows is None else session.createDataFrame(rows, operations.schema)
+    with persist_frame(given) as kept_operations:
         found = _summarize_operations(kept_operations, keys, bounding, conflict, unique)
         if not found.rows:
             return MergeCounts()
@@ -172,13 +173,12 @@ def _merge_few_operations(
         return None
     # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
     mark = commit_marks.read_session_mark(session)
-    try:
+    with small_writes.leave_failure_to_spark():
         done = small_writes.merge_few_rows(path, rows, keys, integers, mark)
-    except SmallWriteFailed:
-        return None
-    if on_few is not None:
-        on_few(rows)
-    return done
+        if on_few is not None:
+            on_few(rows)
+        return done
+    return None
 
 
 def _refuse_conflicts(rows: int, conflict: str) -> None:

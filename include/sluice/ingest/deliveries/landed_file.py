@@ -135,6 +135,7 @@ def resolve_landed_path(folder: Location, file: str, known: Container[str] = ())
     """Returns the path of the file with this name in the tables. known: further names there.
 
     An older ledger may have the name of a file as it is, though it looks escaped. It is not that file if that one has a name of its own by now.
+    If a file of bytes is gone and one lands whose name looks like its escaped name, the two cannot be told apart.
     """
     path = folder / file
     if not is_on_disk(folder) or (unescaped := unescape_file_name(file)) == file:
@@ -151,10 +152,9 @@ def find_known_name(file: str, path: str, known: Container[str]) -> str:
     if "\\x5cx" not in file or is_store_url(path) or file in known:
         return file
     name = unescape_file_name(file)
-    older = os.fsencode(name).decode("utf-8", "backslashreplace")
     # If there is also the file that the older name means now, nobody can tell which one it was.
-    meant = path.removesuffix(name) + unescape_file_name(older)
-    return older if older in known and not os.path.lexists(meant) else file
+    meant = path.removesuffix(name) + unescape_file_name(name)
+    return name if name in known and not os.path.lexists(meant) else file
 
 
 def is_openable_file(path: str) -> bool:

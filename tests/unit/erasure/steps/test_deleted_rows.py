@@ -159,6 +159,8 @@ def test_only_numbers_of_deliveries_bound_what_is_read(workspace: Workspace, spa
         ("_erased_subject STRING", ("333444",), "CAST(number AS STRING) <=> s._erased_subject"),
     ):
         assert rows.delete_by_merge(workspace, path, spark.createDataFrame([one], columns), condition) == 1
+    none_left = spark.createDataFrame([(1, 0)], "_delivery BIGINT, _row BIGINT")
+    assert rows.delete_by_merge(workspace, path, none_left, rows.SAME_ROW) == 0, "as after a run that was killed"
     by_person, by_delivery = (str(commit["operationParameters"].get("predicate")) for commit in DeltaTable(path).history(2))
     assert "_delivery = 1" in by_delivery and "333444" not in by_person and "number" not in by_delivery
 
