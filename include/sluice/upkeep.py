@@ -166,7 +166,7 @@ def _lay_out_through_spark(
 ) -> tuple[int, int]:
     """join: only through Spark: delta-rs knows one size, and would join what is good to what is small."""
     by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
-    conf = {_MOST_MARKED: str(file_statistics.WORTH_ABOVE)}
+    conf = {_MOST_MARKED: str(file_statistics.REWRITE_ABOVE_SHARE)}
     conf |= {} if join is None else {_JOINED_BELOW: str(join.below), _MADE_OF: str(join.into)}
     with _setting(session, conf):
         return _execute_optimize(session, f"OPTIMIZE delta.`{path}`{where}{by}")

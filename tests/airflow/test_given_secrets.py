@@ -138,7 +138,7 @@ def test_the_job_of_a_killed_task_keeps_its_secrets(operator: Any, records: Path
     ended.wait()
     folder = memory / f"sluice-given-{ended.pid}-{datetime.now(UTC).timestamp():.0f}"
     folder.mkdir(mode=0o700)
-    job = subprocess.Popen(["sleep", "600"], env={**os.environ, given_to_job.PLACE: str(folder)})
+    job = subprocess.Popen(["sleep", "600"], env={**os.environ, given_to_job.SECRETS_VARIABLE: str(folder)})
     try:
         operator.execute(CONTEXT)
         assert folder.exists()

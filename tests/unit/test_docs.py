@@ -70,3 +70,12 @@ def test_files_of_code_that_a_page_names_are_there(page: Path) -> None:
         if not any((root / name).exists() for root in CODE_ROOTS) and "shop" not in name  # the pipeline of examples
     ]
     assert gone == []
+
+
+def test_the_table_of_rooms_has_every_room_of_the_engine() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`[^|]+) \|", page, re.MULTILINE)
+    told = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+    inside = (ROOT / "include" / "sluice").iterdir()
+    rooms = {one.stem for one in inside if one.suffix == ".py" or (one / "__init__.py").exists()}
+    assert rooms - {"__init__"} - told == set()

@@ -28,6 +28,23 @@ from sluice.declare.interval import Interval
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
+__all__ = [
+    "BackfillRequest",
+    "BackfillRun",
+    "StartedBackfill",
+    "backfill_cancel_command",
+    "cancel_backfills",
+    "data_intervals_replaying",
+    "find_airflow_with_dag",
+    "follow_backfill_runs",
+    "replay_by_spark_submit",
+    "start_backfill_per_interval",
+    "start_replay_of_range",
+    "whole_days_replayed",
+]
+
+POLL_SECONDS = 1.0
+
 ENDED = ("success", "failed")
 NOT_RUN = "not run"
 """The state of an interval that never had a run, or no longer has one."""
@@ -142,24 +159,6 @@ def _parse_dag_run(told: dict[str, Any]) -> DagRunEntry:
 
 def _parse_utc_instant(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
-
-
-__all__ = [
-    "BackfillRequest",
-    "BackfillRun",
-    "StartedBackfill",
-    "backfill_cancel_command",
-    "cancel_backfills",
-    "data_intervals_replaying",
-    "find_airflow_with_dag",
-    "follow_backfill_runs",
-    "replay_by_spark_submit",
-    "start_backfill_per_interval",
-    "start_replay_of_range",
-    "whole_days_replayed",
-]
-
-POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PLACE = "SLUICE_SECRETS_GIVEN"
+SECRETS_VARIABLE = "SLUICE_SECRETS_GIVEN"
 _FOLDER = "sluice-given-"
 
 
@@ -64,7 +64,7 @@ def secrets_given_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
             with os.fdopen(os.open(Path(folder) / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
                 file.write(value)
         log.info("Given to the job by Airflow's variables: %s.", ", ".join(map(secret_variable_name, found)))
-        yield {PLACE: folder}
+        yield {SECRETS_VARIABLE: folder}
 
 
 def _find_missing_secrets(records: PipelineRecords) -> list[str]:
@@ -109,7 +109,7 @@ def _remove_abandoned_secret_folders() -> None:
 
 def _list_folders_of_living_jobs() -> set[str]:
     # Others' processes, which this one may not look into, have no folder of this user's.
-    return {one.info["environ"].get(PLACE, "") for one in psutil.process_iter(["environ"]) if one.info["environ"]}
+    return {one.info["environ"].get(SECRETS_VARIABLE, "") for one in psutil.process_iter(["environ"]) if one.info["environ"]}
 
 
 def name_parent_runs(settings: Settings, context: Context) -> dict[str, str]:

@@ -12,10 +12,11 @@ import threading
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import sluice
@@ -27,10 +28,6 @@ from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.lake import table_frames, tables
 from sluice.lake.nested_types import has_other_type
 from sluice.lake.tables import TableShape
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 _CONFIGURATION = {
     # The settings that the engine relies on, whatever the caller's session has.
@@ -47,8 +44,6 @@ _CONFIGURATION = {
 
 def find_active_session() -> SparkSession:
     """The session of the calling thread. Raises UsageError if there is none, or if it lacks Delta Lake."""
-    from pyspark.sql import SparkSession
-
     context: Any = SparkContext._active_spark_context
     if context is None:
         raise UsageError(
@@ -106,16 +101,12 @@ class _ActiveSessionGuard:
         self._before: SparkSession | None = None
 
     def __enter__(self) -> None:
-        from pyspark.sql import SparkSession
-
         with self._lock:
             if not self._inside:
                 self._before = SparkSession._activeSession
             self._inside += 1
 
     def __exit__(self, *_: object) -> None:
-        from pyspark.sql import SparkSession
-
         with self._lock:
             self._inside -= 1
             if not self._inside:

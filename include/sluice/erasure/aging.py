@@ -150,7 +150,7 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 _SAME_RUN = "t.`_run` <=> s.`_run`"
 
 
-def remove_expired_rows(workspace: Workspace, now: datetime) -> list[FlowReport]:
+def remove_old_rows_aside_or_late(workspace: Workspace, now: datetime) -> list[FlowReport]:
     """Remove rows from quarantines and late tables that are older at `now` (UTC) than the pipeline keeps them.
 
     With nothing to do there is no report and no commit. Each table has one commit: if a run is killed, the next one finds what is left.
@@ -162,17 +162,23 @@ def remove_expired_rows(workspace: Workspace, now: datetime) -> list[FlowReport]
         for declared in workspace.graph:
             if has_quarantine(declared):
                 name, path = name_quarantine(declared.name), workspace.quarantine(declared.name)
-                found += _remove_rows(workspace, name, path, _find_old_rows_aside(workspace, path, before), SAME_ROW)
+                found += _remove_rows_aside_or_late(
+                    workspace, name, path, _find_old_rows_aside(workspace, path, before), SAME_ROW
+                )
     if pipeline.keep_late is not None:
         before = now - parse_duration(pipeline.keep_late)
         for stream in workspace.graph.streams.values():
             if stream.may_be_late and stream.late is not None:
                 path = workspace.late(stream.name)
-                found += _remove_rows(workspace, stream.late, path, _find_old_late_runs(workspace, path, before), _SAME_RUN)
+                found += _remove_rows_aside_or_late(
+                    workspace, stream.late, path, _find_old_late_runs(workspace, path, before), _SAME_RUN
+                )
     return found
 
 
-def _remove_rows(workspace: Workspace, name: str, path: str, old: DataFrame | None, condition: str) -> Iterator[FlowReport]:
+def _remove_rows_aside_or_late(
+    workspace: Workspace, name: str, path: str, old: DataFrame | None, condition: str
+) -> Iterator[FlowReport]:
     """old: the old rows, by the columns of the condition; None if there are none."""
     if old is None:
         return

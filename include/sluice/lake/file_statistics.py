@@ -24,7 +24,7 @@ from sluice.lake.python_values import list_known_values, list_values_or_texts
 from sluice.open_tables import open_checked_table
 from sluice.printable import count_noun, format_size, match_number
 
-WORTH_ABOVE = 0.5
+REWRITE_ABOVE_SHARE = 0.5
 """The files of a partition with marked rows are rewritten if a larger share of their rows is marked."""
 
 
@@ -206,7 +206,7 @@ def choose_marked_files(files: Sequence[MarkedFile]) -> tuple[Sequence[MarkedFil
     by_partition: dict[tuple[object, ...], list[MarkedFile]] = {}
     for one in files:
         by_partition.setdefault(tuple(one.file.partition.values()), []).append(one)
-    chosen = [one for some in by_partition.values() if _share_marked(some) > WORTH_ABOVE for one in some]
+    chosen = [one for some in by_partition.values() if _share_marked(some) > REWRITE_ABOVE_SHARE for one in some]
     if chosen:
         marked, rows = sum(one.marked for one in chosen), sum(one.rows for one in chosen)
         left = format_size(sum(round(one.file.size * (1 - one.marked / one.rows)) for one in chosen))
@@ -218,7 +218,10 @@ def choose_marked_files(files: Sequence[MarkedFile]) -> tuple[Sequence[MarkedFil
     if not files:
         return (), ""
     most = f"{max(map(_share_marked, by_partition.values())):.1%} of their rows"
-    return (), f"{count_noun(len(files), 'file')} with rows only marked as deleted, {most}; worth it above {WORTH_ABOVE:.0%}"
+    return (
+        (),
+        f"{count_noun(len(files), 'file')} with rows only marked as deleted, {most}; worth it above {REWRITE_ABOVE_SHARE:.0%}",
+    )
 
 
 def _share_marked(files: Sequence[MarkedFile]) -> float:

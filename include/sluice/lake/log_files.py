@@ -23,9 +23,9 @@ from sluice.open_tables import open_checked_table
 
 _ENDS = ("minValues", "maxValues")
 _MAPS = ("partitionValues", "configuration", "tags")
-_FEATURE = "clustering"
-_DOMAIN = "delta.clustering"
-_IN_CHECKPOINTS = "domainMetadata"
+_CLUSTERING_FEATURE = "clustering"
+_CLUSTERING_DOMAIN = "delta.clustering"
+_DOMAIN_ACTION = "domainMetadata"
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _columns_with_text_statistics(stats: Any) -> frozenset[str]:
 
 def has_clustering_feature(path: str) -> bool:
     """Whether a table is or was clustered. Raises DamagedLog, and TableNotFoundError if there is no table."""
-    return _FEATURE in (open_checked_table(path).protocol().writer_features or ())
+    return _CLUSTERING_FEATURE in (open_checked_table(path).protocol().writer_features or ())
 
 
 def read_cluster_columns(path: str) -> tuple[str, ...]:
@@ -129,11 +129,11 @@ def read_cluster_columns(path: str) -> tuple[str, ...]:
     commits, checkpoints = list_log_versions(locate(path) / LOG)
     last = max(checkpoints, default=-1)
     for version in sorted((version for version in commits if version > last), reverse=True):
-        found = _find_columns(_read_commit_domains(commits[version]))
+        found = _find_cluster_columns(_read_commit_domains(commits[version]))
         if found is not None:
             return found
     for file in checkpoints.get(last, []):
-        found = _find_columns(_read_checkpoint_domains(file))
+        found = _find_cluster_columns(_read_checkpoint_domains(file))
         if found is not None:
             return found
     return ()
@@ -153,10 +153,10 @@ def was_clustered_otherwise(path: str) -> bool:
     return False
 
 
-def _find_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:
+def _find_cluster_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:
     """Returns the cluster columns that an action names; None if none does."""
     for domain in domains:
-        if domain.get("domain") == _DOMAIN:
+        if domain.get("domain") == _CLUSTERING_DOMAIN:
             said = json.loads(domain.get("configuration") or "{}")
             columns: Sequence[Sequence[str]] = [] if domain.get("removed") else said.get("clusteringColumns", [])
             return tuple(".".join(column) for column in columns)
@@ -165,14 +165,14 @@ def _find_columns(domains: Iterable[dict[str, Any]]) -> tuple[str, ...] | None:
 
 def _read_commit_domains(commit: Location) -> list[dict[str, Any]]:
     lines = split_commit_lines(commit.read_bytes())
-    return [json.loads(line)[_IN_CHECKPOINTS] for line in lines if line.startswith(f'{{"{_IN_CHECKPOINTS}"'.encode())]
+    return [json.loads(line)[_DOMAIN_ACTION] for line in lines if line.startswith(f'{{"{_DOMAIN_ACTION}"'.encode())]
 
 
 def _read_checkpoint_domains(file: Location) -> list[dict[str, Any]]:
     if file.name.endswith(".json"):
         actions = map(json.loads, split_commit_lines(file.read_bytes()))
-        return [action[_IN_CHECKPOINTS] for action in actions if _IN_CHECKPOINTS in action]
+        return [action[_DOMAIN_ACTION] for action in actions if _DOMAIN_ACTION in action]
     with open_to_read(file) as content, pq.ParquetFile(content) as opened:
-        if _IN_CHECKPOINTS not in opened.schema_arrow.names:
+        if _DOMAIN_ACTION not in opened.schema_arrow.names:
             return []
-        return [row for row in opened.read([_IN_CHECKPOINTS])[_IN_CHECKPOINTS].to_pylist() if row is not None]
+        return [row for row in opened.read([_DOMAIN_ACTION])[_DOMAIN_ACTION].to_pylist() if row is not None]

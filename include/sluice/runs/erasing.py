@@ -197,7 +197,7 @@ def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) 
     reports: list[FlowReport] = []
     errors: dict[str, BaseException] = {}
     try:
-        reports += aging.remove_expired_rows(workspace, datetime.now(UTC))
+        reports += aging.remove_old_rows_aside_or_late(workspace, datetime.now(UTC))
         reports += aging.delete_expired_rows(workspace, follow)
     except StageEnded:
         raise

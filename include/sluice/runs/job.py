@@ -210,7 +210,6 @@ def register_after_stage(records: PipelineRecords, stage: str) -> list[str]:
         return []
     from sluice.catalogs.catalog import CatalogFailed
     from sluice.catalogs.registration import register_pipeline
-    from sluice.declare.assembly.loading import load_declaration_graph
 
     try:
         graph = load_declaration_graph(records.settings, records.pipeline)

@@ -53,7 +53,7 @@ def find_concerned_tables(graph: Graph, mode: str, tables: Sequence[str]) -> set
     return {item.name for item in graph}
 
 
-EVERY = 10.0
+SECONDS_BETWEEN_LOOKS = 10.0
 """The default of seconds between the looks of a process that is kept running."""
 
 TRIGGERS = ("available-now", "once", "processing-time")
@@ -85,7 +85,7 @@ class Trigger:
 def parse_trigger(text: str | None = None, keep_running: bool = False) -> Trigger:
     """Returns the trigger that was asked for, in Sluice's words or Spark's. Raises UsageError, with the nearest name, for any other."""
     if text is None:
-        return Trigger(EVERY if keep_running else None)
+        return Trigger(SECONDS_BETWEEN_LOOKS if keep_running else None)
     name, _, value = (part.strip() for part in text.partition("="))
     name = re.sub(r"(?<=[a-z])(?=[A-Z])|[_ ]", "-", name).lower()
     if name in _NEVER:
@@ -106,7 +106,7 @@ def parse_trigger(text: str | None = None, keep_running: bool = False) -> Trigge
         if name == "once"
         else ""
     )
-    return Trigger(EVERY if keep_running else None, note)
+    return Trigger(SECONDS_BETWEEN_LOOKS if keep_running else None, note)
 
 
 def _parse_trigger_seconds(text: str) -> float:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
@@ -52,10 +52,6 @@ from sluice.quality import verdicts
 from sluice.session import start_spark_session
 from sluice.settings import Settings
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
 _SMALL = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1"}
 
 
@@ -64,8 +60,6 @@ def session() -> SparkSession:
 
     It is configured like the jobs', so that SQL means the same, apart from settings that make small data faster.
     """
-    from pyspark.sql import SparkSession
-
     return SparkSession.getActiveSession() or start_spark_session(Settings.current(), "unit tests", _SMALL)
 
 

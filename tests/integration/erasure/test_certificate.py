@@ -149,6 +149,8 @@ def test_after_pass_a_search_by_other_means_finds_nothing(lake: Lakehouse) -> No
     stores = {one.title for store in registry.list_control_stores() for one in store.findings}
     assert set(made.record["control"]["before"]) == stores == set(made.record["control"]["now"])
     assert requests.read_erasure_request(lake.records, request).state == request_events.CERTIFIED
+    for text in (made.path.with_suffix(".html").read_text(), made.path.read_text()):
+        assert HER not in text and canary.read_canary_identifiers(lake.records, request)[0].value not in text
 
     # F13: what comes again brings her back into no table, and leaves the files that it came in.
     for name in ("1", "again"):

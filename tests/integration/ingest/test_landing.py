@@ -171,7 +171,7 @@ def test_what_the_disk_does_not_give_is_read_once_it_does_and_never_twice(shop: 
         file.unlink()
     lake.land("a/5.json", '{"id": 5}\n')
     notes = lake.run()["a"].notes
-    assert any(accounting.WHY in note for note in notes), notes
+    assert any(accounting.LEDGER_LOST_COMMITS in note for note in notes), notes
     assert [row[0] for row in lake.rows("a", "id")] == [1, 2, 4, 5] and lake.rows("thing", "id") == [(1,), (2,), (4,), (5,)]
     numbers = [row["delivery"] for row in lake.outcomes()]
     assert len(numbers) == len(set(numbers))

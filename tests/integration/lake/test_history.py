@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sluice.settings import Settings
 
-pytestmark = pytest.mark.slow  # unit/lake/test_commits.py holds the same without Spark
+pytestmark = pytest.mark.slow  # unit/lake/test_delivery_origins.py holds the same without Spark
 DATA = ("MERGE", "WRITE", "CREATE OR REPLACE TABLE AS SELECT", "STREAMING UPDATE", "REPLACE TABLE AS SELECT")
 sales = Source(name="sales", schema="id INT, town STRING, amount INT")
 towns = Source(name="towns", schema="town STRING, land STRING")

@@ -21,7 +21,7 @@ from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
-from sluice.runs.modes import EVERY, Trigger, parse_trigger
+from sluice.runs.modes import SECONDS_BETWEEN_LOOKS, Trigger, parse_trigger
 from sluice.settings import Settings
 
 
@@ -29,9 +29,9 @@ from sluice.settings import Settings
     ("text", "keep_running", "every"),
     [
         (None, False, None),
-        (None, True, EVERY),
+        (None, True, SECONDS_BETWEEN_LOOKS),
         ("available-now", False, None),
-        ("availableNow", True, EVERY),
+        ("availableNow", True, SECONDS_BETWEEN_LOOKS),
         ("processing-time=10s", False, 10.0),
         ("processingTime=5 minutes", True, 300.0),
         ("processing_time=1.5 min", False, 90.0),

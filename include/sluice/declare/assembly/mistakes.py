@@ -64,10 +64,14 @@ def find_layout_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterat
     for name, item in declared.items():
         if item.layout is not None:
             readers = sorted(one.name for one in declared.values() if name in one.streamed_reads)
-            yield from (f"{item.mention}: {mistake}" for mistake in _find_mistakes(pipeline, item, item.layout, readers))
+            yield from (
+                f"{item.mention}: {mistake}" for mistake in _find_layout_mistakes_of(pipeline, item, item.layout, readers)
+            )
 
 
-def _find_mistakes(pipeline: Pipeline, item: Source | Dataset[Any], layout: Layout, readers: list[str]) -> Iterator[str]:
+def _find_layout_mistakes_of(
+    pipeline: Pipeline, item: Source | Dataset[Any], layout: Layout, readers: list[str]
+) -> Iterator[str]:
     if isinstance(item, Source):
         yield from _find_source_mistakes(item, layout)
     if not layout.change_feed and readers:

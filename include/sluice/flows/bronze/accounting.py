@@ -126,7 +126,7 @@ def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[di
             report.quarantine_reasons["rows that do not fit"] += quarantined
 
 
-WHY = "the ledger of deliveries had lost its last commits"
+LEDGER_LOST_COMMITS = "the ledger of deliveries had lost its last commits"
 _OF_OUTCOME = ("delivery", "source", "file", "state", "modified_at", "sha256", ledger.RECORDED, ENTRY)
 
 
@@ -141,7 +141,7 @@ def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronz
         known = read_known_files(workspace.deliveries, workspace.outcomes)
         for source in workspace.graph.sources.values():
             flow = workspace.graph.flow_name(source)
-            checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, WHY)
+            checkpoints.reset_checkpoint(workspace.checkpoints(flow), flow, LEDGER_LOST_COMMITS)
     if own_bronze:
         refuse_unknown_bronze_rows(known, {one.table: workspace.path(one.name) for one in workspace.graph.sources.values()})
 

@@ -111,7 +111,7 @@ def apply_merge_operations(
     """
     rows = _collect_few_operations(path, operations, keys, bounding, at_most)
     if rows is not None:
-        counted = _refuse_bad_operations(rows, keys, conflict, unique)
+        counted = _count_operations_in_memory(rows, keys, conflict, unique)
         done = _merge_few_operations(session, path, rows, keys, bounding.integer_ends_of_rows(rows), on_few)
         if done is not None:
             return replace(done, unplaced=counted[INSERT] - done.inserted)
@@ -144,7 +144,7 @@ def _collect_few_operations(
     return few if few is not None and small_writes.are_dates_within_reach(few) else None
 
 
-def _refuse_bad_operations(rows: pa.Table, keys: Sequence[str], conflict: str, unique: bool) -> Counter[str]:
+def _count_operations_in_memory(rows: pa.Table, keys: Sequence[str], conflict: str, unique: bool) -> Counter[str]:
     """Counts operations that are in memory, by kind. Raises what `apply_merge_operations` raises."""
     counted = Counter(rows[OPERATION].to_pylist())
     _refuse_conflicts(counted[CONFLICT], conflict)

@@ -142,9 +142,11 @@ def test_rows_expire_by_the_declared_time_and_what_was_counted_of_them_stays(
     lake = begun(CSV, order, pipeline=replace(PIPELINE, keep_quarantine="90 days"))
     undeclared = replace(lake, graph=build_declaration_graph(PIPELINE, [CSV, order]))
     outcomes, versions = lake.outcomes(), lake.versions()
-    assert aging.remove_expired_rows(lake.workspace(), datetime.now(UTC) + timedelta(days=89)) == []
+    assert aging.remove_old_rows_aside_or_late(lake.workspace(), datetime.now(UTC) + timedelta(days=89)) == []
     late = datetime.now(UTC) + timedelta(days=91)
-    assert aging.remove_expired_rows(undeclared.workspace(), late) == [] and lake.versions() == versions, "not declared: for ever"
+    assert aging.remove_old_rows_aside_or_late(undeclared.workspace(), late) == [] and lake.versions() == versions, (
+        "not declared: for ever"
+    )
     # Killed after the first table's commit, before anything of it was recorded.
     merged = aging.delete_by_merge
 
@@ -154,12 +156,12 @@ def test_rows_expire_by_the_declared_time_and_what_was_counted_of_them_stays(
 
     monkeypatch.setattr(aging, "delete_by_merge", dying)
     with pytest.raises(KeyboardInterrupt):
-        aging.remove_expired_rows(lake.workspace(), late)
+        aging.remove_old_rows_aside_or_late(lake.workspace(), late)
     monkeypatch.undo()
-    (report,) = aging.remove_expired_rows(lake.workspace(), late)
+    (report,) = aging.remove_old_rows_aside_or_late(lake.workspace(), late)
     assert (report.flow, report.expired, report.notes) == ("order_quarantine", 1, ["1 row expired"])
     assert (aside(lake), aside(lake, "order")) == ([], [])
-    assert aging.remove_expired_rows(lake.workspace(), late) == []
+    assert aging.remove_old_rows_aside_or_late(lake.workspace(), late) == []
     assert lake.outcomes() == outcomes and adds_up(lake), "counted as before"
     with pytest.raises(UsageError, match="more than 90 days expire"):
         replay(lake, "orders", "orders/1/1")

@@ -194,10 +194,10 @@ def test_late_rows_expire_by_the_declared_time_after_the_run_that_found_them(set
     lake.pulses(9, 15)
     assert lake.run()["tumbling"].late == 2
     now, rows = datetime.now(UTC), lake.rows("tumbling")
-    assert aging.remove_expired_rows(lake.workspace(), now + timedelta(days=89)) == []
-    (report,) = aging.remove_expired_rows(lake.workspace(), now + timedelta(days=91))
+    assert aging.remove_old_rows_aside_or_late(lake.workspace(), now + timedelta(days=89)) == []
+    (report,) = aging.remove_old_rows_aside_or_late(lake.workspace(), now + timedelta(days=91))
     assert (report.flow, report.expired) == ("tumbling_late", 2) and lake.rows("tumbling_late") == []
-    assert aging.remove_expired_rows(lake.workspace(), now + timedelta(days=91)) == []
+    assert aging.remove_old_rows_aside_or_late(lake.workspace(), now + timedelta(days=91)) == []
     lake.pulses(16, 60)
     assert lake.run()["tumbling"].late == 1, "the stream goes on, and keeps what comes late"
     assert lake.minutes("tumbling_late", "at") == [(16,)] and set(rows) <= set(lake.rows("tumbling"))

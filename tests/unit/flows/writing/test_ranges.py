@@ -21,6 +21,7 @@ from sluice.flows.writing.ranges import (
     group_into_ranges,
     limits_condition,
     range_condition_sql,
+    truncation_range_condition,
 )
 from sluice.lake import commit_history, table_frames, tables
 from sluice.lake.small_writes import OPERATION
@@ -137,3 +138,11 @@ def test_there_are_at_most_a_few_ranges(spark: SparkSession) -> None:
     frame = spark.range(0, 400).selectExpr("date_add(DATE'2020-01-01', CAST(id * id AS INT)) d")
     assert len(of(frame, "d")["d"]) == MOST
     assert frame.where(limits_condition(of(frame, "d"))).count() == 400
+
+
+def test_instants_whose_cut_value_is_in_a_range_are_near_it_and_others_are_left_out(spark: SparkSession) -> None:
+    rows = spark.range(-90, 200).selectExpr("id", "timestamp_seconds(1772359200 + 60 * id) AS at")
+    ten, hour = "TIMESTAMP'2026-03-01 10:00:00'", "date_trunc('hour', at)"
+    near = rows.where(truncation_range_condition({"hour": ((ten, ten),)}, {"hour": hour}))
+    assert {row.id for row in rows.where(f"{hour} = {ten}").collect()} == set(range(60))
+    assert {row.id for row in near.collect()} == set(range(-60, 61))

@@ -117,7 +117,7 @@ def test_the_stage_puts_back_starts_the_streams_anew_and_says_what_is_missed(set
         (row["delivery"], row["file"])
         for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(workspace.deliveries))
     ] == [(1, "x"), (2, "y")]
-    assert (read_flow_memory(workspace.checkpoints(flow), flow) or {})["reset"] == accounting.WHY
+    assert (read_flow_memory(workspace.checkpoints(flow), flow) or {})["reset"] == accounting.LEDGER_LOST_COMMITS
     ledger.append_delivery_ledger_rows(
         workspace.outcomes, [{**row, "delivery": 2, "file": "y", "state": "missed"}], ledger.OUTCOMES, "r1"
     )
