@@ -77,9 +77,15 @@ class PrintedLines:
 
 def _describe_code() -> str:
     """The day, and the commit of the checkout if git knows one: a number says something only about the code that it was measured on."""
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    return f"{datetime.now(UTC):%d %B %Y}{f', commit {commit}' if commit else ''}"
+    commit = _ask_git("describe", "--always")
+    # Not the results themselves: the programs before this one have written them.
+    changed = _ask_git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)benchmarks/results.md")
+    return f"{datetime.now(UTC):%d %B %Y}{f', commit {commit}' if commit else ''}{', with changes' if changed else ''}"
+
+
+def _ask_git(*words: str) -> str:
+    asked = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _format_value(value: object) -> str:
