@@ -18,7 +18,7 @@ from sluice.errors import DeclarationError, UsageError
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, Stage
+from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, VERIFY, Stage
 from sluice.runs import modes
 from sluice.runs.execution import clones, stages
 from sluice.runs.execution.stages import StageOptions
@@ -29,6 +29,7 @@ RECORDS = ROOT / "include" / "sluice" / "pipeline_stages.py"
 COMMANDS = {
     # What people type, or a field of a record: the same word for something else.
     ("demonstrations/erasure.py", ERASE),
+    ("cli/erasure/__init__.py", VERIFY.name),
     ("cli/monitoring/status.py", BRONZE.name),
     ("cli/tables/copies.py", CLONE),
     ("cli/tables/copies.py", RELEASE),

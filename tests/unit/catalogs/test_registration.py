@@ -132,10 +132,8 @@ def states(settings: Settings, *declared: Any, **options: bool) -> dict[str, str
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> Graph:
     """The graph that is loaded for a run."""
-    from sluice.declare.assembly import loading
-
     graph = shop(day, month)
-    monkeypatch.setattr(loading, "load_declaration_graph", lambda *_: graph)
+    monkeypatch.setattr(job, "load_declaration_graph", lambda *_: graph)
     return graph
 
 
