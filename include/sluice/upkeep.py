@@ -18,7 +18,7 @@ from sluice import delta_log, record_tables
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_identifier
-from sluice.lake import commit_marks, file_rewrites, file_statistics, log, log_files, small_writes, table_frames
+from sluice.lake import commit_marks, deletion_vectors, file_rewrites, log, log_files, small_writes, table_frames
 from sluice.lake.file_overlap import FileGroup, QuestionCost, describe_question_costs
 from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout, measure_asked_questions
@@ -101,15 +101,15 @@ def _drop_marked_rows(session: SparkSession, path: str, where: str, zorder: Sequ
     A file with sorted rows is rewritten alone. Joined with another one, its range would overlap every file between the two.
     """
     with _setting(session, {_MADE_OF: "1" if zorder else str(choose_file_size(path, False))}):
-        return _execute_optimize(session, file_statistics.write_purge_statement(path, where))
+        return _execute_optimize(session, deletion_vectors.write_purge_statement(path, where))
 
 
 def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> None:
     """Writes files anew in which rows are only marked as deleted, whether or not the table may have such rows from now on."""
-    files = file_statistics.count_files_with_deleted_rows(path)
+    files = deletion_vectors.count_files_with_deleted_rows(path)
     if files:
         workspace.note(OPTIMIZE.name)
-        workspace.session.sql(file_statistics.write_purge_statement(path)).collect()
+        workspace.session.sql(deletion_vectors.write_purge_statement(path)).collect()
         report.notes.append(f"{count_noun(files, 'file')} rewritten, whose deleted rows were only marked")
 
 
@@ -166,7 +166,7 @@ def _lay_out_through_spark(
 ) -> tuple[int, int]:
     """join: only through Spark: delta-rs knows one size, and would join what is good to what is small."""
     by = f" ZORDER BY ({', '.join(quote_identifier(column) for column in zorder)})" if zorder else ""
-    conf = {_MOST_MARKED: str(file_statistics.REWRITE_ABOVE_SHARE)}
+    conf = {_MOST_MARKED: str(deletion_vectors.REWRITE_ABOVE_SHARE)}
     conf |= {} if join is None else {_JOINED_BELOW: str(join.below), _MADE_OF: str(join.into)}
     with _setting(session, conf):
         return _execute_optimize(session, f"OPTIMIZE delta.`{path}`{where}{by}")

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sluice.lake import commit_history, file_statistics, log, log_files
+from sluice.lake import commit_history, deletion_vectors, file_statistics, log, log_files
 from sluice.lake.file_overlap import (
     WORTH_OPENING,
     FileExtent,
@@ -97,7 +97,7 @@ def _decide_by_marked_rows(path: str, decided: LayoutDecision) -> LayoutDecision
     """Decides by the rows that are only marked as deleted, if nothing else asks for a rewrite. decided: by all else."""
     if decided.needed:
         return decided
-    chosen, said = file_statistics.choose_marked_files(file_statistics.list_files_with_deleted_rows(path))
+    chosen, said = deletion_vectors.choose_marked_files(deletion_vectors.list_files_with_deleted_rows(path))
     why = f"{decided.why}; {said}" if said else decided.why
     if not chosen:
         return replace(decided, why=why)

@@ -16,7 +16,7 @@ from tests.conftest import Lakehouse, copied_lakehouse, settings_at
 from sluice.declare import F, Layout, Pipeline, Source, Watermark, auto_cdc, materialized_view, table, windowed
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.errors import SluiceError
-from sluice.lake import commit_history, file_statistics, log, log_files, small_writes
+from sluice.lake import commit_history, deletion_vectors, file_statistics, log, log_files, small_writes
 from sluice.lake.file_statistics import PartitionFiles
 from sluice.lake.layout import JoinedSizes, LayoutDecision, decide_layout
 from sluice.lake.written_alike import is_written_alike
@@ -226,7 +226,7 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
         new = (said.versions()[name] or 0) - (after[name] or 0)
         assert new > 0 and "SET TBLPROPERTIES" not in operations(said, name)[:new], f"{name}: once"
     view = said.workspace().path("by_city")
-    assert file_statistics.count_files_with_deleted_rows(view) > 0
+    assert deletion_vectors.count_files_with_deleted_rows(view) > 0
     state = log.read_table_state(view)
     assert state is not None and state.rows is None, "by the log alone there would be more"
     assert said.rows("by_city") == [tuple(row) for row in expected_by_city(said)]
@@ -241,11 +241,11 @@ def test_a_layout_comes_to_a_table_that_is_there_in_one_commit_and_goes_again(la
     assert any("1 file of 'by_city' holds rows that are only marked as deleted" in note for note in notes), notes
     versions = back.versions()
     back.run()
-    assert back.versions() == versions and file_statistics.count_files_with_deleted_rows(view) > 0, "only when asked"
+    assert back.versions() == versions and deletion_vectors.count_files_with_deleted_rows(view) > 0, "only when asked"
     shown = back.rows("by_city")
     (asked,) = upkeep.optimize_demanded_tables(back.workspace(), ["by_city"])
     assert "1 file rewritten, whose deleted rows were only marked" in asked.notes
-    assert file_statistics.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
+    assert deletion_vectors.count_files_with_deleted_rows(view) == 0 and back.rows("by_city") == shown
     assert not any("only marked" in note for note in plan.plan_run(back.settings, back.graph).notes)
 
 
@@ -407,7 +407,7 @@ def test_files_go_of_which_most_rows_are_only_marked_and_what_is_good_stays(
     assert there == 100_000 - 10_800 + 3 + 3 + 520
     assert decision.needed and decision.marked and len(decision.partitions) == 1, decision.why
     counts = lay_out_as_decided(spark, marked, zorder, decision)
-    left = [one.file.path for one in file_statistics.list_files_with_deleted_rows(marked)]
+    left = [one.file.path for one in deletion_vectors.list_files_with_deleted_rows(marked)]
     assert counts == (2, 2 if zorder else 1) and {before[one] for one in left} == {100_000, 30}
     assert sorted(number or 0 for number in files_by_rows(marked).values()) == [
         30,
@@ -434,10 +434,10 @@ def test_of_a_clustered_table_a_demanded_rewrite_takes_out_the_rows_that_are_onl
     clustered.run("silver")
     clustered.spark.sql(f"DELETE FROM delta.`{path}` WHERE id = 3").collect()
     rows = clustered.rows("sale")
-    assert file_statistics.count_files_with_deleted_rows(path) > 0 and len(rows) == 19
+    assert deletion_vectors.count_files_with_deleted_rows(path) > 0 and len(rows) == 19
     assert not clustered.run("optimize")["sale"].committed, "a few are left until somebody asks"
     (asked,) = upkeep.optimize_demanded_tables(clustered.workspace(), ["sale"])
-    assert asked.committed and file_statistics.count_files_with_deleted_rows(path) == 0
+    assert asked.committed and deletion_vectors.count_files_with_deleted_rows(path) == 0
     assert log_files.read_cluster_columns(path) == ("amount",) and clustered.rows("sale") == rows
     assert not clustered.run("optimize")["sale"].committed, "a second run has nothing to do"
 

@@ -6,7 +6,7 @@ from sluice import delta_log
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import canaries
 from sluice.erasure.steps.erasing import Erasing
-from sluice.lake.file_statistics import write_purge_statement
+from sluice.lake.deletion_vectors import write_purge_statement
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
 from sluice.open_tables import open_checked_table

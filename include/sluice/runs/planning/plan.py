@@ -15,7 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.delta_log import DamagedLog
-from sluice.lake import file_statistics, log, log_files, versions
+from sluice.lake import deletion_vectors, log, log_files, versions
 from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
@@ -133,7 +133,7 @@ def _describe_layout_changes(pipeline: str, declared: Source | Dataset[Any], pat
             f"'{name}' is or was clustered, and is not declared so. Its protocol keeps that: Spark alone writes it, and Delta allows neither "
             "zorder_by nor partition_by. Remove the table's folder and run again, which makes the table from scratch."
         )
-    files = file_statistics.count_files_with_deleted_rows(path)
+    files = deletion_vectors.count_files_with_deleted_rows(path)
     if files and not (declared.layout and declared.layout.deletion_vectors):
         yield (
             f"{count_noun(files, 'file')} of '{name}' {match_number(files, 'holds', 'hold')} "

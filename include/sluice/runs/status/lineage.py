@@ -138,7 +138,7 @@ def draw_column_lineage(known: Mapping[str, TableOrigins], found: TableOrigins) 
     if not edges:
         return None
     boxes = tuple(
-        ColumnBox(table, _shorten(name if (table, name) in own else f"{table}.{name}"), x, y)
+        ColumnBox(table, _shorten_to_width(name if (table, name) in own else f"{table}.{name}"), x, y)
         for (table, name), (x, y) in places.items()
     )
     return ColumnPicture(
@@ -163,5 +163,5 @@ def _left_end(corner: tuple[int, int]) -> tuple[int, int]:
     return corner[0], corner[1] + COLUMN_HEIGHT // 2
 
 
-def _shorten(text: str) -> str:
+def _shorten_to_width(text: str) -> str:
     return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"

@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.unit.test_upkeep import STATISTICS
 
 from sluice.lake import file_statistics, log_files
-from sluice.lake.file_statistics import count_files_with_deleted_rows, list_files_with_deleted_rows
+from sluice.lake.deletion_vectors import count_files_with_deleted_rows, list_files_with_deleted_rows
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import is_version_whole
 
