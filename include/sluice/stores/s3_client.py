@@ -98,6 +98,22 @@ def find_key_below(place: StorePath, name: str) -> dict[str, Any] | None:
     return found
 
 
+def remove_key_with_tag(place: StorePath, tag: str) -> bool | None:
+    """Remove an object if its ETag is this one, by one request. Returns whether it was; None if the store knows no such request."""
+    from botocore.exceptions import ClientError
+
+    with raise_boto3_as_disk(place):
+        try:
+            open_s3_client().delete_object(Bucket=_name_bucket(place), Key=place.object_key, IfMatch=tag)
+        except ClientError as error:
+            if error.response["Error"]["Code"] in ("412", "PreconditionFailed", "404", "NoSuchKey"):
+                return False
+            if error.response["Error"]["Code"] in ("501", "NotImplemented"):
+                return None
+            raise
+    return True
+
+
 def is_folder_mark(listed: dict[str, Any]) -> bool:
     """Whether a listed object is Hadoop's mark of a folder: empty, with a slash at its end."""
     return not listed["Size"] and str(listed["Key"]).endswith("/")

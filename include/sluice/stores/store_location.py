@@ -13,8 +13,15 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from sluice.stores.fences import require_open_fences
-from sluice.stores.opening import make_disk_error, raise_as_disk
-from sluice.stores.s3_client import find_key_below, is_folder_mark, is_on_s3, list_keys_below, remove_folder_marks
+from sluice.stores.opening import ObjectChanged, make_disk_error, raise_as_disk
+from sluice.stores.s3_client import (
+    find_key_below,
+    is_folder_mark,
+    is_on_s3,
+    list_keys_below,
+    remove_folder_marks,
+    remove_key_with_tag,
+)
 from sluice.stores.store_object import ObjectStatus, StoreObject, read_object_status
 
 if TYPE_CHECKING:
@@ -147,6 +154,19 @@ class StoreLocation(StoreObject):
                 obstore.delete(self.open_store(), [one["path"] for one in page])
         if is_on_s3(self):
             remove_folder_marks(self)
+
+    def remove_tagged(self, tag: str) -> None:
+        """Remove the object if its ETag is still this one. S3 decides that itself; elsewhere it is looked at directly before.
+
+        Raises ObjectChanged if it is another one by now, and FileNotFoundError.
+        """
+        require_open_fences(str(self))
+        is_it = self.stat().tag == tag
+        done = remove_key_with_tag(self, tag) if is_it and is_on_s3(self) else None
+        if not is_it or done is False:
+            raise ObjectChanged(errno.EBUSY, "The object is not what it was", str(self))
+        if done is None:  # the look has to do
+            self.unlink()
 
     def _list_below(self, after: str = "") -> Iterator[tuple[StoreLocation, ObjectMeta]]:
         root = self.bucket_url

@@ -12,7 +12,7 @@ import boto3  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from sluice.locations import find_last_write, list_file_sizes, locate, open_new_file, open_to_read, remove_folder, walk_folders
-from sluice.stores import s3_client, store_object
+from sluice.stores import s3_client, store_location, store_object
 from sluice.stores.opening import ObjectChanged
 from sluice.stores.store_location import StoreLocation
 
@@ -142,6 +142,23 @@ def test_an_object_is_replaced_only_as_it_was_read(root: StoreLocation) -> None:
     with pytest.raises(ObjectChanged):
         place.replace_tagged(b"3", tag)
     assert newer != tag and place.read_bytes() == b"2"
+
+
+@pytest.mark.parametrize("knows_conditions", [True, False])
+def test_an_object_is_removed_only_as_it_was_read(
+    root: StoreLocation, monkeypatch: pytest.MonkeyPatch, knows_conditions: bool
+) -> None:
+    if not knows_conditions:
+        monkeypatch.setattr(store_location, "remove_key_with_tag", lambda place, tag: None)
+    place = root / "landed"
+    tag = place.replace_tagged(b"1", None)
+    newer = place.replace_tagged(b"2", tag)
+    with pytest.raises(ObjectChanged):
+        place.remove_tagged(tag)
+    assert place.read_bytes() == b"2"
+    place.remove_tagged(newer)
+    with pytest.raises(FileNotFoundError):
+        place.remove_tagged(newer)
 
 
 def test_a_folder_that_is_removed_leaves_no_mark_of_hadoop_s_and_nothing_beside_it_goes(filled: StoreLocation) -> None:

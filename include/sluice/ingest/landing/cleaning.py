@@ -24,6 +24,8 @@ from sluice.ingest.files import decompression
 from sluice.locations import Location, locate
 from sluice.printable import count_noun
 from sluice.record_states import CLEANED, DELIVERED, INGESTED
+from sluice.stores.opening import ObjectChanged
+from sluice.stores.store_location import StoreLocation
 
 ARCHIVE = "_archive"
 """The folder below a pipeline's landing folder for archived files. No source looks into it."""
@@ -74,7 +76,7 @@ def clean_landing_folder(source: Source, landing: Location, deliveries: str, out
     for file, number in due:
         try:
             remove(file, number)
-        except FileNotFoundError:  # changed or gone since it was listed
+        except (FileNotFoundError, ObjectChanged):  # changed or gone since it was listed
             continue
         except OSError as error:
             failed[error.strerror or type(error).__name__] += 1
@@ -102,7 +104,11 @@ def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> 
 
 def _delete_landed_file(file: LandedFile, number: int) -> None:
     _require_unchanged_file(file)
-    locate(file.path).unlink()
+    path = locate(file.path)
+    if isinstance(path, StoreLocation) and file.etag is not None:
+        path.remove_tagged(file.etag)
+    else:
+        path.unlink()
 
 
 def _build_file_archiver(source: Source, landing: Location) -> Callable[[LandedFile, int], None]:

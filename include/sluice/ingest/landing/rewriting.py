@@ -142,11 +142,7 @@ def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> i
     waiting = [one for one in files if _is_still_replaceable(one)]
     waiting = [put for one in waiting if (put := _put_object_in_place(one) if is_store_url(one.path) else one) is not None]
     _record_rewritten_files(deliveries, [one for one in waiting if one.known], run)
-    for one in waiting:
-        if one.part is None:
-            locate(one.path).unlink()
-        elif not is_store_url(one.path) and locate(one.part).exists():
-            move_file_durably(locate(one.part), locate(one.path))
+    done = sum([_replace_or_remove_file(one) for one in waiting])
     for one in files:
         if one.part is not None:  # the producer has written the file again since
             locate(one.part).unlink(missing_ok=True)
@@ -154,7 +150,7 @@ def _finish_rewriting_journal(journal: Location, deliveries: str, run: str) -> i
     if versioned:
         write_json_durably(journal.with_name(journal.name.removesuffix(".json") + _VERSIONS), versioned)
     journal.unlink()
-    return len(waiting)
+    return done
 
 
 def remove_versions_of_rewritten_files(journals: Location) -> int:
@@ -185,6 +181,29 @@ def _put_object_in_place(one: RewrittenFile) -> RewrittenFile | None:
         path.replace_tagged(part.read_bytes(), one.etag)
     there = read_file_state(path)  # before the content: if that is replaced now, the state told is not that of the new one
     return replace(one, modified=there.modified, etag=there.etag) if hash_regular_file(one.path) == one.sha256 else None
+
+
+def _replace_or_remove_file(one: RewrittenFile) -> bool:
+    """Replaces a file on a disk, or removes a whole one. Returns whether it did: a file that its producer has written meanwhile stays.
+
+    It is looked at directly before, since the commit to the ledger took its time. What stays differs from what the ledger says, so that the
+    next discovery delivers it.
+    """
+    path = locate(one.path)
+    if one.part is not None and isinstance(path, StoreLocation):
+        return True  # it was put in its place before the ledger was told
+    try:
+        if not read_file_state(path).is_same(one.state):
+            return False
+        if one.part is not None:
+            move_file_durably(locate(one.part), path)
+        elif isinstance(path, StoreLocation) and one.etag is not None:
+            path.remove_tagged(one.etag)
+        else:
+            path.unlink()
+    except (FileNotFoundError, ObjectChanged):
+        return False
+    return True
 
 
 def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run: str) -> None:

@@ -165,6 +165,34 @@ def test_a_file_that_its_producer_writes_meanwhile_stays_as_it_is(tmp_path: Path
     assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
 
 
+@pytest.mark.parametrize("gone", [{1}, None], ids=["records", "the whole file"])
+@pytest.mark.parametrize("meanwhile", ["written again", "removed"])
+def test_what_a_producer_does_while_the_ledger_is_told_stays(
+    tmp_path: Path, landed: tuple[Source, Path, str], monkeypatch: pytest.MonkeyPatch, gone: set[int] | None, meanwhile: str
+) -> None:
+    source, path, deliveries = landed
+    prepared = rewriting.prepare_rewritten_file(source, "f.jsonl", path, gone, is_known=True)
+    real = rewriting._record_rewritten_files
+
+    def record_slowly(*arguments: Any) -> None:
+        real(*arguments)
+        if meanwhile == "removed":
+            path.unlink()
+        else:
+            path.write_text('{"who": "d"}\n')
+
+    monkeypatch.setattr(rewriting, "_record_rewritten_files", record_slowly)
+    assert rewriting.replace_rewritten_files(tmp_path / "journals", deliveries, [prepared], "r") == 0
+    assert not list((tmp_path / "journals").iterdir())
+    if meanwhile == "removed":
+        assert list(path.parent.iterdir()) == []
+        return
+    assert path.read_text() == '{"who": "d"}\n' and [one.name for one in path.parent.iterdir()] == ["f.jsonl"]
+    assert discovery.discover_deliveries([source], tmp_path / "landing", deliveries, "r") == 1
+    last = ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))[-1]
+    assert (last["file"], last["event"], last["size"]) == ("f.jsonl", "delivered", 13)
+
+
 def test_a_file_of_one_record_goes_as_a_whole_and_has_not_vanished(tmp_path: Path) -> None:
     source, path = Source(name="s", format="binary"), tmp_path / "landing" / "s" / "f.bin"
     path.parent.mkdir(parents=True)

@@ -13,6 +13,7 @@ from sluice.errors import SluiceError
 from sluice.ingest.landing import rewriting
 from sluice.ingest.landing.rewriting import prepare_rewritten_file, replace_rewritten_files
 from sluice.locations import Location, locate
+from sluice.stores import store_location
 
 LINES = b'{"id": 1}\n{"id": 2}\n'
 
@@ -57,6 +58,22 @@ def test_what_a_producer_writes_before_the_replacement_or_beside_it_stays(
     newer_before = False
     recorded.clear()
     assert replaced() == 0 and recorded == [] and place.read_bytes() == b'{"id": 5}\n{"id": 6}\n'
+
+
+@pytest.mark.parametrize("late", ["while the ledger is told", "after the last look"])
+def test_what_a_producer_writes_before_a_whole_object_goes_stays(
+    place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+) -> None:
+    prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", place, None, True)
+    newer = b'{"id": 5}\n{"id": 6}\n'
+    if late == "after the last look":
+        real = store_location.remove_key_with_tag
+        monkeypatch.setattr(store_location, "remove_key_with_tag", lambda *it: (place.write_bytes(newer), real(*it))[1])
+        monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda *it: None)
+    else:
+        monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda *it: place.write_bytes(newer))
+    assert replace_rewritten_files(tmp_path / "journals", str(tmp_path / "deliveries"), [prepared], "r1") == 0
+    assert place.read_bytes() == newer
 
 
 @pytest.mark.parametrize("gone", [{0}, None], ids=["records", "the whole file"])
