@@ -35,6 +35,8 @@ from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RE
 Row = dict[str, object]
 _BACK = (GONE, CLEANED, UNOPENED)
 """After these events, a file that has its known content again is not new."""
+_NOTHING_EXISTED = LandedFile("", "", 0, 0, EXISTING)
+"""What the first discovery of a source records that does not include existing files, if there were none."""
 
 
 class Arrival(Protocol):
@@ -100,8 +102,10 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, loo
     """
     seen = known.files_of_source(source.name)
     folder = landing / source.path
-    if not seen and landing.is_dir() and not folder.exists():
-        return SourceChanges()
+    if _never_had_folder(source, known) and landing.is_dir() and not folder.exists():
+        # Nothing existed before the first discovery, so that the files that come with the folder are new.
+        is_first = not source.include_existing_files and not seen and look.within is None
+        return SourceChanges([_NOTHING_EXISTED] if is_first else [])
     if not seen and not is_on_disk(folder):
         require_landing_folder(source, landing, landing)
     part = None if look.within or look.in_full else choose_folder_part(source, landing, known, look.takes)
@@ -134,6 +138,11 @@ def find_arrived_files(source: Source, landing: Location, known: KnownFiles, loo
     return SourceChanges(
         [*fresh], sorted([*gone, *over]), device, warnings, full_listing=full_listing, events=part.events if part else None
     )
+
+
+def _never_had_folder(source: Source, known: KnownFiles) -> bool:
+    """Whether the ledger knows no file of a source, nor a device that its folder was on."""
+    return known.files_of_source(source.name).find_greatest_name() is None and source.name not in known.devices
 
 
 def _find_changes_in_part(source: Source, known: KnownFiles, part: FolderPart, device: int | None) -> SourceChanges:
@@ -196,7 +205,7 @@ def find_source_changes(source: Source, landing: Location, known: KnownFiles, lo
 def _list_existing_files(source: Source, landing: Location) -> list[Arrival]:
     """Returns what existed before the source's first discovery. One entry without a name means that there was nothing."""
     there: list[Arrival] = [file._replace(event=EXISTING) for file in list_ready_files(source, landing)]
-    return there or [LandedFile("", "", 0, 0, EXISTING)]
+    return there or [_NOTHING_EXISTED]
 
 
 def _classify_landed_file(

@@ -16,10 +16,12 @@ import pytest
 
 from sluice.declare import Source
 from sluice.declare.interval import Interval
+from sluice.delta_log import is_delta_table
 from sluice.errors import UsageError
 from sluice.ingest import ledger
 from sluice.ingest.deliveries import absence, arrivals, discovery, known, landed_file, listing
 from sluice.ingest.deliveries.absence import MAY_BE_EMPTY
+from sluice.locations import locate
 from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, INGESTED, MISSED, RETURNED, UNOPENED
 from sluice.record_tables import create_record_table
 
@@ -265,6 +267,38 @@ def test_nothing_was_there_before_and_then_comes_the_first(folder: Folder) -> No
     folder.land("a/first")
     assert folder.discover(source) == [(DELIVERED, "first")]
     assert folder.discover(source) == []
+
+
+@pytest.mark.parametrize("place", ["disk", "store"])
+def test_files_that_come_with_their_folder_after_the_first_discovery_are_new(
+    folder: Folder, place: str, request: pytest.FixtureRequest
+) -> None:
+    source = Source(name="late", include_existing_files=False)
+    landing: Any = folder.landing
+    if place == "store":
+        landing = locate(f"{request.getfixturevalue('bucket_url')}/landed/shop")
+        (landing / "other" / "x.json").write_bytes(b"{}")
+
+    def discover(within: Interval | None = None) -> list[tuple[str, str]]:
+        before = len(folder.rows()) if is_delta_table(folder.deliveries) else 0
+        discovery.discover_deliveries([source], landing, folder.deliveries, "run", within)
+        return [(row["event"], row["file"]) for row in folder.rows()[before:]]
+
+    assert discover(Interval.of("2020-01-01", "2030-01-01")) == [], "a look within an interval is no first discovery"
+    assert discover() == [(EXISTING, "")]
+    assert discover() == [], "Sluice still waits for the folder"
+    (landing / "late").mkdir()
+    (landing / "late" / "first.json").write_bytes(b"{}")
+    assert discover() == [(DELIVERED, "first.json")]
+    assert discover() == []
+
+
+def test_a_folder_that_was_there_and_is_missing_is_refused_though_nothing_was_in_it(folder: Folder) -> None:
+    source = Source(name="a", include_existing_files=False)
+    assert folder.discover(source) == [(EXISTING, "")]
+    (folder.landing / "a").rmdir()
+    with pytest.raises(UsageError, match="has no landing folder"):
+        folder.discover(source)
 
 
 def test_the_files_of_before_are_noted_in_one_commit(folder: Folder) -> None:
