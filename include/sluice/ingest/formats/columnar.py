@@ -30,8 +30,19 @@ _UNSIGNED = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.in
 
 @dataclass(frozen=True)
 class _ArrowValues:
+    """array: the values in a type that a table can have. kind: the one that the delivered type has in a table.
+
+    They differ where instants became text because microseconds do not hold one of them. A column of such instants is still one of instants.
+    """
+
     source: Source
     array: pa.Array
+    kind: pa.DataType
+
+    @classmethod
+    def of_delivered(cls, source: Source, array: pa.Array) -> _ArrowValues:
+        """Takes values as a file has them."""
+        return cls(source, cast_to_table_type(array), _nearest_table_type(array.type))
 
     def fitted(self, type: pa.DataType) -> FittedValues:
         if self.array.type == type:
@@ -49,21 +60,21 @@ class _ArrowValues:
         column = pa.array([None if value is MISFIT else value for value in found], type)
         if rest.count(None) == len(rest):
             return FittedValues(column, None, pa.null())
-        return FittedValues(column, pa.array(rest, pa.string()), self.array.type)
+        return FittedValues(column, pa.array(rest, pa.string()), self.kind)
 
     def whole(self) -> tuple[pa.Array, pa.DataType]:
-        kind = self.array.type
-        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            return self.array.cast(pa.string()), kind
+        if pa.types.is_integer(self.array.type) or pa.types.is_boolean(self.array.type):
+            return self.array.cast(pa.string()), self.kind
         written = [
             None if value is None else python_values.write_python_value_json(value) for value in _list_python_values(self.array)
         ]
-        return pa.array(written, pa.string()), kind
+        return pa.array(written, pa.string()), self.kind
 
     def _members(self, type: pa.StructType) -> FittedValues:
         """Returns a struct's fields, each by itself."""
-        given, again = dict[str, pa.Array](), list[tuple[str, pa.Array]]()
-        for member, child in zip(self.array.type, self.array.flatten(), strict=True):
+        given, again = dict[str, _ArrowValues](), list[tuple[str, _ArrowValues]]()
+        for member, part in zip(self.kind, self.array.flatten(), strict=True):
+            child = _ArrowValues(self.source, part, member.type)
             if member.name in given:  # of members of one name the first is the column's
                 again.append((member.name, child))
             else:
@@ -72,10 +83,10 @@ class _ArrowValues:
         rests: list[tuple[str, pa.Array]] = []
         news: list[pa.Field] = []
         for field in type:
-            child = given.pop(field.name, None)
+            found = given.pop(field.name, None)
             fitted = (
-                _ArrowValues(self.source, child).fitted(field.type)
-                if child is not None
+                found.fitted(field.type)
+                if found is not None
                 else FittedValues(pa.nulls(len(self.array), field.type), None, pa.null())
             )
             columns.append(fitted.column)
@@ -83,7 +94,7 @@ class _ArrowValues:
                 rests.append((field.name, fitted.rest))
                 news.append(pa.field(field.name, fitted.news))
         for name, child in (*given.items(), *again) if self.source.schema_evolution != "none" else ():
-            written, kind = _ArrowValues(self.source, child).whole()
+            written, kind = child.whole()
             rests.append((name, written))
             news.append(pa.field(name, kind))
         column = pa.StructArray.from_arrays(columns, fields=list(type), mask=self.array.is_null())
@@ -101,7 +112,7 @@ def read_format_records(
         names = match_table_spelling(column_names(file.schema_arrow.names), schema.names)
         for batch in parquet.read_parquet_batches(file, parquet.list_row_groups(file, path.stat().st_size, span)):
             fields = [
-                DeliveredField(name or f"_field_{position}", _ArrowValues(source, cast_to_table_type(column)), bool(name))
+                DeliveredField(name or f"_field_{position}", _ArrowValues.of_delivered(source, column), bool(name))
                 for position, (name, column) in enumerate(zip(names, batch.columns, strict=True), start=1)
             ]
             present = pa.repeat(pa.scalar(True), batch.num_rows)
@@ -153,6 +164,9 @@ def _cast_parts_to_table_types(array: pa.Array) -> pa.Array:
         ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(array).cast(pa.int32()), 0))
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
         return pa.ListArray.from_arrays(offsets, cast_to_table_type(array.flatten()), mask=array.is_null())
+    if is_.is_timestamp(kind) and kind.tz is not None:
+        # Text has no seconds of an offset, which zones had before standard time.
+        array = array.cast(pa.timestamp(kind.unit, "UTC"))
     # The instants that microseconds hold are written with six digits, as instants are read from text.
     return pc.replace_substring_regex(array.cast(pa.string()), r"(\.[0-9]{6})000", r"\1")
 

@@ -20,6 +20,7 @@ from sluice.ingest import formats
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.formats import ParsedBlock, columnar
 from sluice.ingest.formats import parquet as packed
+from sluice.ingest.values import types
 
 SOURCE = Source(name="s", format="parquet")
 RESCUE = Source(name="s", format="parquet", schema_evolution="rescue")
@@ -231,11 +232,57 @@ WITH_NANOSECONDS = pa.array([1_123_456_000, 0, None, 1], pa.timestamp("ns"))
 def test_an_instant_with_nanoseconds_makes_no_other_a_misfit(nest: Callable[[pa.Array], pa.Array], start: int) -> None:
     alone, beside = nest(MICROSECONDS).slice(start), nest(WITH_NANOSECONDS).slice(start)
     plain = columnar.cast_to_table_type(alone)
-    found = columnar._ArrowValues(SOURCE, columnar.cast_to_table_type(beside)).fitted(plain.type)
+    values = columnar._ArrowValues.of_delivered(SOURCE, beside)
+    assert values.whole()[1] == plain.type
+    found = values.fitted(plain.type)
     found.column.validate(full=True)
     assert found.column.to_pylist()[:-1] == plain.to_pylist()[:-1]
     assert found.rest is not None and [text is None for text in found.rest.to_pylist()] == [True] * (3 - start) + [False]
     assert "00:00:00.000000001" in found.rest.to_pylist()[-1]
+
+
+@pytest.mark.parametrize(
+    "nest",
+    [
+        lambda moments: moments,
+        lambda moments: pa.StructArray.from_arrays([moments], names=["t"]),
+        lambda moments: pa.ListArray.from_arrays([0, 1, 2], moments),
+        lambda moments: pa.ListArray.from_arrays([0, 1, 2], pa.StructArray.from_arrays([moments], names=["t"])),
+    ],
+    ids=["column", "struct", "list", "structs_in_list"],
+)
+@pytest.mark.parametrize("rows", [1, 2], ids=["row_groups", "one_row_group"])
+def test_the_column_of_an_instant_with_nanoseconds_is_one_of_instants(
+    tmp_path: Path, nest: Callable[[pa.Array], pa.Array], rows: int
+) -> None:
+    moments = nest(pa.array([1_700_000_000_123_456_789, 1_700_000_000_123_456_000], pa.timestamp("ns")))
+    parquet.write_table(pa.table({"at": moments}), tmp_path / "a", row_group_size=rows)
+    first = list(formats.read_file_records(SOURCE, tmp_path / "a", pa.schema([]), {}))
+    news: pa.DataType = pa.struct([])
+    for block in first:
+        news = types.merge_types(news, block.news)
+    schema = types.grow_schema(pa.schema([]), news, SOURCE)
+    assert schema.field("at").type == nest(pa.array([0, 0], MOMENT)).type
+    blocks = list(formats.read_file_records(SOURCE, tmp_path / "a", schema, {}))
+    assert [text is None for block in blocks for text in block.rows["_rescued_data"].to_pylist()] == [False, True]
+    kept = pa.concat_arrays([chunk for block in blocks for chunk in block.rows["at"].chunks])
+    assert kept[1].as_py() == nest(moments_of([1_700_000_000_123_456] * 2))[1].as_py()
+    for block in blocks:
+        news = types.merge_types(news, block.news)
+    assert types.grow_schema(schema, news, Source(name="s", format="parquet", widen_types=True)) == schema
+
+
+def moments_of(microseconds: list[int]) -> pa.Array:
+    return pa.array(microseconds, MOMENT)
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Europe/Amsterdam", "UTC"])
+def test_an_instant_before_standard_time_is_the_same_beside_one_with_nanoseconds(read: Read, zone: str) -> None:
+    year_1890 = -2_524_521_600
+    moments = pa.array([year_1890 * 10**9, 1], pa.int64()).cast(pa.timestamp("ns", zone))
+    block = read(pa.table({"a": moments}), pa.schema([("a", MOMENT)]))
+    assert block.rows["a"].cast(pa.int64()).to_pylist() == [year_1890 * 10**6, None]
+    assert rescued(block) == [None, {"a": "1970-01-01 00:00:00.000000001Z"}]
 
 
 def test_ids_and_documents_below_the_top_level_are_bytes_and_text(tmp_path: Path) -> None:
