@@ -48,11 +48,8 @@ def read_format_records(
     if is_blank and not _may_have_blank_records(source):
         return
     dialect = source.dialect
-    first, rows_at = ([], 0) if is_blank else _read_first_row(dialect, start)
-    if dialect.header:
-        names = match_table_spelling(column_names([name or "" for name in first]), schema.names)
-    else:
-        names = match_table_spelling(list_headerless_fields(source, path_values, len(first)), schema.names)
+    fields, rows_at = _find_fields(source, path_values, start)
+    names = match_table_spelling(fields, schema.names)
     if is_blank and not names:  # the path gives all declared columns
         return
     if span is None:
@@ -73,7 +70,8 @@ def examine_format_content(source: Source, path: Location, seen: Callable[[bytes
     if text.is_blank:
         return ExaminedContent(empty=not (text.size and _may_have_blank_records(source)), text_bytes=text.size)
     header = read_csv_header(source, text.start) if source.header else ()
-    cuts = finder.list_cuts(_read_first_row(source.dialect, text.start)[1], on_disk - text.size) if starts else ()
+    first_row = _read_first_row(source.dialect, text.start)[1] if source.header else 0
+    cuts = finder.list_cuts(first_row, on_disk - text.size) if starts else ()
     return replace(text.as_content(header), cuts=cuts)
 
 
@@ -134,15 +132,27 @@ def _rescue_subject_keys(source: Source, position: int, rows: CsvRows, found: Pa
     return ParsedBlock(found.rows.set_column(column, found.rows.schema.field(column), pa.array(rescued, pa.string())), found.news)
 
 
+def _find_fields(source: Source, path_values: Mapping[str, str | None], start: bytes) -> tuple[list[str], int]:
+    """Returns the names of a file's fields, and where its first record begins, in bytes."""
+    if not source.header and (declared := list_headerless_fields(source, path_values, 0)):
+        return declared, 0  # the first row is a record like any other, whatever its quotes
+    first, rows_at = _read_first_row(source.dialect, start) if start.strip() else ([], 0)
+    if source.header:
+        return column_names([name or "" for name in first]), rows_at
+    return list_headerless_fields(source, path_values, len(first)), rows_at
+
+
 def _read_first_row(dialect: CsvDialect, start: bytes) -> tuple[list[str | None], int]:
     """Returns the cells of the first row, and where the first record begins, in bytes."""
     complete = len(start) < HEADER_LIMIT
     text = csv_rows.decode_whole_characters(start)
     found = csv_rows.find_csv_file_start(dialect, text, complete)
-    if found.first is None and complete:
-        raise UnreadableFile(
-            f"the first line is no header: {csv_rows.BROKEN_QUOTES}" if dialect.header else csv_rows.BROKEN_QUOTES
-        )
+    if found.first is None:
+        line_end = csv_rows.find_first_csv_row(dialect, text, True)[1]
+        if complete or line_end < len(text):
+            is_broken = complete or found.end == line_end
+            why = BROKEN_QUOTES if is_broken else f"a quoted field of it is not closed within {HEADER_LIMIT >> 20} MiB"
+            raise UnreadableFile(f"the first line is no header: {why}" if dialect.header else why)
     if found.first is None or (found.end == len(text) and not complete):
         raise UnreadableFile(f"the first line is longer than {HEADER_LIMIT >> 20} MiB")
     return found.first, len(text[: found.rows_at].encode())

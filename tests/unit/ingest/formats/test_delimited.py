@@ -202,6 +202,36 @@ def test_the_first_line_of_a_file_is_read_as_its_header() -> None:
         delimited.read_csv_header(SOURCE, b'id,"name\n1,a\n')
     with pytest.raises(UnreadableFile, match=r"^the first line is longer than 1 MiB$"):
         delimited.read_csv_header(SOURCE, b"a," * (1 << 19))
+    with pytest.raises(UnreadableFile, match=rf"^the first line is no header: {BROKEN_QUOTES}$"):
+        delimited.read_csv_header(SOURCE, b'"a"b,1\n' + b"x,y\n" * 300_000)
+    with pytest.raises(UnreadableFile, match=r"^the first line is no header: a quoted field of it is not closed within 1 MiB$"):
+        delimited.read_csv_header(SOURCE, b'"a,1\n' + b"x,y\n" * 300_000)
+    with pytest.raises(UnreadableFile, match=r"^the first line is longer than 1 MiB$"):
+        delimited.read_csv_header(SOURCE, b'"a' + b"x" * (1 << 20) + b'",b\n')
+
+
+@pytest.mark.parametrize("first", ['"a"b,1', '"a,1', '"a\n,1'], ids=["text_after_quote", "not_closed", "over_two_lines"])
+@pytest.mark.parametrize("others", [3, 300_000], ids=["small", "larger_than_1_mib"])
+def test_without_a_header_a_first_row_with_broken_quotes_is_set_aside_like_any_other(
+    read: Read, tmp_path: Path, first: str, others: int
+) -> None:
+    source = Source(name="orders", format="csv", header=False, schema="id STRING, name STRING")
+    text = f"{first}\n" + "x,y\n" * others
+    broken = first.split("\n")
+    rows = read(text, source=source)
+    assert rows[0] == (None, None, None, BROKEN_QUOTES, broken[0]) and len(rows) == len(broken) + others
+    assert {row[:2] for row in rows[len(broken) :]} == {("x", "y")}
+    found = formats.examine_file_content(source, tmp_path / "a.csv", lambda _: None)
+    assert not found.empty and found.text_bytes == len(text)
+    kept = "".join(csv_rows.filter_csv_rows(source, text, frozenset({0}), {}))
+    assert kept == text.split("\n", 1)[1]
+
+
+def test_without_a_header_or_declared_columns_a_first_row_with_broken_quotes_says_so(read: Read) -> None:
+    source = Source(name="orders", format="csv", header=False)
+    for others in (3, 300_000):
+        with pytest.raises(UnreadableFile, match=rf"^{BROKEN_QUOTES}$"):
+            read('"a"b,1\n' + "x,y\n" * others, source=source)
 
 
 def test_rows_are_the_same_one_by_one_as_by_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
