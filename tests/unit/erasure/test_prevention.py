@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql.types import StringType, StructField, StructType
 
-from sluice.declare import KafkaSource, Pipeline, Source, mask, materialized_view, role_view, table
+from sluice.declare import KafkaSource, Link, Pipeline, Source, mask, materialized_view, role_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.erasure import prevention
 from sluice.errors import DeclarationError
@@ -171,14 +172,49 @@ def test_a_personal_column_that_is_none_protects_nothing() -> None:
     shop(sales(schema="id BIGINT, who STRING"))  # what it inherits by name it need not have
 
 
-@pytest.mark.parametrize(("kind", "why"), [("FLOAT", "it keeps seven digits"), ("binary", "no text"), ("TIMESTAMP", "time zone")])
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("FLOAT", "it keeps seven digits"),
+        ("DOUBLE", "12140.0"),
+        ("DECIMAL(20, 2)", "12140.00"),
+        ("binary", "no text"),
+        ("TIMESTAMP", "time zone"),
+        ("TIMESTAMP_NTZ", "reads no times"),
+        ("DATE", "reads no dates"),
+        ("BOOLEAN", "compared as text"),
+        ("INTERVAL DAY", "compared as text"),
+        ("ARRAY<BIGINT>", "a column of its own"),
+        ("MAP<STRING, BIGINT>", "a column of its own"),
+        ("STRUCT<id: BIGINT>", "subject_in"),
+        ("VARIANT", "a column of its own"),
+    ],
+)
 def test_a_column_whose_type_identifies_nobody_is_no_subject(kind: str, why: str) -> None:
     ddl = f"id BIGINT, Who {kind} NOT NULL, email STRING"
-    with pytest.raises(DeclarationError, match=rf"subject names 'who', which is {kind.upper()}.*{why}"):
+    shown = re.escape(kind.upper().partition("<")[0])
+    with pytest.raises(DeclarationError, match=rf"subject names 'who', which is {shown}.*{why}"):
         build_declaration_graph(PIPELINE, [replace(SOURCE, schema=ddl)])
-    others = replace(SOURCE, schema=f"{ddl}, by STRING", subject="by", also_subjects=(("who", "who"),))
-    with pytest.raises(DeclarationError, match=f"also_subjects names 'who', which is.*{kind.upper()}"):
+    others = replace(SOURCE, schema=f"{ddl.replace(' NOT NULL', '')}, by STRING", subject="by", also_subjects=(("who", "who"),))
+    with pytest.raises(DeclarationError, match=f"also_subjects names 'who', which is.*{shown}"):
         build_declaration_graph(PIPELINE, [others])
+    with pytest.raises(DeclarationError, match=f"table 'sales': subject names 'who', which is.*{shown}"):
+        shop(sales(schema=f"id BIGINT, who {kind}"))
+    link = Link("sales", person=("who", "who"), identifier=("card", "card"))
+    carded = sales(schema=f"id BIGINT, who STRING, card {kind}")
+    with pytest.raises(DeclarationError, match=f"Link of table 'sales': identifier names 'card', which is.*{shown}"):
+        build_declaration_graph(PIPELINE, [SOURCE, carded], [link])
+    inside = replace(SOURCE, schema=ddl, subject_in="CAST(who AS STRING)", domain="who")
+    assert build_declaration_graph(PIPELINE, [inside]).sources["orders"].subject == "who", "subject_in says what is compared"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["STRING", "CHAR(9)", "VARCHAR(20)", "byte", "SMALLINT", "INTEGER", "LONG", "DECIMAL", "DECIMAL(20)", "NUMERIC(20, 0)"],
+)
+def test_a_column_of_whole_numbers_or_texts_may_be_the_subject(kind: str) -> None:
+    ddl = f"id BIGINT, who {kind} NOT NULL COMMENT 'whose, DOUBLE', email STRING"
+    assert build_declaration_graph(PIPELINE, [replace(SOURCE, schema=ddl)]).sources["orders"].subject == "who"
 
 
 def test_the_key_of_a_topic_may_say_whose_a_record_is_and_its_time_may_not() -> None:

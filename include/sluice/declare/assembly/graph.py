@@ -22,7 +22,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.declare.datasets.windowed import Windowed
-from sluice.declare.erasure import identifiers, prevention, subject_checks
+from sluice.declare.erasure import identifiers, prevention, subject_checks, subject_types
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion import DeclarationsByKind, Declared, expand_declarations, resolve_computed_views
 from sluice.declare.ingest.source import Source
@@ -234,7 +234,7 @@ def build_declaration_graph(
     ]
     mistakes += [*_find_role_mistakes(pipeline, given, seen, complete), *subject_checks.find_lifetime_mistakes(complete)]
     mistakes += subject_checks.find_other_subject_mistakes(complete)
-    mistakes += subject_checks.find_subject_type_mistakes(complete)
+    mistakes += subject_types.find_subject_type_mistakes(complete, whose.links)
     mistakes += identifiers.find_canonical_form_mistakes(pipeline, complete, whose.links)
     _refuse_mistakes(pipeline, mistakes)
     return Graph(

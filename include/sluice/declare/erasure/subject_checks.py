@@ -110,36 +110,6 @@ def find_other_subject_mistakes(declared: Declared) -> Iterator[str]:
                 )
 
 
-_NO_IDENTIFIERS = {
-    "float": "it keeps seven digits of a number, so that several people's become one: BIGINT, DECIMAL or STRING",
-    "binary": "its bytes have no text to compare: STRING",
-    "timestamp": "its text depends on the time zone: STRING or DATE",
-    "timestamp_ltz": "its text depends on the time zone: STRING or DATE",
-}
-"""By type in lower case, why nobody is found by a column of it, and which types to use."""
-
-
-def explain_unfit_subject_type(kind: str) -> str | None:
-    """Why nobody is found by a column of this type, and what to use instead. None for a type that identifies people."""
-    return _NO_IDENTIFIERS.get(kind.lower())
-
-
-def find_subject_type_mistakes(declared: Declared) -> Iterator[str]:
-    """Yields declared columns with identifiers of people whose type cannot hold these, as sentences.
-
-    Bytes that nobody declared, as a topic's keys are, count as the text that Spark makes of them.
-    """
-    for source in DeclarationsByKind(declared.values()).sources:
-        kinds = schema.parse_column_types(source.ddl) if source.ddl else {}
-        own = [("subject", source.subject)] if source.subject and not source.subject_in else []
-        for field, name in (*own, *(("also_subjects", column) for column, _ in source.also_subjects)):
-            column = find_column_spelling(name, kinds)
-            kind = kinds[column].partition(" ")[0] if column else ""
-            why = None if source.has_fixed_schema and kind.lower() == "binary" else explain_unfit_subject_type(kind)
-            if column and why:
-                yield f"source '{source.name}': {field} names '{name}', which is {kinds[column].upper()}; {why}."
-
-
 def _find_source_obstacles(source: Source, column: str) -> Iterator[str]:
     if source.subject is None:
         yield "and no column says whose the record is (subject=)"
