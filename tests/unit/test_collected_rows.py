@@ -71,7 +71,7 @@ BOUNDS = {
     "sluice.privacy.anonymised:find_marked_deliveries": BATCH,
     "sluice.privacy.suppression_list:read_listed_values": PEOPLE,
     "sluice.lake.releases:are_releases_absent": ONE,
-    "sluice.erasure.steps.places:_find_absent_restricted_tables": "one row for each table",
+    "sluice.lake.restricted_tables:find_absent_restricted_tables": "one row for each table",
     "sluice.privacy.suppression_list:read_suppression_times": PEOPLE,
     "sluice.quality.quarantine:replace_rejudged_quarantine_rows": BATCH,
     "sluice.runs.ledger:read_delivery_ledger": RECORDS,

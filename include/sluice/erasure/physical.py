@@ -18,8 +18,8 @@ from sluice.errors import SluiceError
 from sluice.flows.progress import positions, streams
 from sluice.flows.quarantine import settlement
 from sluice.ingest.landing import rewriting
+from sluice.lake import releases, restricted_tables
 from sluice.lake.clone_registry import find_shallow_clone_lakes
-from sluice.lake.releases import releases_folder
 from sluice.lake.report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.locations import locate
@@ -41,12 +41,16 @@ def finish_physical_erasure(
     """Finishes the requests whose rows have left every table and whose retention is over at `now`. Returns one report per table.
 
     without: the STEPS to leave out, for tests. only: the ids of the requests to finish; empty means all. While a flow is behind, a
-    request keeps its state, and its report says so. Raises SluiceError if a shallow clone still reads the files, StopRequested between two
-    tables, and FlowsFailed, once all tables had their turn, if the work failed on one: then too the requests keep their state.
+    request keeps its state, and its report says so. Raises SluiceError if restricted tables or releases are absent or a shallow clone still
+    reads the files, StopRequested between two tables, and FlowsFailed, once all tables had their turn, if the work failed on one: then too
+    the requests keep their state.
     """
     due = _find_physically_due_requests(workspace, now, only)
     if not due:
         return []
+    # What is on a disk that is not mounted has not been removed.
+    restricted_tables.refuse_absent_restricted_tables(workspace.settings, workspace.graph)
+    releases.refuse_absent_releases(workspace.records)
     clones = find_shallow_clone_lakes(workspace.records)
     if clones:
         raise SluiceError(
@@ -116,7 +120,7 @@ def _remove_due_versions(workspace: Workspace, due: list[ErasureRequest]) -> lis
     settings, left = workspace.settings, max(datetime.fromisoformat(one.done_at) for one in due if one.done_at)
     report = FlowReport(flow="former_versions", layer=VACUUM.name)
     tables = (locate(settings.lake, workspace.pipeline), settings.restricted / workspace.pipeline)
-    for root in (*tables, releases_folder(workspace.records), workspace.landing):
+    for root in (*tables, releases.releases_folder(workspace.records), workspace.landing):
         if isinstance(root, StoreLocation):
             report.deleted += remove_former_versions(root, left, lambda: streams.stop_if_requested(workspace))
     report.deleted += rewriting.remove_versions_of_rewritten_files(settlement.rewriting_journal_folder(workspace))

@@ -20,13 +20,13 @@ from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.privacy.treat import AS_TEXT
 from sluice.erasure import canary, vault
 from sluice.erasure.canary import PREFIX
-from sluice.erasure.personal_places.place import LANDING, RELEASED
+from sluice.erasure.personal_places.place import LANDING, RELEASED, RESTRICTED
 from sluice.erasure.proof import scope
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.subjects import domain_columns
 from sluice.erasure.vault import Identifier
 from sluice.errors import SluiceError
-from sluice.lake import releases
+from sluice.lake import releases, restricted_tables
 from sluice.lake.releases import Release
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
@@ -94,6 +94,10 @@ def scan_all_roots(settings: Settings, graph: Graph, sought: SoughtNeedles) -> S
     if releases.are_releases_absent(records):
         folder = str(releases.releases_folder(records))
         found.unread.append(Unread(RELEASED, folder, "it has no release, although runs have made some that nobody removed"))
+    found.unread += [
+        Unread(RESTRICTED, path, "it is not there, although a run has written this table")
+        for path in restricted_tables.find_absent_restricted_tables(settings, graph).values()
+    ]
     return found
 
 

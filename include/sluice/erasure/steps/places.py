@@ -13,13 +13,9 @@ from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_identifier
-from sluice.errors import SluiceError
-from sluice.lake import log
+from sluice.lake import log, restricted_tables
 from sluice.lake.workspace import Workspace, has_quarantine
-from sluice.locations import locate
-from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import name_quarantine
-from sluice.pipeline_stages import RELEASE
 from sluice.privacy import anonymised
 
 
@@ -48,13 +44,7 @@ def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
     Raises SluiceError if a restricted table is gone: it may lie on a disk that is not mounted, and would be passed over.
     """
     found: list[SubjectTable] = []
-    absent = _find_absent_restricted_tables(workspace)
-    if absent:
-        raise SluiceError(
-            f"Restricted tables of '{workspace.pipeline}' from which people must be removed are not there: {', '.join(absent)}. If they are on a "
-            f"disk or a share, mount that, or let SLUICE_RESTRICTED say where they are. If they were removed for good, the next run makes them "
-            f"anew: sluice run {workspace.pipeline}"
-        )
+    restricted_tables.refuse_absent_restricted_tables(workspace.settings, workspace.graph)
     for declared in workspace.graph:
         own = workspace.graph.table_of(declared.name) == declared.name
         if (
@@ -65,21 +55,6 @@ def find_subject_tables(workspace: Workspace) -> list[SubjectTable]:
         ):
             found += _list_table_subjects(workspace, declared)
     return found
-
-
-def _find_absent_restricted_tables(workspace: Workspace) -> list[str]:
-    """Restricted tables that runs have written, and that are not there."""
-    below = locate(workspace.settings.restricted)
-    absent = [
-        one.name
-        for one in workspace.graph.tables.values()
-        if locate(workspace.path(one.name)).is_relative_to(below) and not delta_log.is_delta_table(workspace.path(one.name))
-    ]
-    runs = find_table_snapshot(workspace.records.run_ledger) if absent else None
-    if runs is None:
-        return []
-    written = runs.query_rows(f"SELECT DISTINCT flow FROM t WHERE version_after IS NOT NULL AND stage <> '{RELEASE}'")["flow"]
-    return sorted(set(absent) & set(written.to_pylist()))
 
 
 def _list_table_subjects(workspace: Workspace, declared: Source | Dataset[Any]) -> Iterator[SubjectTable]:

@@ -826,7 +826,13 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
         """Secret."""
         return says
 
-    workspace = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [source, said, each, secret]))
+    @materialized_view(reads="secret", keys="who", subject="who", restricted=True)
+    def secret_each(secret: Any) -> Any:
+        """Secret, and computed."""
+        return secret
+
+    declared = [source, said, each, secret, secret_each]
+    workspace = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, declared))
     row = {"run": "r", "state": "done"}
     runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret"}])
     assert places.find_subject_tables(workspace) == [], "a flow that had nothing to do has made no table"
@@ -835,6 +841,19 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
         places.find_subject_tables(workspace)
     _written(workspace.path("secret"), [1])
     assert {one.name for one in places.find_subject_tables(workspace)} == {"secret"}
+
+    request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
+    requests.advance_request_state(workspace.records, request, request_events.LOGICALLY, physical_due_at=NOW.isoformat())
+    runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret_each", "version_after": 0}])
+    with pytest.raises(SluiceError, match=r"are not there: secret_each\. "):
+        physical.finish_physical_erasure(workspace, NOW + timedelta(days=2))
+    assert requests.read_erasure_request(workspace.records, request.request).state == request_events.LOGICALLY
+    scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
+    unread = [one for one in scanned.unread if one.root == "restricted"]
+    assert [one.path for one in unread] == [workspace.path("secret_each")] and "a run has written" in unread[0].reason
+    _written(workspace.path("secret_each"), [1])
+    scanned = sought.scan_all_roots(workspace.settings, workspace.graph, sought.SoughtNeedles([], [], {}))
+    assert [one for one in scanned.unread if one.root == "restricted"] == []
 
     rows.erase_from_releases(Erasing(workspace, [], lambda: []))
     runs.append_run_rows(workspace.records, [row | {"stage": "release", "flow": "said"}])
