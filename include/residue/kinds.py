@@ -104,6 +104,12 @@ def has_control_characters(data: bytes) -> bool:
     return bool(CONTROL[np.frombuffer(data, np.uint8)].any())
 
 
+def count_control_characters(data: bytes, expected: bytes = b"") -> int:
+    """How many control characters the data have that no text has, apart from those expected."""
+    found = int(np.count_nonzero(CONTROL[np.frombuffer(data, np.uint8)]))
+    return found - sum(data.count(code) for code in set(expected) if CONTROL[code]) if found else 0
+
+
 def has_foreign_signature(head: bytes) -> bool:
     """Whether the signature is that of a kind that no decoder here opens."""
     return _NOT_OURS.match(head) is not None

@@ -83,22 +83,62 @@ WIDE = ("utf-16", "utf-32")
 """Kinds of text that a byte order mark identifies."""
 
 
+_TEXT_PER_STRAY = 1000
+"""How many bytes of text there must be for each stray control character: in packed or encrypted content, every eleventh byte is one."""
+
+
+class _TextEvidence:
+    """Whether content is text by its control characters. Those that a source declares as delimiter and quote are none of them.
+
+    A text that a source declares may have a few stray ones, as a broken sender writes them, if the whole of it is in its encoding.
+    """
+
+    def __init__(self, dialect: TextDialect | None) -> None:
+        self._expected = f"{dialect.delimiter or ''}{dialect.quote}".encode() if dialect else b""
+        self._decoder = codecs.getincrementaldecoder(dialect.encoding)() if dialect else None
+        self._size = self._strays = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Takes the next bytes, in the declared encoding."""
+        self._count(chunk)
+        try:
+            if self._decoder is not None:
+                self._decoder.decode(chunk, final=not chunk)
+        except UnicodeError:
+            self._decoder = None
+
+    def add_decoded(self, part: bytes | None) -> None:
+        """Takes the next bytes, decoded and as UTF-8. None: they are not in the declared encoding."""
+        self._count(part or b"")
+        self._decoder = None if part is None else self._decoder
+
+    def _count(self, part: bytes) -> None:
+        self._size += len(part)
+        self._strays += kinds.count_control_characters(part, self._expected)
+
+    def is_text(self) -> bool:
+        """Whether what was taken is text."""
+        return not self._strays or (self._decoder is not None and self._strays * _TEXT_PER_STRAY <= self._size)
+
+
 def search_text_stream(stream: IO[bytes], head: bytes, name: str, inspection: Inspection, kind: str | None) -> None:
     """Searches text, and reports content that is no text, which nothing here can read."""
     dialect = inspection.root.dialect_at(inspection.path)
     comma = kinds.has_delimited_suffix(name) or (dialect is not None and dialect.in_rows)
     decoder = "csv" if comma else "json" if head.lstrip()[:1] in (b"{", b"[") else "text"
     encoding = kind if kind in WIDE else _find_declared_encoding(dialect)
+    evidence = _TextEvidence(dialect)
     if encoding is None:
-        feed, bare = inspection.stream(decoder, comma=comma, dialect=dialect), True
+        feed = inspection.stream(decoder, comma=comma, dialect=dialect)
         while chunk := stream.read(CHUNK):
             feed.feed(chunk)
-            bare = bare and not kinds.has_control_characters(chunk)
+            evidence.add(chunk)
+        evidence.add(b"")
         feed.close()
     else:
         feed = inspection.stream(kind or decoder, comma=comma, dialect=dialect)
-        bare = _search_transcoded_text(stream, encoding, inspection, feed)
-    if kinds.has_foreign_signature(head) or not bare:
+        _search_transcoded_text(stream, encoding, inspection, feed, evidence)
+    if kinds.has_foreign_signature(head) or not evidence.is_text():
         inspection.unread("no decoder knows this kind of file")
 
 
@@ -108,9 +148,11 @@ def _find_declared_encoding(dialect: TextDialect | None) -> str | None:
     return None if name in ("utf-8", "ascii", "utf-8-sig") else name
 
 
-def _search_transcoded_text(stream: IO[bytes], encoding: str, inspection: Inspection, feed: SearchFeed) -> bool:
-    """Searches the bytes as they are and as UTF-8. Returns whether they are text, as far as they could be read."""
-    raw, decoder, bare = inspection.stream("raw bytes", text=False), codecs.getincrementaldecoder(encoding)(), True
+def _search_transcoded_text(
+    stream: IO[bytes], encoding: str, inspection: Inspection, feed: SearchFeed, evidence: _TextEvidence
+) -> None:
+    """Searches the bytes as they are and as UTF-8."""
+    raw, decoder = inspection.stream("raw bytes", text=False), codecs.getincrementaldecoder(encoding)()
     more, broken = True, False
     while more:
         chunk = stream.read(CHUNK)
@@ -123,7 +165,6 @@ def _search_transcoded_text(stream: IO[bytes], encoding: str, inspection: Inspec
             text, broken = "", True
         part = text.encode("utf-8", "surrogatepass")
         feed.feed(part)
-        bare = bare and not kinds.has_control_characters(part)
+        evidence.add_decoded(None if broken else part)
     raw.close()
     feed.close()
-    return bare

@@ -292,6 +292,40 @@ def test_what_cannot_be_opened_is_told_and_searched_as_it_is(kind: str, tmp_path
     assert any(hit.decoder in ("raw bytes", "text", "parquet") for hit in found.hits), found.hits
 
 
+def _scanned_as_declared(path: Path, content: bytes, dialect: residue.TextDialect) -> residue.ScanResult:
+    path.write_bytes(content)
+    root = residue.ScanRoot("landing", str(path.parent), written=(residue.TextFileFormat("", "*.csv", dialect),))
+    return residue.scan_roots([root], needles.build_needles([("user_id", "12140")]), processes=1)
+
+
+@pytest.mark.parametrize(("delimiter", "quote"), [("\x01", '"'), ("\x1f", '"'), ("|", "\x02")])
+def test_control_characters_that_a_source_declares_are_text(delimiter: str, quote: str, tmp_path: Path) -> None:
+    dialect = residue.TextDialect(delimiter=delimiter, quote=quote)
+    rows = f"name{delimiter}user_id\n{quote}bob{quote}{delimiter}12140\n{quote}x{quote}{delimiter}5\n".encode()
+    found = _scanned_as_declared(tmp_path / "x.csv", rows, dialect)
+    assert found.unread == [] and [hit.times for hit in found.hits] == [1]
+    assert _scanned_as_declared(tmp_path / "x.csv", rows.decode().encode("utf-16"), dialect).unread == []
+    for packed in (ENCRYPTED, ENCRYPTED[:500], bytes(range(256)), rows + b"\x03", b"%PDF-1.7 " + rows):
+        assert _scanned_as_declared(tmp_path / "x.csv", packed, dialect).unread, packed[:20]
+    (tmp_path / "x.csv").unlink()
+    (tmp_path / "x.txt").write_bytes(rows)
+    assert scanned(tmp_path).unread, "nobody declares it"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "utf-16"])
+def test_a_stray_control_character_in_a_declared_text_makes_it_no_other_kind(encoding: str, tmp_path: Path) -> None:
+    dialect, text = residue.TextDialect(encoding=encoding, delimiter=","), "user_id,note\n" + "5,Grün\n" * 300
+    for stray in ("\0", "\x05"):
+        assert _scanned_as_declared(tmp_path / "x.csv", f"{text}{stray}\n".encode(encoding), dialect).unread == []
+        often = (text + stray * 9).encode(encoding)
+        assert _scanned_as_declared(tmp_path / "x.csv", often, dialect).unread
+    for packed in (ENCRYPTED, ENCRYPTED[:500], text.encode("utf-8") + b"\x05\x81\xff\xfe\x8d\n"):
+        assert _scanned_as_declared(tmp_path / "x.csv", packed, dialect).unread
+    (tmp_path / "x.csv").unlink()
+    (tmp_path / "x.txt").write_bytes(f"{text}\0\n".encode())
+    assert scanned(tmp_path).unread, "nobody declares it"
+
+
 def test_ends_in_a_footer_are_found_that_no_row_has(tmp_path: Path) -> None:
     """Spark and delta-rs write them of every column, whole."""
     row = parquet({"member": [12140], "who": [WHO]}, use_dictionary=False, compression="gzip")
