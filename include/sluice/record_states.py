@@ -56,6 +56,17 @@ WAITING = "waiting"
 SUPERSEDED = "superseded"
 """It was ingested, and another delivery of its file counts. This too is found when the ledger is read."""
 
+
+def show_delivery_state(stored: str | None) -> str:
+    """Returns how a delivery with this last outcome is shown; None: it has none. That one is superseded only the others of its file say."""
+    return WAITING if stored in (None, LOST) else str(stored)
+
+
+REREAD_BY_REFRESH = (INGESTED, SUPERSEDED, QUARANTINED, MISSED)
+"""The shown states of the deliveries that a refresh of bronze reads again, if their files are unchanged."""
+LACKED_BY_REPLAY = (WAITING, QUARANTINED, MISSED)
+"""The shown states of the deliveries that bronze lacks, which a replay of their interval tries to take."""
+
 SHOWN_STATES = (
     WAITING,
     INGESTED,

@@ -19,7 +19,6 @@ from sluice.record_states import (
     DELIVERED,
     FAILED,
     INGESTED,
-    LOST,
     MISSED,
     SAME_DELIVERY,
     SUPERSEDED,
@@ -27,6 +26,7 @@ from sluice.record_states import (
     UNOPENED,
     WAITING,
     carry_current_content,
+    show_delivery_state,
 )
 from sluice.record_tables import append_record_rows
 
@@ -164,7 +164,7 @@ def read_delivery_ledger(
     for row in rows:
         if source is None or row["source"] == source:
             outcome = outcomes.get(row["delivery"])
-            if outcome is None or outcome["state"] == LOST:
+            if outcome is None or show_delivery_state(outcome["state"]) == WAITING:
                 outcome = _state_without_outcome(row)
             entry = {**row, **{name: outcome.get(name) for name in _OF_OUTCOME}, "ingest_run": outcome.get("run")}
             entry["held_back"] = held_back.get(row["delivery"])

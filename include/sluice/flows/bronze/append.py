@@ -6,8 +6,8 @@ of an interval that were missed, refused whole or never taken, as far as they ca
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,7 @@ from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
 from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger, schema_evolution
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.deliveries.known import read_current_deliveries
-from sluice.ingest.files import paths
+from sluice.ingest.deliveries.known import read_current_deliveries, select_deliveries_in_interval
 from sluice.ingest.reading import records
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
 from sluice.lake import batch_sizes, log, table_frames, tables
@@ -42,7 +41,7 @@ from sluice.lake.workspace import Workspace
 from sluice.printable import count_noun
 from sluice.privacy import suppression_list
 from sluice.quality import quarantine
-from sluice.record_states import DELIVERED, INGESTED, LOST, MISSED, QUARANTINED, TAKEN
+from sluice.record_states import DELIVERED, LACKED_BY_REPLAY, LOST, MISSED, REREAD_BY_REFRESH, TAKEN, show_delivery_state
 from sluice.record_tables import create_record_table
 from sluice.step_times import PREPARING, measure_step
 from sluice.work_progress import CountedWork, count_work
@@ -188,9 +187,6 @@ def _has_outcomes(workspace: Workspace) -> bool:
     return state is not None and state.rows != 0
 
 
-_TAKEN = (INGESTED, QUARANTINED, MISSED)
-
-
 def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape, report: FlowReport) -> None:
     """Reads again every delivery whose file is unchanged; the rows of the others stay. shape: the bronze table's, before any rows."""
     workspace.note(workspace.graph.flow_name(source))
@@ -231,13 +227,12 @@ def _retype_kept_rows(workspace: Workspace, source: Source, report: FlowReport) 
 
 def _examine_known_deliveries(workspace: Workspace, source: Source) -> list[ExaminedDelivery]:
     folder = intake.source_landing_folder(workspace, source)
-    states = ledger.read_last_delivery_states(workspace.outcomes)
+    outcomes = ledger.read_last_delivery_states(workspace.outcomes)
     ours = [
         row for row in read_current_deliveries(workspace.deliveries) if row["source"] == source.name and row["event"] == DELIVERED
     ]
-    return examine_deliveries(
-        source, [intake.delivery_from_row(row, folder) for row in ours if states.get(row["delivery"], ("",))[0] in _TAKEN]
-    )
+    again = [row for row in ours if _show_state(outcomes, row["delivery"]) in REREAD_BY_REFRESH]
+    return examine_deliveries(source, [intake.delivery_from_row(row, folder) for row in again])
 
 
 def _replace_bronze_rows(
@@ -269,7 +264,9 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
     folder = intake.source_landing_folder(workspace, source)
     judged = ledger.read_last_delivery_states(workspace.outcomes)
     lacking = [
-        row for row in read_deliveries_in_interval(workspace, source, interval) if _is_not_ingested(judged.get(row["delivery"]))
+        row
+        for row in read_deliveries_in_interval(workspace, source, interval)
+        if _show_state(judged, row["delivery"]) in LACKED_BY_REPLAY
     ]
     for part in discovery.group_into_micro_batches(source, lacking):
         stop_if_requested(workspace)
@@ -284,14 +281,8 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
 
 def read_deliveries_in_interval(workspace: Workspace, source: Source, interval: Interval) -> list[dict[str, Any]]:
     """Returns the source's deliveries of an interval, oldest first, as rows of the deliveries table."""
-    found: list[dict[str, Any]] = [
-        row
-        for row in read_current_deliveries(workspace.deliveries)
-        if row["source"] == source.name and row["event"] == DELIVERED and isinstance(row["modified_at"], datetime)
-    ]
-    inside = [row for row in found if paths.find_delivery_date(source, row["file"], row["modified_at"]) in interval]
-    return sorted(inside, key=lambda row: int(row["delivery"]))
+    return select_deliveries_in_interval(source, read_current_deliveries(workspace.deliveries), interval)
 
 
-def _is_not_ingested(outcome: tuple[str, str | None] | None) -> bool:
-    return outcome is None or outcome[0] in (MISSED, QUARANTINED, LOST)
+def _show_state(outcomes: Mapping[int, tuple[str, str | None]], delivery: int) -> str:
+    return show_delivery_state(outcomes[delivery][0] if delivery in outcomes else None)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from sluice import delta_log
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.quoting import quote_identifier
 from sluice.flows.gold import choice, touched
@@ -30,6 +29,7 @@ from sluice.flows.progress.checkpoints import (
     record_followed_versions,
     record_unbounded_inputs,
 )
+from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.writing import targets
 from sluice.lake import batch_sizes, log
 from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
@@ -46,10 +46,10 @@ _INPUTS = "what it uses of its inputs changed"
 
 def run_gold_flow(workspace: Workspace, view: AnyView, report: FlowReport, anew: str | None = None) -> None:
     """Brings the view up to date. anew: a reason to recompute it in full."""
-    missing = [name for name in view.reads if not delta_log.is_delta_table(workspace.path(name))]
+    missing = list_missing_inputs(view.reads, workspace.path)
     present = view.over(set(view.reads) - set(missing))
     if present is None:
-        report.notes.append(f"its input '{missing[0]}' has no row yet")
+        report.notes.append(describe_missing_inputs(missing))
         return
     view = present
     with measure_step(PLANNING):

@@ -20,6 +20,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.flows.progress import stream_starts, streams
 from sluice.flows.progress.checkpoints import open_checkpoint
+from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.silver.aside import quarantine_scope_rows, requarantine_rows_of_other_deliveries
 from sluice.flows.silver.made import (
     TWO_FILES,
@@ -76,7 +77,7 @@ def run_silver_flow(workspace: Workspace, table: AnyTable, report: FlowReport, a
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
-        report.notes.append("its source has no record yet")
+        report.notes.append(SOURCE_IS_EMPTY)
         return
     shape = targets.prepare_target_table(workspace, table, wanted, PROVENANCE, anew)
     streams.run_with_rebase(lambda why: _stream_outcomes(workspace, table, source, report, why, shape), anew)

@@ -15,6 +15,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.quoting import quote_columns
 from sluice.flows.bronze import append
+from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.flows.silver import fold
 from sluice.flows.silver.aside import quarantined_key_column, requarantine_rows
 from sluice.flows.silver.fold import select_winning_rows
@@ -50,7 +51,7 @@ def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, r
     source = workspace.graph.sources[table.reads[0]]
     wanted = silver_table_schema(workspace, table, source)
     if wanted is None:
-        report.notes.append("its source has no record yet")
+        report.notes.append(SOURCE_IS_EMPTY)
         return
     targets.prepare_target_table(workspace, table, wanted, PROVENANCE)
     workspace.note(workspace.graph.flow_name(table))

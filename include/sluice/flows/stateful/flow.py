@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from sluice import delta_log
 from sluice.declare.datasets.windowed import Windowed
 from sluice.declare.quoting import quote_column, quote_columns
 from sluice.durable_files import write_json_durably
 from sluice.flows.progress import checkpoints, stream_starts, streams
 from sluice.flows.progress.batches import PinnedVersions
 from sluice.flows.progress.checkpoints import Checkpoint, open_checkpoint
+from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.stateful import idle, inputs, late, operators
 from sluice.flows.stateful.late import Lateness
 from sluice.flows.writing import targets
@@ -118,9 +118,9 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
     if workspace.mode == "replay":
         report.notes.append("a stream with state takes a row once: a replay does not reach it")
         return
-    missing = [name for name in stream.reads if not delta_log.is_delta_table(workspace.path(name))]
+    missing = list_missing_inputs(stream.reads, workspace.path)
     if missing:
-        report.notes.append(f"its input '{missing[0]}' has no row yet")
+        report.notes.append(describe_missing_inputs(missing))
         return
     if stream.closes_when_idle:
         idle.create_heartbeat_table(workspace, stream)

@@ -12,9 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sluice.declare.ingest.source import Source
+from sluice.declare.interval import Interval
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.seen_files import COLUMNS, CONTENT, NO_FILES, LastSeenFile, Marks, SeenFiles
+from sluice.ingest.files.paths import find_delivery_date
 from sluice.record_states import DELIVERED, MISSED, SAME_DELIVERY, UNOPENED, VANISHED, carry_current_content
 from sluice.work_progress import count_work
 
@@ -121,6 +124,15 @@ def read_current_deliveries(path: str) -> list[dict[str, Any]]:
     rows = ledger.sort_deliveries_by_number(found)
     carry_current_content(rows, _AS_IT_IS)
     return [row for row in rows if row["event"] not in SAME_DELIVERY]
+
+
+def select_deliveries_in_interval(source: Source, rows: Iterable[dict[str, Any]], interval: Interval) -> list[dict[str, Any]]:
+    """Selects a source's deliveries of an interval: by the date in the file's path if the source declares one, otherwise by delivery time.
+
+    rows: of the deliveries table, or of the delivery ledger, of any source.
+    """
+    ours = [row for row in rows if row["source"] == source.name and row["event"] == DELIVERED and row["modified_at"]]
+    return [row for row in ours if find_delivery_date(source, row["file"], row["modified_at"]) in interval]
 
 
 # Compares a source's folder with the ledger. It keeps one byte for each known and unchanged file.

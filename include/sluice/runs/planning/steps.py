@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sluice import delta_log, record_states
+from sluice import delta_log
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
@@ -15,10 +15,11 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
+from sluice.flows.progress.missing_inputs import SOURCE_IS_EMPTY
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.arrivals import SourceChanges
 from sluice.lake import log
-from sluice.record_states import INGESTED, MISSED, QUARANTINED, SUPERSEDED, WAITING
+from sluice.record_states import DELIVERED, LACKED_BY_REPLAY, REREAD_BY_REFRESH, WAITING
 from sluice.runs.status import lag
 from sluice.runs.status.books import PipelineBooks
 from sluice.runs.status.lag import FlowLag
@@ -100,8 +101,8 @@ def _plan_bronze_refresh(books: PipelineBooks, source: Source, flow: FlowLag) ->
     """Plans a refresh of bronze: every delivery whose file is unchanged, then what waits."""
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
-    known = books.of_source(source.name, INGESTED, SUPERSEDED, QUARANTINED, MISSED)
-    readable = books.select_unchanged(source, [row for row in known if row["event"] == record_states.DELIVERED])
+    known = books.of_source(source.name, *REREAD_BY_REFRESH)
+    readable = books.select_unchanged(source, [row for row in known if row["event"] == DELIVERED])
     size = flow.bytes + sum(row["size"] or 0 for row in readable)
     return PlannedStep(flow.table, flow.layer, READ_AGAIN, "refresh", flow.deliveries + len(readable), size, None)
 
@@ -116,7 +117,7 @@ def plan_silver_step(
     if flow.stuck:
         return PlannedStep(flow.table, flow.layer, FAIL, flow.stuck)
     if not coming and not delta_log.is_delta_table(books.path(table.reads[0])):
-        return PlannedStep(flow.table, flow.layer, NOTHING, "its source has no record yet")
+        return PlannedStep(flow.table, flow.layer, NOTHING, SOURCE_IS_EMPTY)
     if any(step.does == READ_AGAIN for step in coming):
         flow = replace(flow, deliveries=0, bytes=0)  # they are among the deliveries that are read again
     return PlannedStep(
@@ -186,7 +187,7 @@ def plan_bronze_replay(
 def _plan_lacking_deliveries(books: PipelineBooks, source: Source, flow: FlowLag, interval: Interval) -> PlannedStep:
     """Plans files of the interval that nobody has discovered, and its deliveries that bronze lacks."""
     fresh = discovery.preview_discovery(source, books.records.landing, books.known, interval).came
-    lacking = [row for row in books.of_interval(source, interval) if row["state"] in (WAITING, MISSED, QUARANTINED)]
+    lacking = [row for row in books.of_interval(source, interval) if row["state"] in LACKED_BY_REPLAY]
     readable = books.select_unchanged(source, lacking)
     files = [
         *({"file": file.file, "state": "new", "delivery": None} for file in fresh),

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sluice import delta_log, record_states
+from sluice import delta_log
 from sluice.declare.assembly.graph import AnyDataset, Graph
 from sluice.declare.assembly.kept_fields import columns_named_in_schema, suggest_kept_fields
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
-from sluice.ingest.deliveries.known import KnownFiles, read_known_files
-from sluice.ingest.files import paths
+from sluice.ingest.deliveries.known import KnownFiles, read_known_files, select_deliveries_in_interval
 from sluice.lake import log
 from sluice.lake.places import PipelinePlaces, locate_streamed_tables
 from sluice.locations import Location
@@ -77,13 +76,8 @@ class PipelineBooks:
         return [row for source in self.graph.feeding(name) for row in self.of_source(source.name, *states)]
 
     def of_interval(self, source: Source, interval: Interval) -> list[Row]:
-        """Returns a source's deliveries of an interval: by the date in the file's path if the source declares one, otherwise by delivery time."""
-        ours = [row for row in self.deliveries if row["source"] == source.name and row["event"] == record_states.DELIVERED]
-        return [
-            row
-            for row in ours
-            if row["modified_at"] and paths.find_delivery_date(source, row["file"], row["modified_at"]) in interval
-        ]
+        """Returns a source's deliveries of an interval, as `select_deliveries_in_interval` does."""
+        return select_deliveries_in_interval(source, self.deliveries, interval)
 
     def select_unchanged(self, source: Source, rows: list[Row]) -> list[Row]:
         """Returns those of a source's deliveries that can be read as they were discovered. Raises UnreachableBroker."""

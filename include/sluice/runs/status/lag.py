@@ -17,6 +17,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_kind_function
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints, positions, stream_starts
+from sluice.flows.progress.missing_inputs import describe_missing_inputs, list_missing_inputs
 from sluice.flows.progress.positions import FlowProgress, StreamPosition
 from sluice.ingest.deliveries import discovery
 from sluice.lake import log
@@ -197,10 +198,10 @@ def measure_silver_lag(books: PipelineBooks, table: Table[Any]) -> FlowLag:
 
 def measure_stream_lag(books: PipelineBooks, stream: Windowed[Any]) -> FlowLag:
     """Measures the lag of a stream with state. Errors are those of `measure_pipeline_lag`."""
-    missing = [name for name in stream.reads if not delta_log.is_delta_table(books.path(name))]
+    missing = list_missing_inputs(stream.reads, books.path)
     if missing:
         flow = _read_stream_standing(books, stream)
-        return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
+        return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=describe_missing_inputs(missing))
     (name, folder), inputs = books.checkpoints(stream), books.streamed_tables(stream)
     ids = {read: log.read_table_id(path) for read, path in inputs.items() if delta_log.is_delta_table(path)}
     why = stream_starts.find_stream_break(
@@ -223,12 +224,12 @@ def _read_stream_standing(books: PipelineBooks, stream: Windowed[Any]) -> FlowLa
 def measure_view_lag(books: PipelineBooks, view: MaterializedView[Any]) -> FlowLag:
     """Measures the lag of a view. Errors are those of `measure_pipeline_lag`."""
     flow = read_view_standing(books, view)
-    missing = [name for name in view.reads if not delta_log.is_delta_table(books.path(name))]
+    missing = list_missing_inputs(view.reads, books.path)
     present = view.over(set(view.reads) - set(missing))
     if present is not None:
         view = present
     else:
-        return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=f"its input '{missing[0]}' has no row yet")
+        return replace(flow, anew=flow.anew or checkpoints.FIRST, stuck=describe_missing_inputs(missing))
     return _add_waiting_changes(books, view, flow)
 
 
