@@ -22,7 +22,10 @@ from sluice.pipeline_records import PipelineRecords
 from sluice.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
-AT_ONCE = {"HERE = 32_000_000": "HERE = 0", "IN_PLAN = 1_000_000": "IN_PLAN = 0"}
+AT_ONCE = {
+    "MOST_BYTES_IN_PROCESS = 32_000_000": "MOST_BYTES_IN_PROCESS = 0",
+    "MOST_BYTES_IN_PLAN = 1_000_000": "MOST_BYTES_IN_PLAN = 0",
+}
 """Made so small, all files are read by executors, and all records wait for them on the shared disk."""
 LEFT_OUT = {
     "silver": ("fanned_out", "completed_workouts", "members", "members_for_coaches", "member_bins", "visits"),
@@ -116,7 +119,7 @@ def make_project(folder: Path) -> Project:
     (root / ".sluice").mkdir()
     for name in ("jars", "log-store", "store-jars"):
         (root / ".sluice" / name).symlink_to(ROOT / ".sluice" / name)
-    replace_in_code(root / "include" / "sluice" / "ingest" / "reading" / "records.py", AT_ONCE)
+    replace_in_code(root / "include" / "sluice" / "ingest" / "reading" / "amounts.py", AT_ONCE)
     make_gym_smaller(root)
     with (root / "spark_jobs" / "conf" / "standalone.conf").open("a") as profile:
         profile.write(FEWER_TASKS)

@@ -334,8 +334,8 @@ def test_it_works_in_a_session_that_sluice_did_not_start_in_another_zone_and_fol
     code = f"""
         from pyspark.sql import SparkSession
         from sluice import autoload_to_table
-        from sluice.ingest.reading import records
-        records.HERE = 0  # as if there were more: Python workers read
+        from sluice.ingest.reading import amounts
+        amounts.MOST_BYTES_IN_PROCESS = 0  # as if there were more: Python workers read
         spark = (
             SparkSession.builder.master("local[2]")
             .config("spark.driver.extraClassPath", "{ROOT}/.sluice/jars/*")
@@ -352,7 +352,7 @@ def test_it_works_in_a_session_that_sluice_did_not_start_in_another_zone_and_fol
         assert query.awaitTermination(600)
         assert query.lastProgress["states"] == {{"ingested": 1}}, query.lastProgress
         assert spark.table("gym.visits").count() == 2
-        records.HERE = 32_000_000
+        amounts.MOST_BYTES_IN_PROCESS = 32_000_000
         query = autoload_to_table("{tmp_path}/other", "json", "gym.visits", "checkpoint of the other")
         assert query.awaitTermination(600)
         assert spark.table("gym.visits").where("id = 3").select("visit.minutes").collect() == [(5,)]

@@ -29,7 +29,7 @@ from sluice.flows.progress.streams import stop_if_requested
 from sluice.ingest import ledger, schema_evolution
 from sluice.ingest.deliveries import discovery
 from sluice.ingest.deliveries.known import read_current_deliveries, select_deliveries_in_interval
-from sluice.ingest.reading import records
+from sluice.ingest.reading.amounts import is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery, examine_deliveries, examine_unread_deliveries
 from sluice.lake import batch_sizes, log, table_frames, tables
 from sluice.lake.batch_sizes import RowsSize
@@ -145,7 +145,8 @@ def ingest_delivery_batch(
     folder = intake.source_landing_folder(workspace, source)
     for part in parts:
         workspace.note(checkpoint.flow, [row["delivery"] for row in part])
-        few = sum(row["size"] or 0 for row in part) <= records.HERE
+        # By the files' sizes, because settings are chosen before anything is examined: only then is known how much text they hold.
+        few = is_read_in_process(sum(row["size"] or 0 for row in part))
         batch_sizes.choose_evaluation_settings(workspace.session, (), rows=0 if few else None)
         deliveries = [intake.delivery_from_row(row, folder) for row in part]
         ingest_together_or_singly(workspace, source, examine_unread_deliveries(source, deliveries), report, transaction)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from sluice.ingest.reading.amounts import is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.lake import tables
 from sluice.locations import Location
@@ -17,15 +18,13 @@ from sluice.locations import Location
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HERE = 32_000_000
-"""Files with at most this many bytes together are read in this process."""
 MOST = 1_000_000_000
 """A larger file does not fit into a row, so its bytes stay where they are."""
 
 
 def read_refused_files(session: SparkSession, refused: list[ExaminedDelivery]) -> DataFrame:
     """Reads files with their bytes: _delivery, _file, _reason, content. The content is NULL for a link, and for a file larger than MOST."""
-    small = sum(item.delivery.size or 0 for item in refused) <= HERE
+    small = is_read_in_process(sum(item.delivery.size or 0 for item in refused))
     kept = [item for item in refused if not item.delivery.path.is_symlink() and (item.delivery.size or 0) <= MOST]
     inline = [
         (*_describe_refused_file(item), _read_file_bytes(item.delivery.path) if small and item in kept else None)

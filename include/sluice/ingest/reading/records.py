@@ -25,6 +25,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column, quote_identifier
 from sluice.errors import SluiceError
 from sluice.ingest.files.opening import UnreadableFile
+from sluice.ingest.reading.amounts import is_part_of_plan, is_read_in_process
 from sluice.ingest.reading.examination import ExaminedDelivery
 from sluice.ingest.reading.staging import StagedRowsWriter, make_staging_folder, read_staged_rows, remove_staging_folder
 from sluice.ingest.reading.workers import (
@@ -50,10 +51,6 @@ if TYPE_CHECKING:
 _TEXT = r'"([^"\\]{0,1000}(?:\\.[^"\\]{0,1000}){0,200})"\s*(?:[,}\]]|$)'
 """Bounded, because Java's matching recurses and a record may be anything."""
 _WORD = r'"?([^",}\s]+)'
-HERE = 32_000_000
-"""Up to this many bytes of text are read in this process, so that no Python worker has to start."""
-IN_PLAN = 1_000_000
-"""Up to this many bytes of rows are part of the plan; more wait on the disk."""
 
 
 class ChangedWhileRead(SluiceError):
@@ -111,7 +108,7 @@ def read_delivered_records(
     if not readable:
         return DeliveredRecords()
     size = sum(item.text_bytes for item in readable)
-    few = size <= HERE
+    few = is_read_in_process(size)
     try:
         with count_work("files read", len(readable), size, by_tasks=not few) as work:
             read = _read_in_process if few else _read_by_workers
@@ -194,7 +191,7 @@ def _read_in_process(
     ])
     if not everything.num_rows:
         return DeliveredRecords(read=read)
-    if everything.nbytes <= IN_PLAN:
+    if is_part_of_plan(everything.nbytes):
         frame, release = session.createDataFrame(everything, _spark_schema(columns)), release_nothing
     else:
         folder = make_folder()

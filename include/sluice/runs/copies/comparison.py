@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 OF_ARRIVAL = (*PROVENANCE, "_file", "_ingested_at", "quarantined_at")
 """Columns that say only where a row came from and when."""
 
-HERE, THERE, BOTH = "only here", "only there", "different"
+ONLY_HERE, ONLY_THERE, DIFFERENT = "only here", "only there", "different"
 _SIDE, _ROWS = "_sluice_side", "_sluice_rows"
 _KIND = "_sluice_kind"
 
@@ -79,7 +79,7 @@ def compare_table_states(
         judged.unpersist()
     return Comparison(
         keys=tuple(keys),
-        rows={kind: found[kind] or 0 for kind in (HERE, THERE, BOTH)},
+        rows={kind: found[kind] or 0 for kind in (ONLY_HERE, ONLY_THERE, DIFFERENT)},
         equal=found["equal"] or 0,
         columns={name: number for name in content if (number := found[f"c_{name}"])},
         arrival={name: number for name in values if name not in content and (number := found[f"c_{name}"])},
@@ -122,9 +122,9 @@ def _matched_row_columns(content: Sequence[str], values: Sequence[str]) -> list[
     kind = (
         F
         .when((F.col("n_h") > 1) | (F.col("n_t") > 1), "repeated")
-        .when(F.col("n_t") == 0, HERE)
-        .when(F.col("n_h") == 0, THERE)
-        .when(any_differs, BOTH)
+        .when(F.col("n_t") == 0, ONLY_HERE)
+        .when(F.col("n_h") == 0, ONLY_THERE)
+        .when(any_differs, DIFFERENT)
         .otherwise("equal")
     )
     both = (F.col("n_h") == 1) & (F.col("n_t") == 1)
@@ -132,7 +132,7 @@ def _matched_row_columns(content: Sequence[str], values: Sequence[str]) -> list[
 
 
 def _difference_count_columns(content: Sequence[str], arrival: Sequence[str]) -> list[Column]:
-    kinds = [F.count_if(F.col(_KIND) == kind).alias(kind) for kind in (HERE, THERE, BOTH, "equal", "repeated")]
+    kinds = [F.count_if(F.col(_KIND) == kind).alias(kind) for kind in (ONLY_HERE, ONLY_THERE, DIFFERENT, "equal", "repeated")]
     differing = [F.count_if(F.col(f"`c_{name}`")).alias(f"c_{name}") for name in content]
     # If a row differs anyway, its provenance says nothing.
     return [

@@ -14,7 +14,7 @@ from sluice.errors import UsageError
 from sluice.lake import tables
 from sluice.lake.tables import TableShape
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.copies.comparison import BOTH, HERE, THERE, compare_table_states
+from sluice.runs.copies.comparison import DIFFERENT, ONLY_HERE, ONLY_THERE, compare_table_states
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_rows_are_matched_by_key_and_compared_null_safely(spark: SparkSession) -
         row(9, None),
     ]
     found = compare_table_states(frame(spark, *here), frame(spark, *there), ("k",), frozenset({"p"}))
-    assert found.rows == {HERE: 1, THERE: 2, BOTH: 2} and found.equal == 5
+    assert found.rows == {ONLY_HERE: 1, ONLY_THERE: 2, DIFFERENT: 2} and found.equal == 5
     assert (found.columns, found.arrival) == ({"v": 1, "l": 1}, {"_delivery": 1})
     assert not found.same and {one["key"]["k"] for one in found.examples} == {1, 6, 7, 8, 9}
     assert compare_table_states(frame(spark, *here), frame(spark, *here), ("k",), frozenset()).same
@@ -71,7 +71,7 @@ def test_personal_keys_are_not_shown_and_a_repeated_key_is_told(spark: SparkSess
     two = "k INT, p STRING"
     here, there = frame(spark, (1, "a"), (1, "a"), (2, "b"), columns=two), frame(spark, (1, "a"), (3, "c"), columns=two)
     found = compare_table_states(here, there, ("k", "p"), frozenset({"p"}))
-    assert (found.repeated, found.rows[HERE], found.rows[THERE]) == (1, 1, 1)
+    assert (found.repeated, found.rows[ONLY_HERE], found.rows[ONLY_THERE]) == (1, 1, 1)
     assert all(set(one["key"]) == {"k"} for one in found.examples) and len(found.examples) == 3
     assert compare_table_states(here, there, ("p",), frozenset({"p"})).examples == ()
 
@@ -117,8 +117,8 @@ def test_the_command_compares_versions_and_lakes(
 ) -> None:
     code, out = asked(capsys, "--against", "1", "--json")
     found = json.loads(out.splitlines()[-1])
-    assert code == 1 and found["rows"] == {HERE: 0, THERE: 1, BOTH: 1} and found["columns"] == {"heartrate": 1}
-    assert {one["row"] for one in found["examples"]} == {THERE, BOTH} and str(FIRST_DEVICE)[:-1] not in out
+    assert code == 1 and found["rows"] == {ONLY_HERE: 0, ONLY_THERE: 1, DIFFERENT: 1} and found["columns"] == {"heartrate": 1}
+    assert {one["row"] for one in found["examples"]} == {ONLY_THERE, DIFFERENT} and str(FIRST_DEVICE)[:-1] not in out
     code, out = asked(capsys, "--against", "1")
     assert code == 1 and "Columns that differ" in out and "2026-01-01 10:00:00" in out and str(FIRST_DEVICE)[:-1] not in out
     assert asked(capsys, "--against", "3")[0] == 0
