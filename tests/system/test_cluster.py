@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from tests.system.cluster_project import LOCAL, ROOT, Project, land_on_store, make_project
 from tests.waiting import until
 
 from demonstrations.store_server import S3Server
 from orchestration.server.standalone_cluster import StandaloneCluster
+from orchestration.server.supervisor import find_session_members
 from sluice.locations import locate
 from sluice.settings import Settings
 from sluice.spark_process import find_spark_properties_file
@@ -60,6 +63,28 @@ def on_one_machine(project: Project) -> tuple[set[str], dict[str, list[str]]]:
     """The entries of the report, and the tables, of the same job without a cluster."""
     report = project.run("on-one-machine", LOCAL)
     return set(report), project.tables("on-one-machine")
+
+
+def find_executors(cluster: StandaloneCluster, name: str) -> list[psutil.Process]:
+    """The running JVMs of the executors that a worker started."""
+    return [one for one in find_session_members(cluster.processes[name].pid) if _is_executor(one)]
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def kill_worker(cluster: StandaloneCluster, name: str) -> None:
+    """Kill a worker and all that it started, as when a machine fails."""
+    process = cluster.processes.pop(name)
+    for one in find_session_members(process.pid):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.kill()
+    process.wait()
 
 
 def end_of_application(cluster: StandaloneCluster, before: int) -> str:
@@ -150,13 +175,13 @@ def test_a_job_outlives_what_it_loses(
     def kill_in_the_middle() -> None:
         while not finished.is_set():
             rows = list((project.folder / f"lost-{lost}" / "lake").glob("*/bronze/*/*.parquet"))
-            executors = cluster.find_executors("worker-2")
+            executors = find_executors(cluster, "worker-2")
             if rows and executors:
                 killed.append(executors[0].pid)
                 if lost == "executor":
                     executors[0].kill()
                 else:
-                    cluster.kill_worker("worker-2")
+                    kill_worker(cluster, "worker-2")
                 return
             time.sleep(0.05)
 

@@ -104,20 +104,6 @@ class StandaloneCluster:
             told: dict[str, Any] = json.load(answer)
         return told
 
-    def find_executors(self, name: str) -> list[psutil.Process]:
-        """The running JVMs of the executors that a worker started."""
-        mine = self.processes[name].pid
-        return [one for one in find_session_members(mine) if _is_executor(one)]
-
-    def kill_worker(self, name: str) -> None:
-        """Kill a worker and all that it started, as when a machine fails."""
-        process = self.processes.pop(name)
-        for one in find_session_members(process.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                one.kill()
-        process.kill()
-        process.wait()
-
     def stop(self) -> None:
         """Stop workers and master with all that they started: SIGTERM, then SIGKILL for the rest."""
         members = [one for process in self.processes.values() for one in find_session_members(process.pid)]
@@ -196,10 +182,3 @@ def make_executor_image(settings: Settings, folder: Path) -> None:
     here = Path(build_spark_environment(settings)["SPARK_HOME"]).parent
     # Python reads no .pth file from a folder with this name, so not the one by which this checkout is installed.
     (packages / "packages.pth").write_text(f"{here}\n", encoding="utf-8")
-
-
-def _is_executor(process: psutil.Process) -> bool:
-    try:
-        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
-    except psutil.Error:
-        return False

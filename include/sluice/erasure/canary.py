@@ -121,11 +121,6 @@ def build_canary_needles(records: PipelineRecords, request: ErasureRequest) -> l
     return needles.build_needles(((one.domain, one.value) for one in made_up), _COLUMNS)
 
 
-def scan_request_canary(records: PipelineRecords, request: ErasureRequest) -> dict[str, int]:
-    """Scans the places of a request's canary. Returns the number of finds for each kind of store, 0 included."""
-    return _scan_canary_folder(locate_canary_folder(records, request.control), build_canary_needles(records, request))
-
-
 def scan_fresh_canary(records: PipelineRecords) -> dict[str, int]:
     """Plants a new canary, scans for it and removes it, to test the current scanner. Returns the number of finds by kind of store."""
     folder = locate_canary_folder(records, f"{_NOW}{secrets.token_hex(6)}")

@@ -52,12 +52,6 @@ def store_vault_entry(records: PipelineRecords, request: str, asked: Iterable[Id
     return _write_vault_entry(records, request, {**_serialize_identifiers(first), **own})
 
 
-def add_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Location:
-    """Adds further identifiers of a request's people, each once. Raises VaultEntryMissing if the request is not in the vault."""
-    stored = _read_vault_entry(records, request)
-    return _write_vault_identifiers(records, request, stored, [*_parse_vault_identifiers(stored), *found])
-
-
 def replace_vault_identifiers(records: PipelineRecords, request: str, found: Iterable[Identifier]) -> Location:
     """Replaces what was found of the request's people, and keeps what the request was made by. Raises VaultEntryMissing."""
     stored = _read_vault_entry(records, request)

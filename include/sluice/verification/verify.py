@@ -76,17 +76,6 @@ class VerificationFinding:
 
 
 def verify_tables(
-    settings: Settings, session: SparkSession, graph: Graph, names: Sequence[str] | None = None, *, stale: Stale | None = None
-) -> list[VerificationFinding]:
-    """Compares tables, by default all, with what a batch over all of bronze makes. Nothing is written.
-
-    stale: the intervals of a table whose rows earlier code made; by default all of it, if its transform has changed since. Raises
-    UsageError for a name that is no table, or that is a bronze table.
-    """
-    return list(verify_tables_lazily(settings, session, graph, names, stale=stale))
-
-
-def verify_tables_lazily(
     settings: Settings,
     session: SparkSession,
     graph: Graph,
@@ -96,9 +85,11 @@ def verify_tables_lazily(
     part: TablePart | None = None,
     failed: dict[str, BaseException] | None = None,
 ) -> Generator[VerificationFinding, None, None]:
-    """Does the same, yielding one finding after the other. part: compares this part of each table whose keys allow it.
+    """Compares tables, by default all, with what a batch over all of bronze makes, and yields one finding after the other. Nothing is written.
 
-    failed: collects, by table, why it could not be compared; without it the first such error is raised.
+    stale: the intervals of a table whose rows earlier code made; by default all of it, if its transform has changed since. part: compares
+    this part of each table whose keys allow it. failed: collects, by table, why it could not be compared; without it the first such error
+    is raised. Raises UsageError for a name that is no table, or that is a bronze table.
     """
     # A session of its own, because the evaluation settings are chosen table by table.
     workspace = Workspace(settings, graph, session.newSession(), VERIFY.name)

@@ -41,7 +41,6 @@ from sluice.verification.verify import (
     VerificationFinding,
     list_verifiable_tables,
     verify_tables,
-    verify_tables_lazily,
 )
 
 if TYPE_CHECKING:
@@ -176,7 +175,7 @@ def copied(world: Lakehouse, tmp_path: Path) -> Lakehouse:
 
 def found(lake: Lakehouse, *names: str) -> dict[str, VerificationFinding]:
     """The findings that are not simply equal, by table."""
-    findings = verify_tables(lake.settings, lake.spark, lake.graph, names or None)
+    findings = list(verify_tables(lake.settings, lake.spark, lake.graph, names or None))
     return {one.table: one for one in findings if one.equal is not True or one.note}
 
 
@@ -185,7 +184,7 @@ def counts(finding: VerificationFinding) -> tuple[int, int, int]:
 
 
 def test_every_table_is_what_a_batch_over_bronze_gives(world: Lakehouse) -> None:
-    findings = verify_tables(world.settings, world.spark, world.graph)
+    findings = list(verify_tables(world.settings, world.spark, world.graph))
     assert {one.table: str(one) for one in findings if one.equal is not True} == {}
     rows = {one.table: one.rows for one in findings}
     assert rows.keys() >= {"sale", "members", "members_changes", "history", "stocks", "moving", "best"}
@@ -251,10 +250,10 @@ def test_what_is_stale_is_told_apart_from_what_is_wrong(copied: Lakehouse) -> No
     assert "over 'sale' as it is stored, which is stale" in wrong["moving"].note
     # Of some days it is known that earlier code made them. What differs on others is wrong.
     days = stale.Interval.of("2026-03-01", "2026-03-04")
-    one = verify_tables(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
+    one = next(verify_tables(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days]))
     assert one.equal is None
     DeltaTable(later.workspace().path("sale")).delete("day = '2026-03-05' AND shop = 'south'")
-    one = verify_tables(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days])[0]
+    one = next(verify_tables(later.settings, later.spark, LATER, ["sale"], stale=lambda _: [days]))
     assert (one.equal, one.missing) == (False, 1)
     assert "1 of them not for that" in one.note
 
@@ -272,7 +271,7 @@ def test_a_restored_table_is_called_so(copied: Lakehouse) -> None:
 def test_bronze_is_what_all_is_made_of_and_a_wrong_name_is_told(world: Lakehouse) -> None:
     for name, said in (("sales", "is bronze, from which"), ("sael", "Did you mean 'sale'")):
         with pytest.raises(UsageError, match=said):
-            verify_tables(world.settings, world.spark, GRAPH, [name])
+            list(verify_tables(world.settings, world.spark, GRAPH, [name]))
 
 
 def test_a_reach_in_time_that_is_declared_too_short_is_found(copied: Lakehouse) -> None:
@@ -398,12 +397,10 @@ def test_of_a_large_table_a_part_is_compared_at_a_time_and_all_parts_in_turn(
 
     DeltaTable(lake.workspace().path("sale")).delete("shop = 'north' AND day = CAST('2026-03-02' AS DATE)")
     by_part = [
-        next(
-            iter(verify_tables_lazily(lake.settings, lake.spark, lake.graph, ["sale"], part=comparison.TablePart(number, 4)))
-        ).missing
+        next(verify_tables(lake.settings, lake.spark, lake.graph, ["sale"], part=comparison.TablePart(number, 4))).missing
         for number in (1, 2, 3, 4)
     ]
-    assert sum(by_part) == verify_tables(lake.settings, lake.spark, lake.graph, ["sale"])[0].missing == 1
+    assert sum(by_part) == next(verify_tables(lake.settings, lake.spark, lake.graph, ["sale"])).missing == 1
     wrong = comparison.TablePart(by_part.index(1) + 1, 4)
     failed = FlowReport(flow="sale", layer="verify", verified_part=str(wrong))
     ledger.append_run_rows(lake.records, [ledger_row(failed, "failed")])
@@ -424,7 +421,7 @@ def test_the_parts_of_every_table_are_equal_and_find_together_what_the_whole_fin
 
     def verify_parts(name: str) -> list[VerificationFinding]:
         of = [comparison.TablePart(number, 2) for number in (1, 2)]
-        return [next(iter(verify_tables_lazily(copied.settings, copied.spark, copied.graph, [name], part=part))) for part in of]
+        return [next(verify_tables(copied.settings, copied.spark, copied.graph, [name], part=part)) for part in of]
 
     names = [name for name, one in copied.graph.datasets.items() if one.kind.recompute is not None]
     assert {"members", "members_changes", "history", "history_changes", "stocks", "best"} <= set(names)
@@ -445,4 +442,4 @@ def test_the_parts_of_every_table_are_equal_and_find_together_what_the_whole_fin
         assert [one.equal for one in found_by_part].count(False) == 1, name
     # The log lacks the changes of 2 now: over it as it is stored, the target has a row too many. By hand it is made of bronze.
     assert sum(one.surplus for one in verify_parts("members")) == 1
-    assert verify_tables(copied.settings, copied.spark, copied.graph, ["members"])[0].surplus == 0
+    assert next(verify_tables(copied.settings, copied.spark, copied.graph, ["members"])).surplus == 0

@@ -19,8 +19,7 @@ def test_a_key_without_stand_ins_is_not_cloned(settings: Settings) -> None:
     write_deltalake(path, pa.table({"Born": pa.array([0], pa.date32())}))
     kept: Any = SimpleNamespace(serves=None)
     table = cloning.TableToClone("visits", path, 0, kept, frozenset({"born"}), ("Born",))
-    graph: Any = None
-    assert "its key 'Born' (" in str(cloning._explain_uncloned_table(settings, graph, table, "deep"))
+    assert "its key 'Born' (" in str(cloning._explain_uncloned_table(settings, table, "deep"))
 
 
 def test_a_personal_key_bounds_no_files() -> None:

@@ -103,11 +103,11 @@ def _load_flow_checkpoints(settings: Settings, graph: Graph, table: str) -> list
         except UsageError as error:
             progress = None
             row |= {"problem": str(error), "next": None, "stuck": None}
-        rows.append(row | _describe_progress(books, declared.name, progress, now))
+        rows.append(row | _describe_progress(books, progress, now))
     return rows
 
 
-def _describe_progress(books: PipelineBooks, table: str, progress: FlowProgress | None, now: datetime) -> dict[str, Any]:
+def _describe_progress(books: PipelineBooks, progress: FlowProgress | None, now: datetime) -> dict[str, Any]:
     if progress is None:
         return {"identity": None}
     return {

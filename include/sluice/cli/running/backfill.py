@@ -60,7 +60,7 @@ def backfill(
         return
     how = _BackfillOptions(per_interval, local, wait)
     asked = _plan_backfill(records, start, end, tuple(table or ()), how)
-    _announce_backfill(settings, asked, how, listing=dry_run)
+    _announce_backfill(asked, how, listing=dry_run)
     found = [] if dry_run else _run_backfill(settings, asked, how)
     if as_json:
         _print_backfill_json(asked, how, found)
@@ -115,7 +115,7 @@ def _refuse_to_cancel_local_backfill(records: PipelineRecords) -> None:
         )
 
 
-def _announce_backfill(settings: Settings, asked: BackfillRequest, how: _BackfillOptions, *, listing: bool) -> None:
+def _announce_backfill(asked: BackfillRequest, how: _BackfillOptions, *, listing: bool) -> None:
     printed = escaping_console()
     tables = f"tables {', '.join(asked.tables)}, and what they are made from" if asked.tables else "all tables"
     by = "by spark-submit" if how.local else "by Airflow"

@@ -9,20 +9,16 @@ It also detects, by how a file starts, that its encoding is not what its source 
 from __future__ import annotations
 
 import codecs
-import io
 import os
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from sluice.declare.ingest.source import Source
 from sluice.ingest.files import decompression
 from sluice.locations import Location
 from sluice.stores.store_location import StoreLocation
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 LINK = "the file is a symbolic link; links are not followed"
 NO_FILE = "it is no regular file; nothing else is read"
@@ -191,38 +187,6 @@ def mark_last_text(texts: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
 def long_line_reason() -> str:
     """Returns the reason for refusing a line that is too long."""
     return f"a line of the file has more than {LONGEST} bytes"
-
-
-def open_decompressed_file(path: Location, source: Source) -> BinaryIO:
-    """Opens the file's bytes, decompressed, to be read once from the start. Reading raises what `read_file_chunks` raises."""
-    return io.BufferedReader(_Stream(read_file_chunks(source, path)), _CHUNK)
-
-
-class _Stream(io.RawIOBase):
-    """Parts that are read as a file."""
-
-    def __init__(self, parts: Iterator[bytes]) -> None:
-        self._parts = parts
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: WriteableBuffer) -> int:
-        room = memoryview(target).cast("B")
-        while not self._rest:
-            part = next(self._parts, None)
-            if part is None:
-                return 0
-            self._rest = memoryview(part)
-        count = min(len(room), len(self._rest))
-        room[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-    def readall(self) -> bytes:
-        rest, self._rest = bytes(self._rest), memoryview(b"")
-        return b"".join([rest, *self._parts])
 
 
 def open_regular_file(path: Location) -> BinaryIO:

@@ -156,7 +156,7 @@ def plan_clone(settings: Settings, graph: Graph, kind: str, names: Sequence[str]
     """Plans what to clone, at the present versions. Raises UsageError for a named table that does not exist or is not cloned."""
     found, left_out = [], {}
     for one in _list_tables_to_clone(settings, graph):
-        why = _explain_uncloned_table(settings, graph, one, kind)
+        why = _explain_uncloned_table(settings, one, kind)
         if why:
             left_out[one.name] = why
         else:
@@ -199,7 +199,7 @@ def _find_joining_columns(graph: Graph) -> frozenset[str]:
     return frozenset(name for one in datasets for name in (*one.keys, one.subject) if name)
 
 
-def _explain_uncloned_table(settings: Settings, graph: Graph, one: TableToClone, kind: str) -> str | None:
+def _explain_uncloned_table(settings: Settings, one: TableToClone, kind: str) -> str | None:
     """Returns why a table is not cloned, or None if it is."""
     if one.path.startswith(f"{settings.restricted}/"):
         return "it is restricted"

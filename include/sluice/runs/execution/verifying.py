@@ -57,7 +57,7 @@ def compare_with_recompute(
         chosen = [turn.table] if turn else []
     found: list[VerificationFinding] = []
     failed: dict[str, BaseException] = {}
-    findings = verify.verify_tables_lazily(
+    findings = verify.verify_tables(
         workspace.settings,
         workspace.session,
         workspace.graph,

@@ -18,7 +18,7 @@ from sluice.flows.silver import fold
 from sluice.lake import commit_history, small_writes
 from sluice.lake.report import FlowReport
 from sluice.verification.comparison import TablePart
-from sluice.verification.verify import verify_tables_lazily
+from sluice.verification.verify import verify_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,9 +131,7 @@ def test_a_target_of_changes_is_appended_and_an_empty_one_is_filled_later(settin
     assert list_writes(lake, "person_changes") == ["WRITE", "MERGE"]
     # The log has the empty text, the partition has NULL: a part is of keys as the target has them.
     found = [
-        one
-        for number in (1, 2)
-        for one in verify_tables_lazily(settings, spark, lake.graph, ["person"], part=TablePart(number, 2))
+        one for number in (1, 2) for one in verify_tables(settings, spark, lake.graph, ["person"], part=TablePart(number, 2))
     ]
     assert [(one.equal, str(one)) for one in found] == [(True, str(found[0]))] * 2
 

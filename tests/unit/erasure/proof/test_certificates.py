@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from tests.vault_entries import add_vault_identifiers
 
 import residue
 from residue import needles, opening
@@ -517,7 +518,7 @@ def test_until_the_retention_is_over_the_physical_stamp_is_due(settings: Setting
 
 def test_an_identifier_that_was_others_too_is_no_needle(settings: Settings, house: Graph) -> None:
     request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)]).request
-    vault.add_vault_identifiers(
+    add_vault_identifiers(
         PipelineRecords(settings, "house"), request, [Identifier("who", "badge-00a7f3", None, "2026-02-01T00:00:00+00:00")]
     )
     write_deltalake(
@@ -546,7 +547,7 @@ def test_whoever_looks_for_nothing_proves_nothing(settings: Settings, house: Gra
 def test_an_identifier_that_the_next_owner_got_after_the_erasure_is_shared_from_then_on(settings: Settings, house: Graph) -> None:
     request = receiving.receive_erasure_request(settings, house, [Identifier("who", HER)])
     since = "2026-02-01T00:00:00+00:00"
-    vault.add_vault_identifiers(
+    add_vault_identifiers(
         PipelineRecords(settings, "house"), request.request, [Identifier("who", "badge-00a7f3", known_until=since)]
     )
     assert (sought.collect_sought_needles(settings, house, [request])).shared == {request.request: 0}
@@ -593,7 +594,7 @@ def test_rows_of_an_identifier_that_changed_hands_count_by_the_time_that_their_t
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
     made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))
     until = datetime(2026, 2, 1, tzinfo=UTC)
-    vault.add_vault_identifiers(
+    add_vault_identifiers(
         PipelineRecords(settings, "house"), request_of_her, [Identifier("badge", "17", None, until.isoformat())]
     )
     path = made.location(settings, "seen")
@@ -676,7 +677,7 @@ def test_times_that_cannot_be_read_matter_to_whom_they_are_about(settings: Setti
     seen = Source(name="seen", schema="badge STRING, at STRING", subject="badge", subject_at="try_to_timestamp(at, 'dd.MM.yyyy')")
     who = Link("note", person=("who", "who"), identifier=("who", "badge"), since="text")
     made = build_declaration_graph(house.pipeline, (notes, note, seen), links=(who,))
-    vault.add_vault_identifiers(
+    add_vault_identifiers(
         PipelineRecords(settings, "house"), request_of_her, [Identifier("badge", "17", None, "2026-02-01T00:00:00+00:00")]
     )
     write_deltalake(made.location(settings, "seen"), pa.table({"badge": ["17"], "at": ["01.03.2026"]}))

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.conftest import settings_at
+from tests.vault_entries import add_vault_identifiers
 
 import residue
 from residue import needles
@@ -527,7 +528,7 @@ def test_a_number_of_unreadable_rows_that_the_scan_finds_is_found_by_the_erasure
 def test_what_changed_hands_names_nobody_in_what_tells_no_time(workspace: Workspace) -> None:
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna-schmidt")])
     handed_on = Identifier("who", "badge-00a7f3", "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00")
-    vault.add_vault_identifiers(workspace.records, request.request, [handed_on, Identifier("who", "badge-00a7f3")])
+    add_vault_identifiers(workspace.records, request.request, [handed_on, Identifier("who", "badge-00a7f3")])
     names = naming.load_erased_names(Erasing(workspace, [request], lambda: []))
     assert names.are_in_bytes(b"anna-schmidt") and not names.are_in_bytes(b"badge-00a7f3")
 
@@ -598,7 +599,7 @@ def test_until_the_list_has_them_people_are_closed_over_again_from_what_was_aske
     monkeypatch.setattr(settling, "close_over_identifiers", close)
     settling.settle_erasure_request(workspace, request)
     made_up = Identifier(f"{canary.PREFIX}{TEXT}", "canary-1")
-    vault.add_vault_identifiers(PipelineRecords(settings, "house"), request.request, [made_up])
+    add_vault_identifiers(PipelineRecords(settings, "house"), request.request, [made_up])
     # Killed before the list had them; then it is told that her badge is another by now.
     again = settling.settle_erasure_request(
         workspace, requests.read_erasure_request(PipelineRecords(settings, "house"), request.request)
