@@ -22,6 +22,7 @@ from rich.console import Console
 from sluice.cli.printing import print_rows
 from sluice.declare.assembly import loading
 from sluice.declare.assembly.graph import Graph
+from sluice.declare.assembly.making import make_deliveries
 from sluice.errors import SluiceError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE, OPTIMIZE
@@ -119,7 +120,7 @@ def _land_and_run(settings: Settings, console: Console, name: str, days: int, sc
     maker, layers = loading.load_delivery_maker(pipeline), list(pipeline.layer_names)
     for title, wanted, stages in (("First days", days, [*layers, OPTIMIZE.name]), ("One more day", 1, layers)):
         _print_title(console, title)
-        landed = maker.land(settings.landing / name, settings.truth / name, days=wanted, scale=scale)
+        landed = make_deliveries(settings, name, maker, {"days": wanted, "scale": scale})
         console.print(f"Landed {count_noun(landed.files, 'file')}, up to {landed.until}.")
         for stage in stages:
             _run_demo_stage(settings, console, name, stage)

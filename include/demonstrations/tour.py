@@ -32,10 +32,11 @@ from orchestration.local import LOGIN, Client, LocalAirflow, airflow_line, local
 from sluice.cli.monitoring.report import write_report
 from sluice.cli.repair.quarantine import count_quarantined_by_reason
 from sluice.cli.tables.read import query_delta_table
-from sluice.declare import Landed, Pipeline
+from sluice.declare import Pipeline
 from sluice.declare.assembly import loading
+from sluice.declare.assembly.making import make_deliveries
 from sluice.durable_files import write_json_durably
-from sluice.errors import SluiceError, UsageError
+from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, list_written_files, locate, remove_folder
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
@@ -137,11 +138,7 @@ def _land_leg(
     if leg[1] is None:
         return
     given = dict(leg[1]) if from_path is None else {**leg[1], "from_path": from_path}
-    for option in given.keys() - inspect.signature(maker.land).parameters.keys():
-        raise UsageError(f"The maker of '{pipeline.name}' takes no --{option.removesuffix('_path')}.")
-    landed = maker.land(settings.landing / pipeline.name, settings.truth / pipeline.name, **given)
-    if not isinstance(landed, Landed):
-        raise SluiceError(f"The maker of '{pipeline.name}' gave back no Landed(files, deleted, until).")
+    landed = make_deliveries(settings, pipeline.name, maker, given)
     console.print(f"\nLanded {count_noun(landed.files, 'file')}, {landed.deleted:,} removed, up to {landed.until}.")
 
 

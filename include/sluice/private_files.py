@@ -1,4 +1,4 @@
-"""Files and folders that nobody else may read. Checks the folder, owner and mode of a secret's file; makes folders of mode 0700."""
+"""Files and folders that nobody else may read. Checks the folder, owner and mode of a secret's file; makes and checks folders of mode 0700."""
 
 from __future__ import annotations
 
@@ -72,3 +72,10 @@ def make_private_folder(folder: Location) -> None:
     status = folder.stat()
     if status.st_mode & 0o077 and status.st_uid == os.geteuid():
         folder.chmod(0o700)
+
+
+def require_private_folder(folder: Location, what: str) -> None:
+    """Makes a folder of mode 0700. Raises UsageError if others can enter an existing one. what: what it is called there: "The vault"."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if folder.stat().st_mode & 0o077:
+        raise UsageError(f"{what}, {folder}, is open to others. Run: chmod 700 {folder}")

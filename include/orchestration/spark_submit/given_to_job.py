@@ -28,6 +28,7 @@ from airflow.providers.common.compat.sdk import conf
 from orchestration.line import airflow_line
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.durable_files import PRIVATE
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import LINEAGE_PARENT, LINEAGE_ROOT, Settings
 
@@ -61,7 +62,7 @@ def secrets_given_to_job(records: PipelineRecords) -> Iterator[dict[str, str]]:
         prefix=f"{_FOLDER}{os.getpid()}-", dir=_memory_folder(), ignore_cleanup_errors=True
     ) as folder:
         for name, value in found.items():
-            with os.fdopen(os.open(Path(folder) / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            with os.fdopen(os.open(Path(folder) / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, PRIVATE), "w") as file:
                 file.write(value)
         log.info("Given to the job by Airflow's variables: %s.", ", ".join(map(secret_variable_name, found)))
         yield {SECRETS_VARIABLE: folder}

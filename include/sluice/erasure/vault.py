@@ -16,7 +16,7 @@ from sluice.durable_files import PRIVATE, remove_file_durably, write_json_durabl
 from sluice.errors import UsageError
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
-from sluice.private_files import read_secret_file
+from sluice.private_files import read_secret_file, require_private_folder
 from sluice.settings import Settings
 
 _LAKE = "lake"
@@ -122,9 +122,7 @@ def _prepare_vault_folder(settings: Settings) -> None:
         if root.resolve().is_relative_to(other.resolve()):
             why = "which is searched for erased people" if other in scanned else "of which copies are kept elsewhere"
             raise UsageError(f"The vault, {root}, lies below {other}, {why}. Set SLUICE_VAULT.")
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if root.stat().st_mode & 0o077:
-        raise UsageError(f"The vault, {root}, is open to others. Run: chmod 700 {root}")
+    require_private_folder(root, "The vault")
 
 
 def _write_vault_identifiers(records: PipelineRecords, request: str, stored: dict[str, Any], every: list[Identifier]) -> Location:

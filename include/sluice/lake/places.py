@@ -13,9 +13,10 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, check_table_logs
-from sluice.errors import SluiceError, UsageError
+from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, locate
 from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
+from sluice.private_files import require_private_folder
 from sluice.settings import Settings
 
 
@@ -121,12 +122,8 @@ def prepare_restricted_root(settings: Settings) -> None:
 
     On a store its owner decides who may read a bucket: nothing is made or checked there.
     """
-    root = settings.restricted
-    if not is_on_disk(root):
-        return
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if root.stat().st_mode & 0o077:
-        raise UsageError(f"The folder of restricted tables, {root}, is open to others. Run: chmod 700 {root}")
+    if is_on_disk(settings.restricted):
+        require_private_folder(settings.restricted, "The folder of restricted tables")
 
 
 def refuse_moved_table(settings: Settings, name: str, path: str, restricted: bool) -> None:

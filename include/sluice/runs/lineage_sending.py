@@ -15,6 +15,7 @@ from itertools import accumulate
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from sluice.durable_files import PRIVATE
 from sluice.locations import Location, is_on_disk, list_file_sizes, locate
 from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
 from sluice.printable import count_noun
@@ -33,7 +34,6 @@ MOST_REMOVED = 100
 """The most files that one call removes, because a stage waits for it: a store that had no limit before may have many more."""
 _OPEN = "events.jsonl"
 _CLOSED = "events-"
-_MODE = 0o600
 _SECONDS = 5.0
 
 
@@ -67,7 +67,7 @@ def _open_client(settings: Settings, pipeline: str) -> Iterator[Any]:
     make_private_folder(folder)
     with _oldest_events_removed(folder), TemporaryDirectory(prefix="sluice-events-") as local:
         file = _open_events_file(folder) if is_on_disk(folder) else locate(local) / _OPEN
-        file.touch(mode=_MODE)
+        file.touch(mode=PRIVATE)
         try:
             yield OpenLineageClient(transport=FileTransport(FileConfig(log_file_path=str(file), append=True)))
         finally:

@@ -37,6 +37,7 @@ from sluice.declare.kinds import load_kind_function
 from sluice.declare.privacy.treat import Hmac
 from sluice.declare.quality.expectations import ACTION_COUNTS
 from sluice.declare.quoting import quote_columns
+from sluice.durable_files import PRIVATE
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.bronze.table_shape import TECHNICAL
 from sluice.flows.gold import view_batch
@@ -239,7 +240,7 @@ def _settings_with_test_keys(needed: Iterable[Declared]) -> Iterator[Settings]:
     with tempfile.TemporaryDirectory(prefix="sluice-test-") as folder:
         for name in wanted:
             path = Path(folder) / name
-            path.touch(mode=0o600)
+            path.touch(mode=PRIVATE)
             path.write_text(hashlib.sha256(f"a test's {name}".encode()).hexdigest())
         yield replace(Settings.current(), secrets=Path(folder), secrets_given=None)
 

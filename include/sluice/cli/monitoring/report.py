@@ -21,7 +21,7 @@ from sluice.cli.places import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.durable_files import write_text_durably
+from sluice.durable_files import PRIVATE, write_text_durably
 from sluice.printable import count_noun, escape_to_one_line, format_size
 from sluice.private_files import make_private_folder
 from sluice.record_states import FAILED
@@ -36,7 +36,6 @@ _TEMPLATE = Path(__file__).parent / "report.html.j2"
 _MOST_RUNS = 40
 _COLOURS = ("low", "middle", "high")
 """The colours of the layers, from the lowest layer up, as the page's style names them."""
-_MODE = 0o600
 
 
 def report(
@@ -71,7 +70,7 @@ def write_report(settings: Settings, pipeline: str, to: Path | None = None) -> P
     path = to or settings.reports / f"{pipeline}.html"
     if to is None:
         make_private_folder(path.parent)
-    return write_text_durably(path, render_report(settings, graph), mode=_MODE)
+    return write_text_durably(path, render_report(settings, graph), mode=PRIVATE)
 
 
 def render_report(settings: Settings, graph: Graph, at: datetime | None = None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from sluice.cli.places import select_pipelines, split_table_name
 from sluice.cli.printing import AsJson, escaping_console, format_duration, print_json, print_rows
+from sluice.cli.repair.confirming import confirm_repair
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.datasets.dataset import Dataset
@@ -71,7 +71,7 @@ def reset_checkpoint(
     consequence = _describe_reset_consequence(books, declared.name)
     if not as_json:
         escaping_console().print(consequence, soft_wrap=True)
-    _confirm_reset(flow, yes)
+    confirm_repair(f"Resetting the checkpoint of '{flow}'", "Reset the checkpoint?", yes)
     with lock.hold_lease_without_spark(books.records, "reset", "Reset when it has ended."):
         checkpoints.reset_checkpoint(folder, flow)
     told = {"flow": flow, "reset": True, "next_run": consequence}
@@ -171,15 +171,6 @@ def _describe_reset_consequence(books: PipelineBooks, table: str) -> str:
             "Only what differs is written."
         )
     return f"The next run recomputes {name} in full from {', '.join(declared.reads)} ({format_size(flow.bytes)}). Only what differs is written."
-
-
-def _confirm_reset(flow: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"Resetting the checkpoint of '{flow}' asks for confirmation, and there is no terminal. Give --yes.")
-    if not typer.confirm("Reset the checkpoint?"):
-        raise typer.Exit(1)
 
 
 def _print_reset_outcome(found: dict[str, Any], text: str, as_json: bool) -> None:

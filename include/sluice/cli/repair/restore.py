@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from sluice.cli.places import split_table_name
 from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_console, print_json
+from sluice.cli.repair.confirming import confirm_repair
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.errors import SluiceError, UsageError
+from sluice.errors import SluiceError
 from sluice.printable import count_noun, match_number
 from sluice.runs.lease import lock
 from sluice.runs.repair import lost_commits, restoring
@@ -41,7 +41,7 @@ def repair(
             escaping_console().print(_describe_log_repair(pipeline, one), soft_wrap=True)
     able = [one for one in found if not one.refused]
     if able:
-        _confirm_log_repair(pipeline, yes)
+        confirm_repair(f"Repairing logs of '{pipeline}'", "Repair?", yes)
         with lock.hold_lease_without_spark(graph.records(settings), "repair", "Repair when it has ended."):
             for one in able:
                 lost_commits.repair_table_log(settings, graph, one)
@@ -94,15 +94,6 @@ def _log_repair_as_object(found: LogRepair) -> dict[str, Any]:
         "refused": found.refused,
         "next_repair": [str(one) for one in found.later],
     }
-
-
-def _confirm_log_repair(pipeline: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise UsageError(f"Repairing logs of '{pipeline}' asks for confirmation, and there is no terminal. Give --yes.")
-    if not typer.confirm("Repair?"):
-        raise typer.Exit(1)
 
 
 def restore(

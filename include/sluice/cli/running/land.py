@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated, Any
 
 import typer
 
 from sluice.cli.printing import PipelineName, escaping_console
-from sluice.declare import Landed
 from sluice.declare.assembly import loading
-from sluice.errors import SluiceError, UsageError
+from sluice.declare.assembly.making import make_deliveries
 from sluice.locations import Location
 from sluice.printable import count_noun
 from sluice.settings import Settings
@@ -31,20 +29,8 @@ def land(
     maker = loading.load_delivery_maker(loading.load_pipeline_declaration(settings, pipeline))
     options = {"days": days, "seed": seed, "scale": scale, "from_path": from_path, "until": until}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    taken = [name for name, p in inspect.signature(maker.land).parameters.items() if p.kind is p.KEYWORD_ONLY]
-    for name in given:
-        if name not in taken:
-            raise UsageError(
-                f"The maker of '{pipeline}' takes no {_option_flag(name)}. It takes: {', '.join(map(_option_flag, taken))}."
-            )
-    landed = maker.land(settings.landing / pipeline, settings.truth / pipeline, **given)
-    if not isinstance(landed, Landed):
-        raise SluiceError(f"The maker of '{pipeline}' gave back no Landed(files, deleted, until).")
+    landed = make_deliveries(settings, pipeline, maker, given)
     gone = f", {landed.deleted:,} removed" if landed.deleted else ""
     escaping_console().print(
         f"Landed {count_noun(landed.files, 'file')}{gone}, up to {landed.until}: {settings.landing / pipeline}"
     )
-
-
-def _option_flag(name: str) -> str:
-    return f"--{name.removesuffix('_path')}"

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sluice.column_origins import Origin, TableOrigins, table_origins_from_json, table_origins_to_json
-from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.durable_files import PRIVATE, load_kept_json, write_json_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 
 _REMEDY = "Remove the file: the next run that changes a table finds that table's columns again."
-_MODE = 0o600
 
 
 def read_column_lineage(records: PipelineRecords) -> dict[str, TableOrigins]:
@@ -25,7 +24,7 @@ def read_column_lineage(records: PipelineRecords) -> dict[str, TableOrigins]:
 def write_column_lineage(records: PipelineRecords, known: Mapping[str, TableOrigins]) -> None:
     """Replace the record. Call it under the pipeline's lease."""
     told = {name: table_origins_to_json(one) for name, one in sorted(known.items())}
-    write_json_durably(_column_lineage_file(records), told, mode=_MODE)
+    write_json_durably(_column_lineage_file(records), told, mode=PRIVATE)
 
 
 def _column_lineage_file(records: PipelineRecords) -> Location:
