@@ -64,7 +64,7 @@ BOUNDS = {
     "sluice.ingest.reading.records:_read_by_workers": BATCH,
     "sluice.lake.table_frames:compute_aggregates": ONE,
     "sluice.lake.commits:_collect_rows": FEW,
-    "sluice.lake.batch_sizes:collect_few_rows": "rows whose number its caller knows, each of at most its share of some bytes",
+    "sluice.lake.batch_sizes:collect_few_rows": "one row more than its caller allows, each of at most its share of some bytes",
     "sluice.lake.python_values:_collect_values_or_texts": SHOWN,
     "sluice.lake.python_values:collect_rows_with_texts": SHOWN,
     "sluice.privacy.anonymised:count_marked_rows": ONE,

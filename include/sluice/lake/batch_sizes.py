@@ -60,15 +60,16 @@ def measure_inline_rows(rows: Iterable[Iterable[object]]) -> RowsSize:
 
 
 def collect_few_rows(rows: DataFrame, at_most: int, most_bytes: int) -> pa.Table | None:
-    """Collects rows in one pass, without another one that sums their bytes before. at_most: how many there can be.
+    """Collects rows in one pass, without another one that sums their bytes before. at_most: how many the caller expects.
 
-    Returns None if a row takes more than its share of the bytes; such a row is not brought here, but NULL, which any column must take.
+    Returns None if there are more, of which one more is brought here, or if a row takes more than its share of the bytes; such a row is not
+    brought here, but NULL, which any column must take.
     """
     if not is_nullable_throughout(rows.schema):
         return None
     fitting = F.when(_row_bytes(rows) <= most_bytes // max(at_most, 1), F.struct(*quote_columns(rows.columns)))
-    found = rows.select(fitting.alias(_ROW)).toArrow()[_ROW]
-    return None if found.null_count else pa.Table.from_struct_array(found)
+    found = rows.select(fitting.alias(_ROW)).limit(at_most + 1).toArrow()[_ROW]
+    return None if found.null_count or len(found) > at_most else pa.Table.from_struct_array(found)
 
 
 def sum_row_bytes(rows: DataFrame) -> Column:

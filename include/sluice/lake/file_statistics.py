@@ -14,14 +14,13 @@ from sluice.lake.log import may_have_deletion_vectors
 from sluice.lake.python_values import list_known_values, list_values_or_texts
 from sluice.open_tables import open_checked_table
 
+_Ends = tuple[Any, Any]
+
 
 def find_values_in_file_ranges(path: str, column: str, values: Iterable[int]) -> set[int]:
     """Returns the values that may be in the table: those that lie in the range of a file, by its statistics."""
     actions = open_checked_table(path).get_add_actions(flatten=True)
-    if not len(actions) or f"min.{column}" not in actions.schema.names:
-        return set(values) if len(actions) else set()
-    low, high = (list_known_values(pa.chunked_array(actions[f"{end}.{column}"])) for end in ("min", "max"))
-    ranges = list(zip(low, high, strict=True))
+    ranges = _list_ends(actions, column) if len(actions) else []
     return {value for value in values if any(a is None or b is None or a <= value <= b for a, b in ranges)}
 
 
@@ -39,17 +38,34 @@ def count_rows_in_matching_files(path: str, limits: Mapping[str, Sequence[tuple[
     counts = pa.chunked_array(actions["num_records"]).to_pylist()
     inside = [True] * len(counts)
     for column, ranges in limits.items():
-        value = f"partition.{column}"
-        ends = [value, value] if value in names else [f"{end}.{column}" for end in ("min", "max")]
-        if all(end in names for end in ends):
-            low, high = (list_known_values(pa.chunked_array(actions[end])) for end in ends)
-            inside = [so and _overlaps_any_range(a, b, ranges) for so, a, b in zip(inside, low, high, strict=True)]
+        inside = [so and _overlaps_any_range(ends, ranges) for so, ends in zip(inside, _list_ends(actions, column), strict=True)]
     met = [count for count, so in zip(counts, inside, strict=True) if so]
     return None if None in met else sum(met)
 
 
-def _overlaps_any_range(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) -> bool:
+def _list_ends(actions: Any, column: str) -> list[_Ends]:
+    """Returns by file the least and the greatest value that it can hold of a column; None where the log does not say.
+
+    A partition's value is both ends. Of the instants in the statistics, the log has only whole milliseconds.
+    """
+    names = actions.schema.names
+    if (partition := f"partition.{column}") in names:
+        return [(value, value) for value in list_known_values(pa.chunked_array(actions[partition]))]
+    if not {f"min.{column}", f"max.{column}"} <= {*names}:
+        return [(None, None)] * len(actions)
+    low, high = (list_known_values(pa.chunked_array(actions[f"{end}.{column}"])) for end in ("min", "max"))
+    return [(a, _end_of_millisecond(b) if isinstance(b, datetime) else b) for a, b in zip(low, high, strict=True)]
+
+
+def _end_of_millisecond(at: datetime) -> datetime:
+    """The latest instant that the log may mean: it has instants in milliseconds, truncated."""
+    last = datetime.max.replace(tzinfo=at.tzinfo)
+    return at + timedelta(milliseconds=1) if last - at > timedelta(milliseconds=1) else last
+
+
+def _overlaps_any_range(ends: _Ends, ranges: Sequence[tuple[Any, Any]]) -> bool:
     """Whether a file's values may be in one of the ranges."""
+    low, high = ends
     try:
         return low is None or high is None or any(first <= high and low <= last for first, last in ranges)
     except TypeError:
@@ -57,7 +73,10 @@ def _overlaps_any_range(low: Any, high: Any, ranges: Sequence[tuple[Any, Any]]) 
 
 
 def read_highest_value(path: str, column: str) -> tuple[bool, Any]:
-    """Returns whether the log knows a column's highest value, and that value: None if the table has none."""
+    """Returns whether the log knows a column's highest value, and that value: None if the table has none.
+
+    An instant is cut to the millisecond, unless it is a partition's.
+    """
     actions = open_checked_table(path).get_add_actions(flatten=True)
     names = actions.schema.names
     if not len(actions):
@@ -121,37 +140,18 @@ def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
     table = open_checked_table(path)
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names if len(actions) else []
-    listed = {name: _list_file_facts(actions, name) for name in names if _is_wanted(name, columns)}
     by = [str(name) for name in table.metadata().partition_columns]
-    known = {name: list_known_values(pa.chunked_array(actions[f"partition.{name}"])) for name in by if name in columns and names}
+    wanted = ["path", "size_bytes", "num_records", *(f"partition.{name}" for name in by)]
+    # A partition's value is its name, so it has a text where Python has no value; an end is unknown there.
+    listed = {name: list_values_or_texts(pa.chunked_array(actions[name])) for name in wanted if name in names}
+    ends_of = {column: _list_ends(actions, column) for column in columns} if names else {}
     found = []
     for place, file in enumerate(listed.get("path", [])):
         partition = {name: listed[f"partition.{name}"][place] for name in by}
-        ends = {name: (values[place], values[place]) for name, values in known.items() if values[place] is not None}
-        for column in columns:
-            low, high = (listed[f"{end}.{column}"][place] if f"{end}.{column}" in listed else None for end in ("min", "max"))
-            if low is not None and high is not None:
-                ends[column] = (low, _end_of_millisecond(high) if isinstance(high, datetime) else high)
+        ends = {name: files[place] for name, files in ends_of.items() if None not in files[place]}
         rows = listed["num_records"][place] if "num_records" in listed else None
         found.append(DataFile(file, partition, int(listed["size_bytes"][place]), rows, ends))
     return found
-
-
-def _end_of_millisecond(at: datetime) -> datetime:
-    """The latest instant that the log may mean: it has instants in milliseconds, truncated."""
-    last = datetime.max.replace(tzinfo=at.tzinfo)
-    return at + timedelta(milliseconds=1) if last - at > timedelta(milliseconds=1) else last
-
-
-def _list_file_facts(actions: Any, name: str) -> list[Any]:
-    """Returns one column of the actions. A partition's value is its name, so it has a text where Python has no value; an end is unknown then."""
-    column = pa.chunked_array(actions[name])
-    return list_values_or_texts(column) if name.startswith("partition.") else list_known_values(column)
-
-
-def _is_wanted(name: str, columns: Sequence[str]) -> bool:
-    kind, _, column = name.partition(".")
-    return name in ("path", "size_bytes", "num_records") or kind == "partition" or (kind in ("min", "max") and column in columns)
 
 
 def list_file_values(table: DeltaTable, column: str) -> list[Any]:

@@ -157,9 +157,8 @@ def _collect_few_matches(workspace: Workspace, path: str, gone: DataFrame, condi
     columns = _find_columns_of_table(matches)
     if not columns or not small_writes.is_merged_by_delta_rs(path, columns, 0, 0, _DELIVERY in columns):
         return None
-    few = matches.select(*quote_columns(columns)).distinct().limit(small_writes.MOST_ROWS + 1)
-    found = collect_few_rows(few, small_writes.MOST_ROWS, small_writes.MOST_ROW_BYTES)
-    return found if found is not None and found.num_rows <= small_writes.MOST_ROWS else None
+    found = matches.select(*quote_columns(columns)).distinct()
+    return collect_few_rows(found, small_writes.MOST_ROWS, small_writes.MOST_ROW_BYTES)
 
 
 def _find_columns_of_table(matches: DataFrame) -> list[str]:
