@@ -138,7 +138,7 @@ def ingest_delivery_batch(
     # Sorted here, because Spark would start a job only to decide how to split so few rows.
     came = sorted((row.asDict() for row in rows.collect()), key=lambda row: int(row["delivery"]))
     known = ledger.read_settled_deliveries(workspace.outcomes, [row["delivery"] for row in came])
-    fresh = _refresh_sizes_and_hashes(workspace, [row for row in came if row["delivery"] not in known])
+    fresh = _refresh_states_and_hashes(workspace, [row for row in came if row["delivery"] not in known])
     parts = discovery.group_into_micro_batches(source, fresh)
     # A transaction has one number for a batch. Without one, the rows that bronze has of a delivery prevent a second write.
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
@@ -160,13 +160,16 @@ def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> Data
     return rows.join(settled.select("delivery"), "delivery", "left_anti")
 
 
-def _refresh_sizes_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the rows of the stream with today's sizes and hashes: an erasure may have rewritten files that were waiting."""
+_REFRESHED = ("size", "modified_at", "sha256", "etag")
+"""A rewritten object of a store has another time and ETag, too; a file on a disk keeps its time."""
+
+
+def _refresh_states_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows of the stream with their files as they are today: an erasure may have rewritten files that were waiting."""
     if not fresh or suppression_list.is_suppression_list_empty(workspace):
         return fresh
-    now = {
-        row["delivery"]: {"size": row["size"], "sha256": row["sha256"]} for row in read_current_deliveries(workspace.deliveries)
-    }
+    current = read_current_deliveries(workspace.deliveries)
+    now = {row["delivery"]: {name: row[name] for name in _REFRESHED if name in row} for row in current}
     return [row | now.get(row["delivery"], {}) for row in fresh]
 
 

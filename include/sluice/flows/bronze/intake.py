@@ -234,14 +234,30 @@ def _replace_quarantined_rows(
 
 def _recount_suppressed_records(workspace: Workspace, source: Source, examined: list[ExaminedDelivery]) -> dict[int, int]:
     """Counts again, from the files, the records that an earlier attempt must have left out: one that wrote bronze but no outcomes."""
-    if source.subject is None or suppression_list.is_suppression_list_empty(workspace):
+    if not _may_leave_out_records(workspace, source):
         return {}
     columns = current_source_columns(workspace, source)
-    found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema, workspace.staging)
-    try:
-        return {} if found.frame is None else drop_erased_and_old_records(workspace, source, found.frame)[1]
-    finally:
-        found.release()
+    while True:
+        try:
+            found = records.read_delivered_records(workspace.session, columns.source, examined, columns.schema, workspace.staging)
+        except records.ChangedWhileRead:  # nobody can count any more what was left out of such a file
+            examined = examine_deliveries(source, [item.delivery for item in examined])
+            continue
+        except records.RefusedDeliveries as refused:
+            examined = [refused.judged(item) for item in examined]
+            continue
+        try:
+            return {} if found.frame is None else drop_erased_and_old_records(workspace, source, found.frame)[1]
+        finally:
+            found.release()
+
+
+def _may_leave_out_records(workspace: Workspace, source: Source) -> bool:
+    """Whether `drop_erased_and_old_records` can leave out anything of the source."""
+    if suppression.oldest_kept_instant(workspace.graph.sources[source.table]) is not None:
+        return True
+    names_people = source.subject is not None or bool(subjects.find_other_subject_columns(workspace.graph, source))
+    return names_people and not suppression_list.is_suppression_list_empty(workspace)
 
 
 def drop_erased_and_old_records(workspace: Workspace, source: Source, parsed: DataFrame) -> tuple[DataFrame, dict[int, int]]:

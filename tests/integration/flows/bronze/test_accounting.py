@@ -5,6 +5,8 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from tests.conftest import Lakehouse
 
 from sluice.declare import Pipeline, Source
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.flows.bronze import accounting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,3 +159,27 @@ def test_what_does_not_fit_is_told_where_it_belongs(settings: Settings, spark: S
         (1, None, None, {"id": "NaN"}),
     ]
     assert lake.rows("json_quarantine", "_row", "record") == [(2, '{"id": 7} {"id": 8}'), (3, "[]")]
+
+
+def test_records_that_are_too_old_are_counted_also_after_a_kill_before_the_outcomes(
+    settings: Settings, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source(name="json", schema="id BIGINT, at TIMESTAMP", dated_by="at", keep_for="400 days")
+    lake = Lakehouse(settings, spark, build_declaration_graph(PIPELINE, [source]))
+    now = datetime.now(UTC).isoformat()
+    lake.land("json/1.json", f'{{"id": 1, "at": "2020-01-01T00:00:00Z"}}\n{{"id": 2, "at": "{now}"}}\n', at=time.time() - 60)
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(accounting, "build_outcome_rows", kill)
+        lake.run()
+    assert lake.rows("json", "id") == [(2,)] and not [row for row in lake.outcomes() if row["state"] == "ingested"]
+    assert lake.run()["json"].suppressed == 1
+    (row,) = lake.outcomes()
+    assert (row["state"], row["read"], row["rows"], row["suppressed"]) == ("ingested", 2, 1, 1)
+    assert lake.rows("json", "id") == [(2,)]
