@@ -5,8 +5,6 @@ renamed to the file; then the folder is flushed. On a store it is one PUT. A kil
 process leaves the old file or the new one, and perhaps the temporary file,
 which no reader mistakes for the real one: its name begins with a dot and ends with `.tmp`. A write an hour later removes it.
 
-This module also reads the small JSON files of `_sluice`: the error for a damaged one names the file, its purpose and the remedy.
-
 What a run wrote by other means is flushed whole in the end: Spark, delta-rs and Python leave it to the operating system when their files
 get to the disk.
 """
@@ -22,10 +20,9 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from sluice.errors import UsageError
 from sluice.locations import Location, is_on_disk, locate
 from sluice.stores.store_location import StoreLocation
 
@@ -146,42 +143,6 @@ def _flush_folder(folder: Location) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-Said = TypeVar("Said")
-
-
-class KeptFileDamaged(UsageError):
-    """One of Sluice's small files is truncated, or something else wrote it. Exit code 2: somebody has to repair it."""
-
-
-def load_kept_request(path: Location, build: Callable[[Any], Said]) -> Said:
-    """The content of an erasure request's file, as `build` makes it."""
-    remedy = "Put a copy of it back. Without one, move the file away and ask for the erasure again: sluice erase request"
-    return load_kept_json(path, "a request to erase somebody", remedy, build)
-
-
-def load_kept_object(path: Location, what: str, remedy: str) -> dict[str, Any]:
-    """The JSON object in a file."""
-    return load_kept_json(path, what, remedy, _require_json_object)
-
-
-def load_kept_json(path: Location, what: str, remedy: str, build: Callable[[Any], Said]) -> Said:
-    """The content of a file, as `build` makes it from the parsed JSON. Raises KeptFileDamaged, and FileNotFoundError if it is missing.
-
-    what: what the file says, in the singular: "the lake's format". remedy: whole sentences. The file's content is never quoted.
-    """
-    content = path.read_bytes()
-    try:
-        return build(json.loads(content))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise KeptFileDamaged(f"{path} is damaged: in its {len(content):,} bytes is not {what}. {remedy}") from None
-
-
-def _require_json_object(said: Any) -> dict[str, Any]:
-    if not isinstance(said, dict):
-        raise TypeError
-    return said
 
 
 def flush_run_output(settings: Settings) -> None:

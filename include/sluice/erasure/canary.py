@@ -14,12 +14,13 @@ from collections.abc import Sequence
 
 import residue
 from residue import needles
-from sluice.durable_files import load_kept_object, write_json_durably
+from sluice.durable_files import write_json_durably
 from sluice.erasure import request_events, requests, vault
 from sluice.erasure.personal_places import registry
 from sluice.erasure.personal_places.place import LONG, SHORT, TEXT, CanaryMarks
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import Identifier
+from sluice.kept_files import load_kept_object
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, find_last_write, locate, remove_folder
 from sluice.pipeline_records import PipelineRecords

@@ -18,12 +18,13 @@ import pyarrow as pa
 from sluice import delta_log, record_tables
 from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.pipeline import parse_duration
-from sluice.durable_files import KeptFileDamaged, load_kept_object, write_json_durably
+from sluice.durable_files import write_json_durably
 from sluice.erasure import ledger, request_events, requests, vault
 from sluice.erasure.requests import ErasureRequest
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.ingest.ledger import read_delivery_ledger_columns
+from sluice.kept_files import KeptFileDamaged, load_kept_object
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
 from sluice.pipeline_records import PipelineRecords

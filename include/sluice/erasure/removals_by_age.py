@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.durable_files import write_json_durably
+from sluice.kept_files import load_kept_json
 from sluice.locations import Location, locate
 from sluice.pipeline_records import PipelineRecords
 

@@ -1,9 +1,18 @@
-"""The states and events of an erasure request, and how long after one what follows. Loads nothing: Airflow's tasks read it, too."""
+"""The states and events of an erasure request, how long after one what follows, and how its file is read.
+
+Loads no Spark: Airflow's tasks read it, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+from sluice.kept_files import load_kept_json
+from sluice.locations import Location
+
+Said = TypeVar("Said")
 
 State = Literal["received", "logically erased", "physically erased", "certified", "failed"]
 RECEIVED: State = "received"
@@ -43,3 +52,9 @@ SEARCHED_TABLES = "where requests were looked for"
 def name_erasure_flow(changed: str) -> str:
     """Returns the flow's name in commits and reports of an erasure. changed: the table or place that is changed, or the request."""
     return f"erasure_{changed}"
+
+
+def load_kept_request(path: Location, build: Callable[[Any], Said]) -> Said:
+    """The content of a request's file, as `build` makes it. Raises KeptFileDamaged."""
+    remedy = "Put a copy of it back. Without one, move the file away and ask for the erasure again: sluice erase request"
+    return load_kept_json(path, "a request to erase somebody", remedy, build)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from sluice.declare.assembly.graph import Graph
-from sluice.durable_files import PRIVATE, load_kept_request, write_json_durably
+from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.erasure.request_events import (
     APPROVED,
     CERTIFIED,
@@ -17,6 +17,7 @@ from sluice.erasure.request_events import (
     RECEIVED,
     WITHDRAWN,
     State,
+    load_kept_request,
 )
 from sluice.erasure.vault import Identifier
 from sluice.errors import UsageError, nearest_name_hint

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sluice.durable_files import KeptFileDamaged, load_kept_json, load_kept_request
 from sluice.erasure.request_events import (
     APPROVED,
     CERTIFIED,
@@ -25,8 +24,10 @@ from sluice.erasure.request_events import (
     SCANNED_AGAIN_AFTER,
     SEARCHED_TABLES,
     WITHDRAWN,
+    load_kept_request,
 )
 from sluice.errors import UsageError, nearest_name_hint
+from sluice.kept_files import KeptFileDamaged, load_kept_json
 from sluice.pipeline_records import PipelineRecords, list_pipeline_records
 from sluice.settings import Settings
 

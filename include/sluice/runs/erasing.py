@@ -16,7 +16,7 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError, StageEnded, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS, ERASE
-from sluice.runs import due, job, script
+from sluice.runs import due, job, script, vault_expiry
 from sluice.runs.execution import clones
 from sluice.settings import Settings
 
@@ -59,7 +59,7 @@ def run_erase_stage(
         report = job.empty_run_report(asked)
     else:
         report = job.run_under_lease(settings, graph, asked, lambda workspace: carry_out_due_erasures(workspace, requests))
-    job.forget_expired_identifiers(records)
+    vault_expiry.forget_expired_identifiers(records)
     return {**report, "requests": due.summarize_erasure_requests(records, requests)}
 
 

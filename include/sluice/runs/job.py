@@ -1,10 +1,10 @@
-"""Runs one stage of one pipeline under its lease, and registers its tables: shared by job scripts, `sluice run` and kept-running processes."""
+"""Runs one stage of one pipeline under its lease, and does what follows it: shared by job scripts, `sluice run` and kept-running processes."""
 
 from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,18 +13,15 @@ from typing import TYPE_CHECKING, Any
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError, StopRequested, UsageError
+from sluice.errors import SluiceError, StopRequested
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage
 from sluice.printable import escape_keeping_lines
-from sluice.runs import due, failures, stage_recording, summary
+from sluice.runs import due, failures, name_registration, stage_recording, summary, vault_expiry
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from sluice.catalogs.registration import NameOutcome
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
 
@@ -101,39 +98,9 @@ def add_request_standings(settings: Settings, request: JobRequest, report: dict[
 def clean_up_after_stage(records: PipelineRecords, stage: str) -> dict[str, Any]:
     """Does the work that follows a successful stage, whoever ran it. Returns additions to the stage's report."""
     if describe_stage(stage).moves_erasures:
-        forget_expired_identifiers(records)
-    named = register_after_stage(records, stage)
+        vault_expiry.forget_expired_identifiers(records)
+    named = name_registration.register_after_stage(records, stage)
     return {"catalog": named} if named else {}
-
-
-def forget_expired_identifiers(records: PipelineRecords) -> None:
-    """Removes expired identifiers from the vault.
-
-    It keeps those of requests that are not proved yet, which could not be proved without them, and for a while those that the second scan
-    needs. An entry may have no request: it is written before the request is. In a clone nothing is removed: the vault is that of the lake
-    which was cloned, and so are the requests. Raises UsageError for a request's entry that cannot be read, after all others are done.
-    """
-    from sluice.erasure import vault
-    from sluice.runs.execution import clones
-
-    if clones.read_clone_description(records) is not None:
-        return
-    now = datetime.now(UTC)
-    unread: list[UsageError] = []
-    standings = due.read_request_standings(records)
-    for one in standings:
-        if one.open or (one.looked_again_until or now) > now:
-            continue
-        try:
-            until = vault.read_vault_expiry(records, one.request)
-        except UsageError as error:
-            unread.append(error)
-            continue
-        if until and datetime.fromisoformat(until) <= now:
-            vault.remove_vault_entry(records, one.request)
-    vault.remove_ownerless_entries(records, {one.request for one in standings}, now)
-    if unread:
-        raise unread[0]
 
 
 def empty_run_report(request: JobRequest) -> dict[str, Any]:
@@ -199,47 +166,3 @@ def _report_first_error(errors: dict[str, BaseException]) -> SluiceError:
     if isinstance(error, SluiceError):
         return error
     return SluiceError(f"Flow '{flow}': {failures.describe_error_without_values(error)}")
-
-
-def register_after_stage(records: PipelineRecords, stage: str) -> list[str]:
-    """Registers what is new or changed, if a catalog is set and this is the stage for it. Returns lines for the report; none if nothing changed.
-
-    A failure is a line too, and the next run tries again.
-    """
-    if records.settings.catalog is None or not describe_stage(stage).registers_names:
-        return []
-    from sluice.catalogs.catalog import CatalogFailed
-    from sluice.catalogs.registration import register_pipeline
-
-    try:
-        graph = load_declaration_graph(records.settings, records.pipeline)
-        outcomes = register_pipeline(records.settings, graph, find_running_session())
-    except (CatalogFailed, SluiceError) as error:
-        return [f"catalog {records.settings.catalog}: it cannot be used now; the next run registers what is missing: {error}"]
-    except Exception as error:  # whatever it is, the run has done its work
-        return [
-            f"catalog {records.settings.catalog}: it cannot be used now; the next run registers what is missing ({type(error).__name__})"
-        ]
-    return describe_outcomes(records, outcomes)
-
-
-def describe_outcomes(records: PipelineRecords, outcomes: Iterable[NameOutcome]) -> list[str]:
-    """Returns a line for each way in which names were changed, and one for each name that was refused."""
-    from sluice.catalogs.registration import CHANGES
-
-    found = list(outcomes)
-    changed = [(state, [one.name for one in found if one.state == state]) for state in CHANGES]
-    lines = [f"catalog {records.settings.catalog}: {state} {', '.join(names)}" for state, names in changed if names]
-    refused = [one for one in found if one.state == "refused"]
-    return lines + [
-        f"catalog {records.settings.catalog}: {records.pipeline}.{one.name} was refused: {one.why}" for one in refused
-    ]
-
-
-def find_running_session() -> SparkSession | None:
-    """Returns the Spark session of this process; None if it has none, so that none starts."""
-    if "pyspark.sql" not in sys.modules:
-        return None
-    from pyspark.sql import SparkSession
-
-    return SparkSession.getActiveSession()

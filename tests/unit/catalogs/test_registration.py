@@ -25,7 +25,7 @@ from sluice.declare import Pipeline, Source, materialized_view, role_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.open_tables import CatalogOwnsCommits, open_checked_table
 from sluice.pipeline_stages import DELETIONS, all_stages_of_pipeline
-from sluice.runs import job
+from sluice.runs import name_registration
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -133,7 +133,7 @@ def states(settings: Settings, *declared: Any, **options: bool) -> dict[str, str
 def declared(monkeypatch: pytest.MonkeyPatch) -> Graph:
     """The graph that is loaded for a run."""
     graph = shop(day, month)
-    monkeypatch.setattr(job, "load_declaration_graph", lambda *_: graph)
+    monkeypatch.setattr(name_registration, "load_declaration_graph", lambda *_: graph)
     return graph
 
 
@@ -183,7 +183,7 @@ def test_a_catalog_that_leaves_in_the_middle_is_asked_nothing_more(
 ) -> None:
     """Each further question would wait for its time, or take the late answer to an earlier one for its own."""
     catalog.leaves_at = "day"
-    (line,) = job.register_after_stage(declared.records(lake), DELETIONS.name)
+    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS.name)
     assert "the next run registers what is missing: TTransportException" in line
     assert catalog.asked == ["day"]
 
@@ -196,10 +196,10 @@ def test_a_view_waits_for_a_run_with_spark_and_stays_without_it(lake: Settings, 
 
 def test_a_run_says_what_changed_and_is_silent_where_nothing_did(lake: Settings, catalog: MemoryCatalog, declared: Graph) -> None:
     records = declared.records(lake)
-    assert job.register_after_stage(records, DELETIONS.name) == [f"catalog {ADDRESS}: registered day, month"]
-    assert job.register_after_stage(records, DELETIONS.name) == []
+    assert name_registration.register_after_stage(records, DELETIONS.name) == [f"catalog {ADDRESS}: registered day, month"]
+    assert name_registration.register_after_stage(records, DELETIONS.name) == []
     catalog.held["day"] = HeldName("day", "file:///elsewhere", None, "theirs")
-    (refused,) = job.register_after_stage(records, DELETIONS.name)
+    (refused,) = name_registration.register_after_stage(records, DELETIONS.name)
     assert f"catalog {ADDRESS}: shop.day was refused" in refused
 
 
@@ -207,10 +207,10 @@ def test_a_catalog_that_is_away_fails_no_run_and_the_next_one_makes_up_for_it(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
     records, catalog.away = declared.records(lake), True
-    (line,) = job.register_after_stage(records, DELETIONS.name)
+    (line,) = name_registration.register_after_stage(records, DELETIONS.name)
     assert "it cannot be used now; the next run registers what is missing: TTransportException" in line
     catalog.away = False
-    assert job.register_after_stage(records, DELETIONS.name) == [f"catalog {ADDRESS}: registered day, month"]
+    assert name_registration.register_after_stage(records, DELETIONS.name) == [f"catalog {ADDRESS}: registered day, month"]
 
 
 def test_what_nobody_foresaw_fails_no_run_and_its_text_is_not_told(
@@ -220,7 +220,7 @@ def test_what_nobody_foresaw_fails_no_run_and_its_text_is_not_told(
         raise ValueError("Anna")
 
     monkeypatch.setattr(catalog, "list_names", fail)
-    (line,) = job.register_after_stage(declared.records(lake), DELETIONS.name)
+    (line,) = name_registration.register_after_stage(declared.records(lake), DELETIONS.name)
     assert "(ValueError)" in line and "Anna" not in line
 
 
@@ -228,8 +228,8 @@ def test_nobody_is_asked_without_a_catalog_or_after_another_stage(
     lake: Settings, catalog: MemoryCatalog, declared: Graph
 ) -> None:
     catalog.away = True
-    assert job.register_after_stage(declared.records(replace(lake, catalog=None)), DELETIONS.name) == []
-    assert job.register_after_stage(declared.records(lake), "gold") == []
+    assert name_registration.register_after_stage(declared.records(replace(lake, catalog=None)), DELETIONS.name) == []
+    assert name_registration.register_after_stage(declared.records(lake), "gold") == []
 
 
 def test_a_clone_registers_nothing() -> None:

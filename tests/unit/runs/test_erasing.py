@@ -21,7 +21,7 @@ from sluice.erasure.vault import Identifier
 from sluice.errors import DeclarationError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import ERASE
-from sluice.runs import due, erasing, job, summary
+from sluice.runs import due, erasing, job, summary, vault_expiry
 from sluice.settings import Settings
 from sluice.spark_process import build_spark_environment
 
@@ -181,7 +181,7 @@ def test_identifiers_leave_the_vault_when_their_time_is_over_but_not_before_the_
         vault.store_vault_entry(records, request, [Identifier("device_id", "1")], (NOW - timedelta(days=1)).isoformat())
     for days, kept in ((1, True), (45, False)):
         _certified_ago(settings, done, days)
-        job.forget_expired_identifiers(records)
+        vault_expiry.forget_expired_identifiers(records)
         assert vault.has_vault_entry(records, done) is kept, "the second look needs them, and not for ever"
     assert vault.has_vault_entry(records, late), "nothing could prove it any more"
 
@@ -199,7 +199,7 @@ def test_what_no_request_owns_leaves_the_vault_when_its_time_is_over(settings: S
         file.write_text('{"identifiers"')
     at = (datetime.now(UTC) - timedelta(hours=2)).timestamp()
     os.utime(old, (at, at))
-    job.forget_expired_identifiers(records)
+    vault_expiry.forget_expired_identifiers(records)
     left = {path.name for path in folder.iterdir()}
     assert left == {*(f"{one}.json" for one in asked), "0123456789cd.json", fresh.name}
 
@@ -220,10 +220,10 @@ def test_what_may_be_of_another_lake_stays_in_the_vault_and_ends_no_stage(settin
     before = {path.name for path in folder.iterdir()}
     copied = Path(records.bookkeeping()) / "clone.json"
     copied.write_text('{"from": "/the/first"}')
-    job.forget_expired_identifiers(records)
+    vault_expiry.forget_expired_identifiers(records)
     assert {path.name for path in folder.iterdir()} == before, "a clone has no requests of its own"
     copied.unlink()
-    job.forget_expired_identifiers(records)
+    vault_expiry.forget_expired_identifiers(records)
     assert {path.name for path in folder.iterdir()} == before - {"0123456789ab.json"}
 
 
@@ -238,7 +238,7 @@ def test_an_entry_that_cannot_be_read_keeps_no_other_in_the_vault(settings: Sett
     file = next(settings.vault.rglob(f"{first}.json"))
     file.write_text("{")
     with pytest.raises(UsageError, match=f"is damaged.*sluice erase withdraw {first}"):
-        job.forget_expired_identifiers(records)
+        vault_expiry.forget_expired_identifiers(records)
     assert file.exists() and not vault.has_vault_entry(records, last)
 
 

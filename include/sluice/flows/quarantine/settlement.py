@@ -19,10 +19,11 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
-from sluice.durable_files import load_kept_json, write_json_durably
+from sluice.durable_files import write_json_durably
 from sluice.entries import ENTRY
 from sluice.ingest import ledger
 from sluice.ingest.landing import rewriting
+from sluice.kept_files import load_kept_json
 from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sluice.declare.assembly.graph import Graph
-from sluice.durable_files import load_kept_object
 from sluice.errors import UsageError
+from sluice.kept_files import load_kept_object
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate

@@ -27,7 +27,7 @@ from sluice.errors import LeaseHeld, SluiceError
 from sluice.lake import commit_history
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import DELETIONS
-from sluice.runs import job, ledger
+from sluice.runs import job, ledger, vault_expiry
 from sluice.runs.execution import stages
 from sluice.runs.keep_running import keeping
 from sluice.runs.keep_running.keeping import LookReport, PipelineKeeper
@@ -151,7 +151,7 @@ def test_upkeep_takes_out_of_landed_files_who_was_erased_and_came_again(
     keeper.look()
     assert wards.rows("stay", "patient") == [("q",), ("r",)] and "p-erased" in again.read_text()
     forgotten: list[str] = []
-    monkeypatch.setattr(job, "forget_expired_identifiers", lambda of: forgotten.append(of.pipeline))
+    monkeypatch.setattr(vault_expiry, "forget_expired_identifiers", lambda of: forgotten.append(of.pipeline))
     keeper._next_upkeep = 0.0
     round_ = keeper.look()
     assert round_ is not None and not round_.errors
