@@ -100,6 +100,12 @@ def build_autoload_source(name: str, path: str, source_format: str, options: Map
     format_ = "binary" if format_ == "binaryfile" else format_
     if format_ == "csv":
         said.pop("multi_line", None)  # a quoted field may always hold line ends
+    if said.get("redelivery") == "replace":
+        raise UsageError(
+            "autoload_to_table: redelivery='replace' is no option here: tables above bronze leave out earlier versions of a file, and this "
+            "table would keep all of them. Leave it out, and read of each _file the rows with the greatest _delivery; or declare a Source in a "
+            "pipeline."
+        )
     return Source(name=name, path=path, format=format_, **said)  # type: ignore[arg-type]
 
 

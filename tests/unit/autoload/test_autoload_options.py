@@ -82,6 +82,7 @@ def test_formats_are_found_in_spelling_of_auto_loader() -> None:
         ({"format": "csv"}, "the arguments say it"),
         ({"pathGlobFilter": "*.{json,gz}"}, r"pattern '\*\.{json,gz}' has a '{'"),
         ({"schema_evolution": "grow"}, "unknown schema_evolution"),
+        ({"redelivery": "replace"}, "read of each _file the rows with the greatest _delivery"),
     ],
 )
 def test_a_wrong_option_is_an_error_that_says_what_to_write(said: dict[str, Any], told: str) -> None:
