@@ -36,7 +36,7 @@ Row = dict[str, object]
 _BACK = (GONE, CLEANED, UNOPENED)
 """After these events, a file that has its known content again is not new."""
 _NOTHING_EXISTED = LandedFile("", "", 0, 0, EXISTING)
-"""What the first discovery of a source records that does not include existing files, if there were none."""
+"""What a first discovery records that found nothing, of a source that does not include existing files and of one without a topic."""
 
 
 class Arrival(Protocol):
@@ -162,7 +162,11 @@ def find_arrived_offsets(source: KafkaSource, landing: Location, known: KnownFil
     """Returns what came to topics. Errors are those of `find_arrived_offset_ranges`."""
     from sluice.ingest.topics import offsets  # its client is loaded only if topics are read
 
-    return SourceChanges([*offsets.find_arrived_offset_ranges(source, known.deliveries, look.within)])
+    was_looked_at = len(known.files_of_source(source.name)) > 0
+    came = offsets.find_arrived_offset_ranges(source, known.deliveries, look.within, was_looked_at)
+    # Otherwise the next run would be the first, and skip what the first topic has by then if it starts at the latest offsets.
+    is_first = not came and not was_looked_at and look.within is None
+    return SourceChanges([_NOTHING_EXISTED] if is_first else [*came])
 
 
 @functools.singledispatch

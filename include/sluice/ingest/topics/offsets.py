@@ -22,29 +22,33 @@ NEAR = 0.8
 """The share of its topic's retention that an unread record may reach before Sluice warns."""
 
 
-def find_arrived_offset_ranges(source: KafkaSource, deliveries: str, within: Interval | None = None) -> list[OffsetRange]:
+def find_arrived_offset_ranges(
+    source: KafkaSource, deliveries: str, within: Interval | None = None, was_looked_at: bool = False
+) -> list[OffsetRange]:
     """Returns the ranges that came to a source, in the order of their numbers. deliveries: the table.
 
-    within: nothing comes unless now, the time of discovery, is in this interval. Raises LostOffsets, UnreachableBroker, and UsageError for a topic
-    that does not exist.
+    within: nothing comes unless now, the time of discovery, is in this interval. was_looked_at: as in `find_new_offset_ranges`. Raises
+    LostOffsets, UnreachableBroker, and UsageError for a topic that does not exist.
     """
     now = datetime.now(UTC)
     if within is not None and now not in within:
         return []
-    return [
-        one
-        for batch in find_new_offset_ranges(source, read_known_offset_ranges(source, deliveries), now).batches
-        for one in batch
-    ]
+    last = read_known_offset_ranges(source, deliveries)
+    return [one for batch in find_new_offset_ranges(source, last, now, was_looked_at).batches for one in batch]
 
 
-def find_new_offset_ranges(source: KafkaSource, last: Mapping[Partition, OffsetRange], now: datetime) -> NewOffsetRanges:
-    """Returns what a discovery would find now. last: from `read_known_offset_ranges`. Errors are those of `find_arrived_offset_ranges`."""
+def find_new_offset_ranges(
+    source: KafkaSource, last: Mapping[Partition, OffsetRange], now: datetime, was_looked_at: bool = False
+) -> NewOffsetRanges:
+    """Returns what a discovery would find now. last: from `read_known_offset_ranges`. Errors are those of `find_arrived_offset_ranges`.
+
+    was_looked_at: whether there was a discovery before, even if no topic was there. Then all topics are ones that are found later.
+    """
     broker = Broker(source)
     kept = broker.kept()
     _check_topics(source, kept, last)
     earliest, ends = {one: state.earliest for one, state in kept.items()}, {one: state.end for one, state in kept.items()}
-    starts = _find_starting_offsets(source, broker, [one for one in kept if one not in last], last, kept)
+    starts = _find_starting_offsets(source, broker, [one for one in kept if one not in last], last, kept, was_looked_at)
     ids = {topic: state.topic_id for (topic, _), state in kept.items()}
     return offset_ranges.compute_new_offset_ranges(source, BrokerOffsets(ids, earliest, ends, starts), last, now)
 
@@ -86,13 +90,14 @@ def find_kept_deliveries(source: KafkaSource, landing: Location, rows: Iterable[
 
 
 def _read_source_deliveries(source: KafkaSource, deliveries: str) -> list[dict[str, str]]:
+    """Returns the rows of a source's ranges. A row without a name only says that the source was looked at before it had a topic."""
     found = (
         ledger
         .read_delivery_ledger_columns(deliveries, ["delivery", "source", "file", "event", "sha256"])
         .sort_by("delivery")
         .to_pylist()
     )
-    return [row for row in found if row["source"] == source.name]
+    return [row for row in found if row["source"] == source.name and row["file"]]
 
 
 def _check_topics(source: KafkaSource, partitions: Iterable[Partition], last: Mapping[Partition, OffsetRange]) -> None:
@@ -110,6 +115,7 @@ def _find_starting_offsets(
     fresh: list[Partition],
     last: Mapping[Partition, OffsetRange],
     kept: Mapping[Partition, KeptOffsets],
+    was_looked_at: bool,
 ) -> dict[Partition, int]:
     """Returns where partitions begin that the ledger does not know."""
     said, topics = source.starting_offsets, {topic for topic, _ in last}
@@ -126,7 +132,7 @@ def _find_starting_offsets(
                     f"which ends at {kept[topic, number].end}. Name an offset up to that."
                 )
     elif said == "latest":
-        starts |= {} if last else {partition: kept[partition].end for partition in others}
+        starts |= {} if last or was_looked_at else {partition: kept[partition].end for partition in others}
     elif said != "earliest":
         milliseconds = int(parse_instant(said, "starting_offsets").timestamp() * 1000)
         found = broker.first_since(others, milliseconds)

@@ -12,9 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.declare import KafkaSource
+from sluice.declare.interval import Interval
 from sluice.errors import DeclarationError, UsageError
+from sluice.ingest import ledger
 from sluice.ingest.deliveries import discovery
-from sluice.ingest.topics.broker import read_client_properties
+from sluice.ingest.topics import offsets
+from sluice.ingest.topics.broker import KeptOffsets, read_client_properties
 from sluice.ingest.topics.offset_ranges import (
     BrokerOffsets,
     LostOffsets,
@@ -24,7 +27,7 @@ from sluice.ingest.topics.offset_ranges import (
     parse_offset_range,
     split_offset_ranges,
 )
-from sluice.record_states import GONE
+from sluice.record_states import DELIVERED, EXISTING, GONE
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 A0, A1 = ("a", 0), ("a", 1)
@@ -75,6 +78,38 @@ def test_a_partition_that_is_seen_first_is_in_the_ledger_even_when_it_is_empty()
     assert files(compute_new_offset_ranges(source(), standing({A0: 60, A1: 0}), known("a/0/50-50", "a/1/0-0"), NOW)) == [
         ["a/0/50-60"]
     ]
+
+
+@pytest.mark.parametrize("starting_offsets", ["latest", "earliest"])
+def test_a_topic_that_appears_after_a_first_run_without_any_is_read_from_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, starting_offsets: str
+) -> None:
+    kept: dict[tuple[str, int], KeptOffsets] = {}
+
+    class SomeBroker:
+        def __init__(self, source: KafkaSource) -> None:
+            pass
+
+        def kept(self) -> dict[tuple[str, int], KeptOffsets]:
+            return kept
+
+    monkeypatch.setattr(offsets, "Broker", SomeBroker)
+    deliveries = str(tmp_path / "deliveries")
+    some = source(topics=(), topic_pattern="gym.*", starting_offsets=starting_offsets)
+
+    def discover(within: Interval | None = None) -> list[tuple[str, str]]:
+        first = discovery.discover_deliveries([some], tmp_path, deliveries, "r", within)
+        rows = ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))
+        return [(row["event"], row["file"]) for row in rows[len(rows) - first :]]
+
+    assert discover(Interval.of("2020-01-01", "2999-01-01")) == [], "a look within an interval is no first discovery"
+    assert discover() == [(EXISTING, "")]
+    assert discover() == []
+    assert offsets.find_retention_warnings(some, deliveries, str(tmp_path / "outcomes")) == []
+    kept["gym.a", 0] = KeptOffsets(0, 1000, "id")
+    assert discover() == [(DELIVERED, "gym.a/0/0-1000")]
+    kept["gym.b", 0] = KeptOffsets(0, 7, "id")
+    assert discover() == [(DELIVERED, "gym.b/0/0-7")]
 
 
 def test_nothing_new_is_no_range() -> None:
