@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from residue.compiled import FEW, CompiledNeedles, innermost_field_name
+from residue.compiled import FEW, CompiledNeedles, SoughtTexts, innermost_field_name
 from residue.delimited_rows import DelimitedRows, TextDialect, holds_value
 from residue.needles import ENCODED
 from residue.result import DecoderTotals, Hit, ScanResult, ScanRoot, Unread
@@ -27,6 +27,7 @@ _LINE = 1 << 16
 _BESIDE = frozenset({"raw bytes", "spark blocks", "rocksdb table", "rocksdb log"})
 """Decoders in whose data values may directly follow each other: a digit beside a number may belong to another value."""
 _TOGETHER = 1 << 20
+_LAST_ASCII = 0x7F
 
 
 class Inspection:
@@ -52,30 +53,41 @@ class Inspection:
     def cells(self, decoder: str, column: str, data: Bytes, cells: Offsets) -> None:
         """Searches adjacent cells of a column. cells: the offset of each, and the end of the last, so one more than there are cells."""
         self._in_cells(decoder, column, data, cells, decoder in _BESIDE)
-        places = find_spelled_places(data)
-        if places:
+        places = np.array(find_spelled_places(data), np.int64)
+        if self.compiled.folded:
+            places = np.concatenate([places, np.flatnonzero(data > _LAST_ASCII)])
+        if len(places):
             self._in_spelled_cells(column, data, cells, np.unique(np.searchsorted(cells, places, side="right") - 1))
 
     def _in_cells(
-        self, decoder: str, column: str, data: Bytes, cells: Offsets, beside: bool = False, joined: bool = False
+        self,
+        decoder: str,
+        column: str,
+        data: Bytes,
+        cells: Offsets,
+        beside: bool = False,
+        joined: bool = False,
+        folded: bool = False,
     ) -> None:
         self.read[decoder] += len(data)
-        for found in self.compiled.search.find(data, cells, beside=beside):
-            number = self.compiled.numbers_of[found.pattern]
+        sought = self.compiled.folded if folded else self.compiled.texts
+        for found in sought.search.find(data, cells, beside=beside):
+            number = sought.numbers_of[found.pattern]
             if not joined or self.compiled.needles[number].kind in ENCODED:
                 self.counts[decoder, column, number] += 1
-        if self.compiled.any_text is not None and not joined:
-            self._bound_cells(decoder, column, data.tobytes().lower(), cells)
+        if sought.any_text is not None and not joined:
+            self._bound_cells(decoder, column, data.tobytes().lower(), cells, sought)
 
     def _in_spelled_cells(self, column: str, data: Bytes, cells: Offsets, some: Offsets) -> None:
         """Searches the decoded meaning of those cells that are written in another spelling."""
         meant: defaultdict[Spelling, list[bytes]] = defaultdict(list)
         for cell in some.tolist():
-            for one in find_other_spellings(data[cells[cell] : cells[cell + 1]].tobytes()):
+            for one in find_other_spellings(data[cells[cell] : cells[cell + 1]].tobytes(), bool(self.compiled.folded)):
                 meant[one._replace(level=0, data=b"")].append(one.data)
         for spelling, texts in meant.items():
             ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
-            self._in_cells(spelling.decoder, column, np.frombuffer(b"".join(texts), np.uint8), ends, joined=spelling.joined)
+            together = np.frombuffer(b"".join(texts), np.uint8)
+            self._in_cells(spelling.decoder, column, together, ends, joined=spelling.joined, folded=spelling.folded)
 
     def several(self, decoder: str, cells: Iterable[bytes], column: str = "") -> None:
         """Searches cells that are given one by one, all together, because each search has a fixed cost."""
@@ -140,8 +152,8 @@ class Inspection:
         within = (name for name in columns if "." in name)
         return not columns.isdisjoint(re.split(r"[.\[\]]+", path)) or any(f".{path}.".find(f".{name}.") >= 0 for name in within)
 
-    def _bound_cells(self, decoder: str, column: str, lowered: bytes, cells: Offsets) -> None:
-        for start, end, numbers in self.compiled.bound(lowered, cells):
+    def _bound_cells(self, decoder: str, column: str, lowered: bytes, cells: Offsets, sought: SoughtTexts) -> None:
+        for start, end, numbers in sought.bound(lowered, cells):
             cell = int(np.searchsorted(cells, start, side="right")) - 1
             first, last = int(cells[cell]), int(cells[cell + 1])
             own = holds_value(lowered[first:last].decode("utf-8", "replace"), lowered[start:end].decode("utf-8", "replace"))
@@ -170,7 +182,10 @@ class SearchFeed:
         self._at = 0
         self._rows: DelimitedRows | None = None
         # A letter may take many bytes, and base64 lines may be short.
-        self._overlap = max(_CONTEXT + REACH, inspection.compiled.search.longest * LONGEST // 2 + LONGEST)
+        self._overlap = max(
+            _CONTEXT + REACH,
+            max(inspection.compiled.texts.search.longest, inspection.compiled.folded.search.longest) * LONGEST // 2 + LONGEST,
+        )
 
     def feed(self, chunk: bytes, last: bool = False) -> None:
         """Searches the next bytes. Hits at the end of a chunk are reported with the next one, since the bytes beside them matter."""
@@ -181,26 +196,28 @@ class SearchFeed:
         end = self._at + len(data)
         limit = end if last else end - REACH
         self._search(data, self._decoder, self._at, self._searched, limit)
-        for one in find_other_spellings(data):
+        for one in find_other_spellings(data, bool(self._of.compiled.folded)):
             self._of.read[one.decoder] += len(one.data)
             known = compute_known_length(one, self._kept) if self._kept else 0
-            self._search(one.data, one.decoder, 0, known, len(one.data) - (0 if last else REACH), one.joined)
+            self._search(one.data, one.decoder, 0, known, len(one.data) - (0 if last else REACH), one.joined, one.folded)
         self._searched = limit
         keep = 0 if last else self._length_kept(data)
         self._at, self._kept = end - keep, data[len(data) - keep :]
 
-    def _search(self, data: bytes, decoder: str, at: int, searched: int, limit: int, joined: bool = False) -> None:
-        """Counts hits that end after `searched` and up to `limit`. at: the offset of the data. joined: only hits within base64 count."""
+    def _search(
+        self, data: bytes, decoder: str, at: int, searched: int, limit: int, joined: bool = False, folded: bool = False
+    ) -> None:
+        """Counts hits that end after `searched` and up to `limit`. at: the offset of the data. joined, folded: see `Spelling`."""
         compiled = self._of.compiled
-        for found in compiled.search.find(np.frombuffer(data, np.uint8), beside=self._decoder in _BESIDE):
-            number = compiled.numbers_of[found.pattern]
-            value = compiled.needles[number].value
-            ends = at + found.start + (len(value) if isinstance(value, bytes) else 0)
+        sought = compiled.folded if folded else compiled.texts
+        for found in sought.search.find(np.frombuffer(data, np.uint8), beside=self._decoder in _BESIDE):
+            number = sought.numbers_of[found.pattern]
+            ends = at + found.start + sought.sizes[found.pattern]
             # A hit at the very start may lack the digit before it; the search of the previous chunk has decided about it.
             if searched < ends <= limit and (not joined or compiled.needles[number].kind in ENCODED):
                 self._of.counts[decoder, "", number] += 1
-        if self._text and compiled.any_text is not None and not joined:
-            self._bound(data.lower(), decoder, at, searched, limit)
+        if self._text and sought.any_text is not None and not joined:
+            self._bound(data.lower(), decoder, at, searched, limit, sought)
 
     def close(self) -> None:
         """Searches what the last chunk left."""
@@ -212,10 +229,10 @@ class SearchFeed:
             keep = max(keep, min(len(data) - data.rfind(b"\n") - 1, _LINE))
         return keep
 
-    def _bound(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int) -> None:
+    def _bound(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int, sought: SoughtTexts) -> None:
         if self._rows is None and self._comma:
             self._rows = DelimitedRows(lowered, self._of.compiled.columns, self._dialect)
-        for start, end, numbers in self._of.compiled.bound(lowered):
+        for start, end, numbers in sought.bound(lowered):
             if not searched < at + end <= limit:
                 continue
             before = lowered[max(0, start - _CONTEXT) : start]

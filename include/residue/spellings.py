@@ -1,7 +1,7 @@
-"""Decodes other spellings of the same bytes: resolves JSON escapes at every depth, and joins base64 lines.
+"""Decodes other spellings of the same bytes: resolves JSON escapes at every depth, joins base64 lines, and folds letters.
 
-A needle covers an identifier that is escaped as a whole in one way. But any letter may be escaped individually, and base64 may be
-broken anywhere; such cases are found in what the bytes decode to.
+A needle covers an identifier that is escaped as a whole in one way, in the usual letter cases. But any letter may be escaped
+individually or be a capital, and base64 may be broken anywhere; such cases are found in what the bytes decode to.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-UNESCAPED, JOINED = "unescaped", "joined base64"
+from residue.letter_case import fold_letter_case
+
+UNESCAPED, JOINED, FOLDED = "unescaped", "joined base64", "other letter case"
 """The decoder names for hits in decoded spellings."""
 LONGEST = 26
 """The most bytes that a letter takes, escaped as JSON in JSON in JSON."""
@@ -34,26 +36,32 @@ _LETTERS = np.isin(np.arange(256), list(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijkl
 
 
 class Spelling(NamedTuple):
-    """What bytes decode to. level: how many levels of escapes were resolved; joined: whether lines were joined, so only base64 counts."""
+    """What bytes decode to. level: how many levels of escapes were resolved; joined: whether lines were joined, so only base64 counts.
+
+    folded: whether letters outside ASCII were folded, so only needles with such letters count.
+    """
 
     level: int
     joined: bool
     data: bytes
+    folded: bool = False
 
     @property
     def decoder(self) -> str:
         """Its name in certificates."""
-        return JOINED if self.joined else UNESCAPED
+        return JOINED if self.joined else FOLDED if self.folded else UNESCAPED
 
 
-def find_other_spellings(data: bytes) -> Iterator[Spelling]:
-    """Yields every other reading of the bytes; nothing if they have no other."""
+def find_other_spellings(data: bytes, folds: bool = False) -> Iterator[Spelling]:
+    """Yields every other reading of the bytes; nothing if they have no other. folds: whether a needle has letters that must be folded."""
     levels = [data, *resolve_escape_levels(data)]
     yield from (Spelling(level, False, meant) for level, meant in enumerate(levels) if level)
     for level, meant in enumerate(levels):
         joined = join_base64_lines(meant)
         if joined is not None:
             yield Spelling(level, True, joined)
+        if folds and not meant.isascii():
+            yield Spelling(level, False, fold_letter_case(meant), folded=True)
 
 
 def compute_known_length(spelling: Spelling, before: bytes) -> int:
@@ -62,6 +70,7 @@ def compute_known_length(spelling: Spelling, before: bytes) -> int:
     for level, resolved in enumerate(resolve_escape_levels(before), start=1):
         meant = resolved if level <= spelling.level else meant
     meant = (join_base64_lines(meant) or meant) if spelling.joined else meant
+    meant = fold_letter_case(meant) if spelling.folded else meant
     return len(meant) - LONGEST
 
 

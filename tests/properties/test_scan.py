@@ -213,6 +213,51 @@ def test_base64_is_found_however_its_lines_are_broken(
         assert {hit.of for hit in found.of_person()} == {str(person)}
 
 
+ALPHABETS = ("абвгдежзийклмнопрстуфхцчшщъыьэюя", "αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ", "äöüéèêñçåøæœšžłőß", "abcxyzéß")
+
+
+def _shouted(text: str, capitals: list[bool]) -> str:
+    """The text with those of its letters in capitals; ß has one of its own, which `upper` does not give."""
+    made = (letter.replace("ß", "ẞ").upper() if big else letter for letter, big in zip(text, capitals, strict=False))
+    return "".join(made)
+
+
+@st.composite
+def cased(draw: st.DrawFn) -> tuple[str, str]:
+    """An identifier and the same in other letter case; short or long."""
+    letters = st.text(st.sampled_from(draw(st.sampled_from(ALPHABETS))), min_size=3, max_size=9)
+    plain = draw(letters) + (draw(st.sampled_from(["", ".x@почта.рф", "@müller.example.org"])))
+    return tuple(_shouted(plain, draw(st.lists(st.booleans(), min_size=30, max_size=30))) for _ in range(2))  # type: ignore[return-value]
+
+
+@given(
+    who=cased(),
+    at=st.sampled_from([0, 5, *range((1 << 20) - 60, (1 << 20) + 1, 7), (1 << 20) - 1]),
+    form=st.sampled_from(["a.json", "escaped.json", "record.parquet", "own.parquet", "wide.txt", "rows.csv", "packed.gz"]),
+)
+@example(who=("анна.иванова@почта.рф", "Анна.Иванова@почта.рф"), at=0, form="a.json")
+@example(who=("яна", "Яна"), at=0, form="own.parquet")
+@settings(max_examples=60, deadline=None)
+def test_it_is_found_in_whichever_letter_case_its_alphabet_has(who: tuple[str, str], at: int, form: str) -> None:
+    """Over the ends of the parts that a file is read in, too, where a letter of two bytes is cut."""
+    asked, written = who
+    text = f'{{"x": "{"x" * at}", "nick": "{written}", "y": 1}}\n'
+    content = {
+        "a.json": text.encode(),
+        "escaped.json": f'{{"x": "{"x" * at}", "nick": "{json.dumps(written)[1:-1]}"}}'.encode(),
+        "record.parquet": containers.encode_parquet(pa.table({"record": ["nothing", text, "Ä"]})),
+        "own.parquet": containers.encode_parquet(pa.table({"nick": ["Ä", written, None]})),
+        "wide.txt": text.encode("utf-16"),
+        "rows.csv": f"n,nick\n{'x' * at},{written}\n".encode(),
+        "packed.gz": gzip.compress(text.encode()),
+    }[form]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / form).write_bytes(content)
+        wanted = [replace(one, of=of) for of in (asked, f"{asked}x") for one in needles.build_needles([("nick", of)])]
+        found = residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1)
+        assert {hit.of for hit in found.of_person()} == {asked}, (form, found.unread)
+
+
 def test_several_identifiers_of_one_person_are_each_found_in_base64() -> None:
     """They differ in bits of characters that hold bits of what is beside them, too; so do letters of either case."""
     identifiers = [*(("user_id", str(7_000_000_000 + n)) for n in range(4)), ("email", "Anna@example.com")]
