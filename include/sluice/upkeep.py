@@ -50,7 +50,7 @@ def optimize_table(workspace: Workspace, declared: Source | Dataset[Any], demand
 
 
 def optimize_table_beside(workspace: Workspace, name: str, path: str) -> FlowReport:
-    """The same of a table that a flow keeps beside a declared one, a quarantine or a late table: without an order."""
+    """Lay out the files of a table that a flow keeps beside a declared one, a quarantine or a late table: without an order."""
     with report_table_change(name, OPTIMIZE.name, path) as report:
         _lay_out_where_needed(workspace, path, report)
     return report

@@ -30,7 +30,7 @@ PREFIX = "canary:"
 _COLUMNS = {SHORT: (SHORT, f"{SHORT}_text")}
 _NOW = "now-"
 """Prefix of the name of a canary planted for the current scan."""
-_LEFT = 86_400
+_LEFTOVER_SECONDS = 86_400
 """Seconds after which such a canary must be the leftover of a killed scan."""
 PLANTED = "planted.json"
 """The file with what the scan found of the canary after planting: numbers by kind of store, and nothing else."""
@@ -90,7 +90,7 @@ def remove_stale_canaries(records: PipelineRecords) -> None:
     needed = {one.control for one in requests.list_erasure_requests(records) if not _is_request_over(one)}
     for folder in locate_canary_folder(records, "").glob("*"):
         if folder.name.startswith(_NOW):
-            left = time.time() - find_last_write(folder) > _LEFT
+            left = time.time() - find_last_write(folder) > _LEFTOVER_SECONDS
         else:
             left = folder.name not in needed or not (folder / PLANTED).is_file()
         if left:

@@ -92,7 +92,10 @@ def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: di
 
 
 def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[str], names: naming.ErasedNames) -> DataFrame:
-    """Does the same for free text that names somebody. Reads part by part without a JVM, so that no value gets into a plan."""
+    """The rows whose free text names an erased person: their provenance, and a flag for each cell.
+
+    Reads part by part without a JVM, so that no value gets into a plan.
+    """
     wanted = ", ".join(f'"{name}"' for name in (*PROVENANCE, *columns))
     found = []
     for batch in open_table_snapshot(path).query_batches(f"SELECT {wanted} FROM t"):

@@ -167,7 +167,7 @@ class Workspace:
 
 
 def list_record_tables(graph: Graph, places: Places, settings: Settings) -> dict[str, str]:
-    """Returns the same without a session."""
+    """Returns what `Workspace.tables` does, without a session."""
     found: dict[str, str] = {}
     for declared in graph:
         found[graph.table_of(declared.name)] = places.table(declared.name)

@@ -230,7 +230,7 @@ def test_records_are_the_same_wherever_they_are_read(
     if not here:
         monkeypatch.setattr(amounts, "MOST_BYTES_IN_PROCESS", -1)
     if part:
-        monkeypatch.setattr(opening, "A_PART", part)
+        monkeypatch.setattr(opening, "PART_BYTES", part)
     lake = shop(Source(name="clicks", schema_hints="at TIMESTAMP, who BIGINT", subject="who"))
     lake.land("clicks/day=2026-11-20/1.json", '{"who": 1, "at": "2026-11-20T10:00:00Z"}\nno object\n{"who": 2, "n": {"x": 1}}\n')
     lake.land("clicks/day=2026-11-21/2.json.gz", gzip.compress(b'{"who": "x", "n": {"y": [1.5]}}\n'))

@@ -77,7 +77,9 @@ class ErasedNames:
         )
 
     def are_in_record(self, record: bytes, dialect: CsvDialect | None = None) -> bool:
-        """The same for a single record. In one without names, a short number or text counts in a field of its own as well.
+        """Whether one of them occurs in a single record, as for `are_in_bytes`.
+
+        In a record without names, a short number or text counts in a field of its own as well.
 
         dialect: how its fields are separated, if its source says so; in other records another character may do that.
         """
@@ -192,7 +194,7 @@ class ErasedNames:
             return False
 
     def are_in_content(self, content: bytes) -> bool:
-        """The same for a whole file's bytes, in whichever encoding."""
+        """Whether one of them occurs in a whole file's bytes, in whichever encoding, as text or as a field of a row."""
         return any(
             self.are_in_bytes(text) or self._are_in_rows(text)
             for text in written_forms.decode_whole_file(content, self.encodings)

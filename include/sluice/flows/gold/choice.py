@@ -25,7 +25,7 @@ SMALL_BYTES = 64 * 1024 * 1024
 JOINS_WORTH = 10
 """Following a change through a join is worth its jobs only above so many times these bounds. Source: `benchmarks/tpch.py` at scale 0.1, 600,000
 rows: three queries took 7, 8 and 14 s in full; followed through joins, 19, 25 and 25."""
-MOST = 0.5
+FULL_RECOMPUTE_SHARE = 0.5
 """From this share of its rows on, a view is recomputed in full."""
 
 _WITHOUT_CHANGES = ("OPTIMIZE", "SET TBLPROPERTIES", "VACUUM START", "VACUUM END")
@@ -105,7 +105,7 @@ def is_most_of_view_touched(
     rows = known[view.name].rows
     if not view.recompute_rule.by_cost or not rows:
         return False
-    path, bound = workspace.path(view.name), MOST * rows
+    path, bound = workspace.path(view.name), FULL_RECOMPUTE_SHARE * rows
     # A bound by the changes themselves needs no look at the table, and a bound by its files needs no job.
     by_keys = [scope.at_most(view.keys) for scope in scopes]
     if _is_total_below(by_keys, bound) or _is_total_below(

@@ -215,7 +215,7 @@ def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[La
 
 
 def find_lagging_flows_at(places: Places, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
-    """Does the same without a Spark session."""
+    """Returns what `find_lagging_flows` does, without a Spark session."""
     found: dict[str, list[LaggingFlow]] = {}
     for declared in graph:
         flow, streamed = graph.flow_name(declared), locate_streamed_tables(places, declared)

@@ -78,7 +78,7 @@ def requarantine_rows(
 def requarantine_rows_of_other_deliveries(
     workspace: Workspace, table: AnyTable, source: Source, rows: DataFrame, scope: DeliveryScope, keys: DataFrame
 ) -> None:
-    """Does the same for rows of these keys from deliveries outside the scope, whose verdicts differ from before if the rules were changed.
+    """Makes the quarantine hold what it should of these keys from deliveries outside the scope: their verdicts differ if the rules were changed.
 
     rows: all rows of the keys, with verdicts.
     """

@@ -122,7 +122,10 @@ def count_verdicts(dataset: Dataset[Any], rows: DataFrame, report: FlowReport) -
 def count_verdicts_with_aggregates(
     dataset: Dataset[Any], rows: DataFrame, report: FlowReport, asked: Sequence[Column]
 ) -> tuple[int, dict[str, Any]]:
-    """Does the same, and computes further named aggregates of the rows in the same pass."""
+    """Counts rows with a verdict as `count_verdicts` does, and computes further named aggregates of the rows in the same pass.
+
+    Returns how many are to be quarantined, and the aggregates by name. Errors are those of `count_verdicts`.
+    """
     aggregates = [column.alias(name) for name, column in verdicts.verdict_count_aggregates(dataset.expectations).items()]
     counted = compute_aggregates(rows, *aggregates, *asked)
     _report_rule_counts(dataset, counted, report)

@@ -97,13 +97,13 @@ class FileSpan:
     end: int | None
 
 
-A_PART = 32_000_000
+PART_BYTES = 32_000_000
 """A larger file is read in parts of about this many bytes of text at most."""
 
 
 def divide_file(on_disk: int, text_bytes: int) -> list[int]:
     """Returns where the parts of a file begin, the first at 0, as if it could be cut anywhere. on_disk, text_bytes: bytes of file and text."""
-    parts = max(1, -(-text_bytes // A_PART))
+    parts = max(1, -(-text_bytes // PART_BYTES))
     return [on_disk * part // parts for part in range(parts)]
 
 

@@ -68,7 +68,7 @@ class CsvCutFinder:
     def follow_text(self, texts: Iterator[bytes]) -> Iterator[bytes]:
         """Passes the pieces on and looks at them. Finds no cuts after a row that is longer than a part, which would have to be held whole."""
         for text in texts:
-            if len(self._found) < len(self._starts) and self._splitter.waiting_bytes <= opening.A_PART:
+            if len(self._found) < len(self._starts) and self._splitter.waiting_bytes <= opening.PART_BYTES:
                 self._note_cuts(text)
             yield text
 

@@ -26,7 +26,7 @@ from sluice.locations import Location, locate
 if TYPE_CHECKING:
     from sluice.ingest.reading.examination import ExaminedDelivery
 
-A_TASK = 2 * opening.A_PART
+A_TASK = 2 * opening.PART_BYTES
 """About how many bytes of text a task reads: several parts, so that tasks take about the same time."""
 _TECHNICAL = pa.schema([
     pa.field("_problem", pa.string()),
@@ -103,7 +103,7 @@ def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> lis
 
 
 def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[DeliveryPlace, int]]:
-    """Returns a delivery as it is read, with its bytes. A large file that can be shared is divided into parts of about `A_PART` bytes of text."""
+    """Returns a delivery as it is read, with its bytes. A large file that can be shared is divided into parts of about `PART_BYTES` bytes of text."""
     whole, size = locate_delivery(item), item.text_bytes
     starts = _find_part_starts(source, item)
     if len(starts) == 1:

@@ -67,7 +67,7 @@ def find_slow_readers(settings: Settings, graph: Graph, now: datetime) -> dict[s
 
 
 def decide_all_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
-    """The same, also for the tables in which Sluice keeps its records."""
+    """Decides what `decide_table_vacuums` does, and in the same way for the tables in which Sluice keeps its records."""
     paths = {f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES}
     of_records = {name: decide_vacuum(path, now, False) for name, path in paths.items() if delta_log.is_delta_table(path)}
     return {**decide_table_vacuums(settings, graph, now), **of_records}
