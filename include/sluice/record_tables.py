@@ -64,10 +64,10 @@ def create_record_table(path: str, schema: pa.Schema) -> None:
         _keep_own_table(path, _open_complete_table(path, schema))
 
 
-def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, note: str | None = None) -> None:
+def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.Schema, mark: str | None = None) -> None:
     """Append rows in one commit. Creates the table if needed, and gives each row its entry if the schema has entries.
 
-    note: the mark of the commit. Without rows there is no commit. Raises DamagedLog.
+    mark: of the commit. Without rows there is no commit. Raises DamagedLog.
     """
     if not rows:
         return
@@ -80,7 +80,7 @@ def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.
             given[field.name].cast(field.type) if field.name in schema.names else pa.nulls(len(written), field.type)
             for field in there
         ]
-        properties = _mark_commit(path, note)
+        properties = _mark_commit(path, mark)
         with settle_store_commit(path, table, properties):
             write_deltalake(
                 table,
@@ -94,7 +94,7 @@ def append_record_rows(path: str, rows: Sequence[Mapping[str, Any]], schema: pa.
             entries.note_last_entry(path, table.version(), int(written[-1][ENTRY]))
 
 
-def update_record_rows(path: str, given: pa.Table, predicate: str, columns: Sequence[str], note: str | None = None) -> int:
+def update_record_rows(path: str, given: pa.Table, predicate: str, columns: Sequence[str], mark: str | None = None) -> int:
     """Give rows other values in one commit. Returns how many rows. Call this under the lease, of a table that no flow streams.
 
     given: the values, as `s`; the table is `t`. predicate: which rows; it names columns only. columns: those that get another value.
@@ -103,7 +103,7 @@ def update_record_rows(path: str, given: pa.Table, predicate: str, columns: Sequ
     """
     with _WRITING:
         table = _open_own_table(path)
-        properties = _mark_commit(path, note)
+        properties = _mark_commit(path, mark)
         merging = table.merge(
             given,
             predicate,
@@ -144,10 +144,10 @@ def _list_file_sizes(table: DeltaTable) -> list[int]:
     return pa.chunked_array(actions["size_bytes"]).to_pylist() if len(actions) else []
 
 
-def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
+def join_small_files(path: str, mark: str | None = None) -> tuple[int, int]:
     """Join small files of a table in one commit, which changes no row. Returns the numbers of files before and after.
 
-    Does nothing if no join is worthwhile. note: the mark of the commit. Call this under the lease. Raises DamagedLog.
+    Does nothing if no join is worthwhile. mark: of the commit. Call this under the lease. Raises DamagedLog.
     """
     with _WRITING:
         table = _open_own_table(path)
@@ -156,7 +156,7 @@ def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
         if join is None:
             _keep_own_table(path, table)
             return before, before
-        properties = _mark_commit(path, note)
+        properties = _mark_commit(path, mark)
         with settle_store_commit(path, table, properties):
             table.optimize.compact(
                 target_size=join.target, commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS
@@ -166,15 +166,15 @@ def join_small_files(path: str, note: str | None = None) -> tuple[int, int]:
     return before, after
 
 
-def remove_expired_files(path: str, keep: timedelta, note: str | None = None) -> None:
+def remove_expired_files(path: str, keep: timedelta, mark: str | None = None) -> None:
     """VACUUM a table in full: remove the files that no version within its retention, `keep`, needs.
 
-    note, errors: as for `join_small_files`.
+    mark, errors: as for `join_small_files`.
     """
     with _WRITING:
         table, began = _open_own_table(path), time.time()
         instants = {WALKED_AT: began, REMOVED_UNTIL: began - keep.total_seconds()}
-        said = {**{name: str(int(at * 1000)) for name, at in instants.items()}, **({"userMetadata": note} if note else {})}
+        said = {**{name: str(int(at * 1000)) for name, at in instants.items()}, **({"userMetadata": mark} if mark else {})}
         properties = store_commit_properties(path, said)
         require_open_fences(path)
         table.vacuum(dry_run=False, full=True, commit_properties=properties, post_commithook_properties=NO_COMMIT_HOOKS)
@@ -233,8 +233,8 @@ def _keep_own_table(path: str, table: DeltaTable) -> None:
         _OWN[path] = (commit, table)
 
 
-def _mark_commit(path: str, note: str | None) -> CommitProperties:
-    return store_commit_properties(path, {"userMetadata": note} if note else None)
+def _mark_commit(path: str, mark: str | None) -> CommitProperties:
+    return store_commit_properties(path, {"userMetadata": mark} if mark else None)
 
 
 @dataclass(frozen=True)

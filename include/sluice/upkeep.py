@@ -68,7 +68,7 @@ def _lay_out_where_needed(
     decision = decide_layout(path, zorder, demanded)
     report.decision = f"{'yes' if decision.needed else 'no'}: {decision.why}"
     if decision.needed:
-        workspace.note(OPTIMIZE.name)
+        workspace.mark_next_commits(OPTIMIZE.name)
         questions = measure_asked_questions(path, asked)
         before, after = lay_out_as_decided(workspace.session, path, zorder, decision)
         order = log_files.read_cluster_columns(path) if decision.clustered else zorder
@@ -108,7 +108,7 @@ def _purge_deleted_rows(workspace: Workspace, path: str, report: FlowReport) -> 
     """Writes files anew in which rows are only marked as deleted, whether or not the table may have such rows from now on."""
     files = deletion_vectors.count_files_with_deleted_rows(path)
     if files:
-        workspace.note(OPTIMIZE.name)
+        workspace.mark_next_commits(OPTIMIZE.name)
         workspace.session.sql(deletion_vectors.write_purge_statement(path)).collect()
         report.notes.append(f"{count_noun(files, 'file')} rewritten, whose deleted rows were only marked")
 
@@ -149,7 +149,7 @@ def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
         join, why = record_tables.decide_file_join(path)
         report.decision = f"{'yes' if join else 'no'}: {why}"
         if join:
-            workspace.note(OPTIMIZE.name)
+            workspace.mark_next_commits(OPTIMIZE.name)
             before, after = record_tables.join_small_files(path, commit_marks.read_session_mark(workspace.session))
             report.notes.append(f"{count_noun(before, 'file')} > {after}")
     return report
@@ -218,7 +218,7 @@ def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowRepor
     if log.read_table_properties(path).get(INSTANTS) == MICROSECONDS:
         return None
     with report_table_change(name, OPTIMIZE.name, path) as report:
-        workspace.note("instants")
+        workspace.mark_next_commits("instants")
         old = [file for file in _list_current_files(path) if _has_int96(file)]
         if old:
             _rewrite_all_files(workspace.session, path)

@@ -75,7 +75,7 @@ def vacuum_table(
             report.decision = f"no: {count_noun(len(holding), 'reader', 'is', 'are')} behind; else {report.decision}"
         elif needed:
             report.notes += [one.let_go() for one in behind]
-            workspace.note(VACUUM.name)
+            workspace.mark_next_commits(VACUUM.name)
             mark = commit_marks.read_session_mark(workspace.session)
             if not (always or decision.in_full):
                 report.deleted = remove_inventory_files(path, decision.inventory, mark)

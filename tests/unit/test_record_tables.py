@@ -29,7 +29,7 @@ def runs(tmp_path: Path) -> str:
     """Where a run ledger of some rows lies."""
     path = str(tmp_path / "runs")
     for number in range(3):
-        append_record_rows(path, [{"c0": str(number)}], WIDE, note='{"sluice": 1}')
+        append_record_rows(path, [{"c0": str(number)}], WIDE, mark='{"sluice": 1}')
     return path
 
 
@@ -112,7 +112,7 @@ def test_small_files_become_one_and_no_row_changes(runs: str) -> None:
     append(runs, MOST_SMALL_FILES)
     assert has_many_small_files(runs)
     before, old = read_snapshot_rows(runs), open_checked_table(runs)
-    assert join_small_files(runs, note='{"sluice": 1}') == (MOST_SMALL_FILES + 3, 1)
+    assert join_small_files(runs, mark='{"sluice": 1}') == (MOST_SMALL_FILES + 3, 1)
     assert sorted(read_snapshot_rows(runs), key=lambda row: int(row[ENTRY])) == sorted(before, key=lambda row: int(row[ENTRY]))
     assert not has_many_small_files(runs)
     commit = read_commit(runs, old.version() + 1)
@@ -157,7 +157,7 @@ def test_only_files_that_have_outlived_the_retention_go(runs: str) -> None:
     record_tables.remove_expired_files(runs, timedelta(days=30))
     assert len(list(Path(runs).glob("*.parquet"))) == files
     DeltaTable(runs).alter.set_table_properties({RETENTION: "interval 0 days"})
-    record_tables.remove_expired_files(runs, timedelta(), note='{"sluice": 1}')
+    record_tables.remove_expired_files(runs, timedelta(), mark='{"sluice": 1}')
     found = read_file_inventory(runs, datetime.now(UTC))
     assert not (found.expired or found.waiting or found.changed_since_walk), "they are gone, and that is known"
     assert len(list(Path(runs).glob("*.parquet"))) == 1

@@ -237,7 +237,7 @@ def test_of_a_table_beside_another_only_the_small_files_are_written_anew(tmp_pat
         append_rows(path, [day], day)
     good, rows = max(file_statistics.list_data_files(path), key=lambda one: one.size).path, read_rows(path)
     conf = SimpleNamespace(get=lambda name, other: None)
-    workspace: Any = SimpleNamespace(session=SimpleNamespace(conf=conf), note=lambda *said: None)
+    workspace: Any = SimpleNamespace(session=SimpleNamespace(conf=conf), mark_next_commits=lambda *said: None)
     report = upkeep.optimize_table_beside(workspace, "t_quarantine", path)
     assert report.decision and "50 of 51 files, " in report.decision, report.decision
     assert report.committed and report.notes == ["50 files > 1"] and read_rows(path) == rows

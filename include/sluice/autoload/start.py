@@ -90,7 +90,7 @@ def _prepare_ingestion(
     workspace = workspace_at(target.path or "")
     if purpose:
         checkpoint.refuse_foreign_checkpoint(folder, purpose, data, source.format, target.path)
-    workspace.note(workspace.graph.flow_name(source))
+    workspace.mark_next_commits(workspace.graph.flow_name(source))
     is_new = not targets.has_delta_table(target)
     if not is_new:
         targets.refuse_conflicting_types(session, target, source)

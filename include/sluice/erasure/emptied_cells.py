@@ -75,7 +75,7 @@ def _empty_cells_in_bronze(
 
 def _add_mark_column(workspace: Workspace, source: Source, mark: str) -> None:
     """Adds to bronze the column that marks the rows an erasure has changed."""
-    workspace.note(name_erasure_flow(source.name))
+    workspace.mark_next_commits(name_erasure_flow(source.name))
     path = workspace.path(source.name)
     if mark not in log.read_column_names(path):
         workspace.session.sql(f"ALTER TABLE delta.{quote_identifier(path)} ADD COLUMNS ({quote_identifier(mark)} BOOLEAN)")

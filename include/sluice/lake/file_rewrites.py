@@ -53,18 +53,18 @@ def is_rewritten_by_files(path: str, zorder: Sequence[str]) -> bool:
 
 
 def rewrite_file_groups(
-    path: str, groups: Sequence[FileGroup], zorder: Sequence[str], note: str | None, lay_out: LayOut
+    path: str, groups: Sequence[FileGroup], zorder: Sequence[str], mark: str | None, lay_out: LayOut
 ) -> tuple[int, int]:
     """Rewrites the files of each group in a commit. Returns how many files there were and how many there are now.
 
-    `is_rewritten_by_files` must have returned True. note: the mark of the commits, each of which also says how many groups are left, so that a run
+    `is_rewritten_by_files` must have returned True. mark: of the commits, each of which also says how many groups are left, so that a run
     that is killed between two of them is known as one that has not ended. lay_out: the OPTIMIZE of either engine.
     Raises SluiceError if somebody else writes meanwhile, or if a row would be missing; what is not committed is then as it was.
     """
     files = {one.path: one for one in list_data_files(path)}
     before = after = 0
     for place, group in enumerate(groups, start=1):
-        were, are = _rewrite_file_group(path, group, files, zorder, note, lay_out, len(groups) - place)
+        were, are = _rewrite_file_group(path, group, files, zorder, mark, lay_out, len(groups) - place)
         before += were
         after += are
     return before, after
@@ -75,7 +75,7 @@ def _rewrite_file_group(
     group: FileGroup,
     files: Mapping[str, DataFile],
     zorder: Sequence[str],
-    note: str | None,
+    mark: str | None,
     lay_out: LayOut,
     left: int,
 ) -> tuple[int, int]:
@@ -94,7 +94,7 @@ def _rewrite_file_group(
         taken, group = [taken[place] for place in places], replace(group, files=[group.files[place] for place in places])
         _refuse_missing_rows(path, taken, added)
         named = [_take_written_file(staging, locate(path), group, action) for action in added]
-        info = _describe_commit(table, said, taken, named, zorder, note, left)
+        info = _describe_commit(table, said, taken, named, zorder, mark, left)
         _commit_rewrite(locate(path), table.version(), taken, named, info)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -202,7 +202,7 @@ def _describe_commit(
     taken: Sequence[DataFile],
     added: Sequence[Mapping[str, Any]],
     zorder: Sequence[str],
-    note: str | None,
+    mark: str | None,
     left: int,
 ) -> dict[str, Any]:
     sizes = {"numRemovedBytes": sum(one.size for one in taken), "numAddedBytes": sum(int(one["size"]) for one in added)}
@@ -215,7 +215,7 @@ def _describe_commit(
         "isBlindAppend": False,
         "engineInfo": said.get("engineInfo", ""),
         "operationMetrics": {"numFilesRemoved": len(taken), "numFilesAdded": len(added), **sizes, GROUPS_LEFT: left},
-        **({"userMetadata": note} if note else {}),
+        **({"userMetadata": mark} if mark else {}),
     }
 
 

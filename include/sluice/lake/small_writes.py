@@ -98,11 +98,11 @@ def fits_in_memory(path: str, bounds: Mapping[str, tuple[int, int]]) -> bool:
 
 @measure_step(WRITING)
 def merge_few_rows(
-    path: str, rows: pa.Table, keys: Sequence[str], bounds: Mapping[str, tuple[int, int]], note: str | None
+    path: str, rows: pa.Table, keys: Sequence[str], bounds: Mapping[str, tuple[int, int]], mark: str | None
 ) -> MergeCounts:
     """Applies rows with an OPERATION to a table in one commit. Each key comes once; `is_merged_by_delta_rs` and `fits_in_memory` must have said yes.
 
-    bounds: by key, the integers between which its values lie; they get into the table's history. note: the mark of the commit.
+    bounds: by key, the integers between which its values lie; they get into the table's history. mark: of the commit.
 
     Raises SluiceError if somebody else writes meanwhile or a row lacks a value for a column that is NOT NULL, SmallWriteFailed for all else.
     """
@@ -121,21 +121,21 @@ def merge_few_rows(
             .when_not_matched_insert(assigned, predicate=f"s.\"{OPERATION}\" = '{INSERT}'")
         )
 
-    return _merge_into_table(path, table, source, keys, bounds, note, add_clauses)
+    return _merge_into_table(path, table, source, keys, bounds, mark, add_clauses)
 
 
 @measure_step(WRITING)
-def delete_few_rows(path: str, rows: pa.Table, bounds: Mapping[str, tuple[int, int]], note: str | None) -> int:
+def delete_few_rows(path: str, rows: pa.Table, bounds: Mapping[str, tuple[int, int]], mark: str | None) -> int:
     """Deletes the table's rows that equal one of `rows` in all columns that those have, in one commit. Returns how many it deleted.
 
-    rows: each comes once. What must have said yes before a merge must have said it, with their columns as keys. bounds, note: as for a merge.
+    rows: each comes once. What must have said yes before a merge must have said it, with their columns as keys. bounds, mark: as for a merge.
     Without a row to delete there is no commit. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
     schema = pa.schema(table.schema().to_arrow())
     with _errors_without_rows(path):
         source = rows.cast(pa.schema([schema.field(name).with_nullable(True) for name in rows.schema.names]))
-    return _merge_into_table(path, table, source, rows.schema.names, bounds, note, TableMerger.when_matched_delete).deleted
+    return _merge_into_table(path, table, source, rows.schema.names, bounds, mark, TableMerger.when_matched_delete).deleted
 
 
 def _merge_into_table(
@@ -144,12 +144,12 @@ def _merge_into_table(
     source: pa.Table,
     keys: Sequence[str],
     bounds: Mapping[str, tuple[int, int]],
-    note: str | None,
+    mark: str | None,
     add_clauses: Callable[[TableMerger], TableMerger],
 ) -> MergeCounts:
     same = [f'(t."{key}" IS NOT DISTINCT FROM s."{key}")' for key in keys]
     near = [f'(t."{key}" BETWEEN {low} AND {high})' for key, (low, high) in bounds.items()]
-    properties = _mark_commit(path, note)
+    properties = _mark_commit(path, mark)
     merging = table.merge(
         source,
         " AND ".join(same + near),
@@ -187,10 +187,10 @@ def are_dates_within_reach(rows: pa.Table) -> bool:
     return all(_FIRST_DAY <= end <= _LAST_DAY for end in ends)
 
 
-def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str, int] | None = None) -> None:
+def append_few_rows(path: str, rows: pa.Table, mark: str | None, once: tuple[str, int] | None = None) -> None:
     """Appends rows to a table in one commit; a column that they lack is NULL. `is_appended_by_delta_rs` must have said yes.
 
-    note: the mark of the commit. once: an application and the number of its transaction; nothing is done if the table has had it.
+    mark: of the commit. once: an application and the number of its transaction; nothing is done if the table has had it.
 
     Raises SluiceError if a row lacks a value for a column that is NOT NULL, SmallWriteFailed for all else.
     """
@@ -206,7 +206,7 @@ def append_few_rows(path: str, rows: pa.Table, note: str | None, once: tuple[str
         ]
         given = pa.Table.from_arrays(columns, names=schema.names)
         _refuse_missing_values(path, schema, given)
-        properties = _mark_commit(path, note, once)
+        properties = _mark_commit(path, mark, once)
         with settle_store_commit(path, table, properties):
             write_deltalake(
                 table,
@@ -228,13 +228,13 @@ def is_laid_out_by_delta_rs(path: str, zorder: Sequence[str]) -> bool:
     return None not in rows and sum(rows) <= MOST_SORTED_ROWS
 
 
-def lay_out_small_table(path: str, zorder: Sequence[str], note: str | None) -> tuple[int, int]:
+def lay_out_small_table(path: str, zorder: Sequence[str], mark: str | None) -> tuple[int, int]:
     """Optimises a table in one commit and returns the number of files before and after. zorder: the columns by which near rows lie together.
 
     `is_laid_out_by_delta_rs` must have said yes. Raises SluiceError if somebody else writes meanwhile, SmallWriteFailed for all else.
     """
     table = open_table_to_change(path)
-    properties = _mark_commit(path, note)
+    properties = _mark_commit(path, mark)
     options: dict[str, Any] = {
         "target_size": choose_file_size(path, bool(zorder)),
         "writer_properties": _choose_file_statistics(table),
@@ -302,8 +302,8 @@ def _refuse_missing_values(path: str, schema: pa.Schema, rows: pa.Table) -> None
             )
 
 
-def _mark_commit(path: str, note: str | None, once: tuple[str, int] | None = None) -> CommitProperties:
-    said = {"userMetadata": note} if note else {}
+def _mark_commit(path: str, mark: str | None, once: tuple[str, int] | None = None) -> CommitProperties:
+    said = {"userMetadata": mark} if mark else {}
     transactions = [Transaction(*once)] if once is not None else []
     return store_commit_properties(path, said | ({TRANSACTIONS: "1"} if transactions else {}), transactions)
 

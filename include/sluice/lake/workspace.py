@@ -108,7 +108,7 @@ class Workspace:
         """Returns the same workspace for a flow that takes what is new, whatever the run's mode is."""
         return replace(self, mode="increment", interval=None)
 
-    def note(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
+    def mark_next_commits(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
         """Marks all further commits of this session as this run's. inputs: by name, the versions that a view is made from."""
         commit_marks.mark_session_commits(self.session, self.run, self.mode, flow, deliveries, inputs)
 

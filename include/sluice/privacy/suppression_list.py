@@ -54,7 +54,7 @@ def create_suppression_list(workspace: Workspace) -> None:
 def suppress_subjects(workspace: Workspace, subjects: Mapping[str, Iterable[SuppressedIdentifier]]) -> int:
     """Puts the subjects of requests on the list in one commit, and only once even if it is retried. Returns how many are new."""
     create_suppression_list(workspace)
-    workspace.note("suppression")
+    workspace.mark_next_commits("suppression")
     now = datetime.now(UTC)
     there = list_suppressed_requests(workspace) if subjects else frozenset()
     new = sorted(request for request, of in subjects.items() if of and request not in there)
@@ -65,7 +65,7 @@ def suppress_subjects(workspace: Workspace, subjects: Mapping[str, Iterable[Supp
 def add_suppression_entries(workspace: Workspace, subjects: Mapping[str, Iterable[SuppressedIdentifier]]) -> int:
     """Adds further subjects of requests that are already listed, each once. Returns how many are new."""
     create_suppression_list(workspace)
-    workspace.note("suppression")
+    workspace.mark_next_commits("suppression")
     there, now = read_suppression_times(workspace.suppression), datetime.now(UTC)
     rows = [
         _entry_row(request, one, now)

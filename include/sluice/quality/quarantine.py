@@ -27,8 +27,8 @@ that the row failed.
 JUDGED_AGAIN = "_judged_again"
 """A column beside those of a quarantine: whether a row was judged again."""
 
-Entry = tuple[int, int | None]
-"""An entry in quarantine, by delivery and row; a whole file has no row. In a request, a delivery without a row means all of it."""
+QuarantinedRow = tuple[int, int | None]
+"""An entry of a quarantine, by delivery and row; a whole file has no row. In a request, a delivery without a row means all of it."""
 
 
 def create_quarantine(session: SparkSession, path: str, table: str, retain: str) -> None:
@@ -77,13 +77,13 @@ def replace_rejudged_quarantine_rows(rows: DataFrame, path: str, present: DataFr
         commits.replace_rows_of_deliveries(others.where(ours).unionByName(rows.where(ours)), path, deliveries)
 
 
-def read_quarantine_rows(session: SparkSession, path: str, entries: Sequence[Entry] | None) -> DataFrame:
+def read_quarantine_rows(session: SparkSession, path: str, entries: Sequence[QuarantinedRow] | None) -> DataFrame:
     """Reads rows in quarantine: those of the entries, or all."""
     rows = table_frames.read_table(session, path)
     return rows if entries is None else rows.where(_matches_any_entry(entries))
 
 
-def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequence[Entry]) -> None:
+def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequence[QuarantinedRow]) -> None:
     """Removes entries in one commit. Does not commit if there are none."""
     deliveries = sorted({delivery for delivery, _ in entries})
     if not deliveries:
@@ -95,7 +95,7 @@ def remove_quarantine_entries(session: SparkSession, path: str, entries: Sequenc
         commits.replace_rows_of_deliveries(before.join(F.broadcast(gone), same, "left_anti"), path, deliveries)
 
 
-def _matches_any_entry(entries: Sequence[Entry]) -> Column:
+def _matches_any_entry(entries: Sequence[QuarantinedRow]) -> Column:
     whole = [delivery for delivery, row in entries if row is None]
     of_rows: dict[int, list[int]] = {}
     for delivery, row in entries:

@@ -101,7 +101,7 @@ def erase_canary_rows(workspace: Workspace, place: CanaryPlace) -> int:
     told = add_pseudonym_column(present.distinct(), key, TEXT, F.col("_erased_subject"), _PSEUDONYM)
     gone = told.join(F.broadcast(wanted), _PSEUDONYM, "left_semi").select("_erased_subject").persist()
     try:
-        workspace.note("erasure_canary")
+        workspace.mark_next_commits("erasure_canary")
         same = f"CAST(t.{quote_identifier(place.column)} AS STRING) <=> s._erased_subject"
         return 0 if gone.isEmpty() else rows.delete_by_merge(workspace, path, gone, same)
     finally:

@@ -273,14 +273,14 @@ def erase_unattributed_quarantine(erasing: Erasing) -> None:
     for place in places.find_subject_quarantines(workspace):
         if not erasing.is_done("unattributed", place.name):
             entries = _find_naming_entries(place, looked_for) if looked_for else []
-            workspace.note(name_erasure_flow(place.name), sorted({delivery for delivery, _ in entries}))
+            workspace.mark_next_commits(name_erasure_flow(place.name), sorted({delivery for delivery, _ in entries}))
             quarantine.remove_quarantine_entries(workspace.session, place.path, entries)
             report = FlowReport(flow=place.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
             erasing.reports += [report] if entries else []
             erasing.done("unattributed", place.name, rows=len(entries))
 
 
-def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) -> list[quarantine.Entry]:
+def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) -> list[quarantine.QuarantinedRow]:
     """Reads part by part without a JVM, so that no value gets into a plan."""
     # A subject with a backslash is not reliable: older lakes have it from records that were cut off.
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL OR strpos("_subject", chr(92)) > 0'

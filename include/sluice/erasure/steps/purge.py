@@ -25,7 +25,7 @@ def _purge_table_vectors(workspace: Workspace, name: str, path: str) -> int:
     """Rewrites the files of one table that have rows marked as deleted. Returns how many."""
     if not _may_have_deletion_vectors(path):
         return 0
-    workspace.note(name_erasure_flow(name))
+    workspace.mark_next_commits(name_erasure_flow(name))
     row = workspace.session.sql(write_purge_statement(path)).select("metrics.numFilesRemoved").first()
     return int(row[0]) if row else 0
 

@@ -102,10 +102,10 @@ def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], b
 def note_rows(workspace: Workspace, name: str, rows: DataFrame) -> bool:
     """Marks the following commits as the erasure's, with the deliveries of these rows if known. Returns whether there are any rows."""
     if "_delivery" not in rows.columns:
-        workspace.note(name_erasure_flow(name))
+        workspace.mark_next_commits(name_erasure_flow(name))
         return not rows.isEmpty()
     deliveries = sorted(row._delivery for row in rows.select("_delivery").distinct().collect())
-    workspace.note(name_erasure_flow(name), deliveries)
+    workspace.mark_next_commits(name_erasure_flow(name), deliveries)
     return bool(deliveries)
 
 
@@ -138,10 +138,10 @@ def delete_by_merge(workspace: Workspace, path: str, gone: DataFrame, condition:
     bounds = {} if few is None else _find_delivery_bounds(few)
     if few is not None and small_writes.fits_in_memory(path, bounds):
         # The mark is read last: reading it fails if the JVM is gone, and then nothing may be written.
-        note = commit_marks.read_session_mark(workspace.session)
+        mark = commit_marks.read_session_mark(workspace.session)
         # Other rows in the rewritten files may be such that delta-rs cannot write them. Nobody's erasure may wait for that for ever.
         with small_writes.leave_failure_to_spark():
-            return small_writes.delete_few_rows(path, few, bounds, note)
+            return small_writes.delete_few_rows(path, few, bounds, mark)
     merging = DeltaTable.forPath(workspace.session, path).alias("t").merge(gone.alias("s"), condition).whenMatchedDelete()
     done = merging.execute().first()
     return int(done["num_deleted_rows"]) if done else 0

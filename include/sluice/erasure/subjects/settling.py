@@ -144,7 +144,7 @@ def end_handed_over_entries(workspace: Workspace, flows: Sequence[str]) -> int:
         return 0
     changing = [link for link in workspace.graph.links if link.since]
     suppression_list.create_suppression_list(workspace)
-    workspace.note("suppression")
+    workspace.mark_next_commits("suppression")
     with link_rows.open_link_rows(workspace) as rows:
         return sum(_end_entries_of_link(workspace, link, rows) for link in changing)
 

@@ -144,7 +144,7 @@ def ingest_delivery_batch(
     transaction = Transaction(checkpoint.flow, checkpoint.identity, source.name, number) if len(parts) == 1 else None
     folder = intake.source_landing_folder(workspace, source)
     for part in parts:
-        workspace.note(checkpoint.flow, [row["delivery"] for row in part])
+        workspace.mark_next_commits(checkpoint.flow, [row["delivery"] for row in part])
         # By the files' sizes, because settings are chosen before anything is examined: only then is known how much text they hold.
         few = is_read_in_process(sum(row["size"] or 0 for row in part))
         batch_sizes.choose_evaluation_settings(workspace.session, (), rows=0 if few else None)
@@ -193,7 +193,7 @@ def _has_outcomes(workspace: Workspace) -> bool:
 
 def reread_landing_files(workspace: Workspace, source: Source, shape: TableShape, report: FlowReport) -> None:
     """Reads again every delivery whose file is unchanged; the rows of the others stay. shape: the bronze table's, before any rows."""
-    workspace.note(workspace.graph.flow_name(source))
+    workspace.mark_next_commits(workspace.graph.flow_name(source))
     known = _examine_known_deliveries(workspace, source)
     # A file that has changed is a new delivery. Bronze holds all that is left of the earlier one.
     examined = [item for item in known if item.state != MISSED]
@@ -279,7 +279,7 @@ def ingest_missed_deliveries(workspace: Workspace, source: Source, interval: Int
         # A delivery that is refused again for the same reason stays as it is, so that a second replay changes nothing.
         changed = [item for item in examined if (item.state, item.reason) != judged.get(item.delivery.number)]
         if changed:
-            workspace.note(workspace.graph.flow_name(source), [item.delivery.number for item in changed])
+            workspace.mark_next_commits(workspace.graph.flow_name(source), [item.delivery.number for item in changed])
             ingest_together_or_singly(workspace, source, changed, report)
 
 

@@ -38,7 +38,7 @@ def restore_table_version(
     Raises SluiceError if a constraint of today refuses the old rows.
     """
     session, path = workspace.session, workspace.path(dataset.name)
-    workspace.note(f"restore_{dataset.name}")
+    workspace.mark_next_commits(f"restore_{dataset.name}")
     batch_sizes.choose_evaluation_settings(session, [path, path, *([bronze] if bronze else [])])
     now = table_frames.read_table(session, path)
     then = session.read.format("delta").option("versionAsOf", version).load(path).select(*_quoted_names(now.columns))

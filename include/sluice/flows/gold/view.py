@@ -127,7 +127,7 @@ def _take_inputs_without_stream(
     streams.stop_if_requested(workspace)
     flow = workspace.graph.flow_name(view)
     versions = {name: version for name in view.reads if (version := log.latest_table_version(workspace.path(name))) is not None}
-    workspace.note(flow, inputs=versions)
+    workspace.mark_next_commits(flow, inputs=versions)
     known, recomputed = choice.read_table_states(workspace, view), RecomputeReport(report)
     yield ViewBatch(workspace, view, reach, versions, TakenVersions(versions, versions), known, recomputed)
     record_followed_versions(workspace.checkpoints(flow), flow, versions)
@@ -178,7 +178,7 @@ def _stream_view_changes(
         known = choice.read_table_states(inside, view)
         batch_sizes.choose_evaluation_settings(inside.session, (), rows=choice.sum_row_counts(known))
         part = ViewBatch(inside, view, reach, pins.pin_for_batch(number), pins.find_taken(number), known, recomputed)
-        inside.note(flow, inputs=part.versions)
+        inside.mark_next_commits(flow, inputs=part.versions)
         if why is not None and number == 0:
             _recompute_anew(part, why, shape)
         else:

@@ -79,7 +79,7 @@ def run_stream(
         try:
             stop_if_requested(workspace)
             inside = workspace.within(rows.sparkSession)
-            inside.note(checkpoint.flow)
+            inside.mark_next_commits(checkpoint.flow)
             with step_times.measure_step(step_times.COMPUTING):
                 on_batch(inside, rows, number)
             batches_done.advance()

@@ -39,7 +39,7 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.printable import count_noun
 from sluice.quality import quarantine
-from sluice.quality.quarantine import Entry
+from sluice.quality.quarantine import QuarantinedRow
 from sluice.record_states import MISSED
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ MOST_ENTRIES = 1_000_000
 """The most entries of a quarantine whose ids are in the driver's memory."""
 
 
-def replay_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None, report: FlowReport) -> None:
+def replay_quarantined_entries(
+    workspace: Workspace, name: str, entries: Sequence[QuarantinedRow] | None, report: FlowReport
+) -> None:
     """Checks entries of a table's quarantine again; None means all. Raises UsageError if there is no entry of that name."""
     found = _find_quarantined_entries(workspace, name, entries)
     declared = workspace.graph[name]
@@ -103,7 +105,7 @@ def _note_rows_of_unknown_width(source: Source, count: int) -> list[str]:
 
 
 def discard_quarantined_entries(
-    workspace: Workspace, name: str, entries: Sequence[Entry], reason: str, report: FlowReport
+    workspace: Workspace, name: str, entries: Sequence[QuarantinedRow], reason: str, report: FlowReport
 ) -> None:
     """Removes entries of a source for good. reason: who and why; it goes into the ledger. Raises UsageError if there is no such entry."""
     declared = workspace.graph.sources[name]
@@ -116,7 +118,7 @@ def discard_quarantined_entries(
     report.notes.append(f"{len(gone)} discarded")
 
 
-def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[Entry] | None) -> DataFrame:
+def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence[QuarantinedRow] | None) -> DataFrame:
     path = workspace.quarantine(name)
     if delta_log.is_delta_table(path):
         found = quarantine.read_quarantine_rows(workspace.session, path, entries)
@@ -139,7 +141,7 @@ def _find_quarantined_entries(workspace: Workspace, name: str, entries: Sequence
     )
 
 
-def _collect_entries(found: DataFrame) -> list[Entry]:
+def _collect_entries(found: DataFrame) -> list[QuarantinedRow]:
     """Returns the ids of entries. Raises UsageError for more than the driver's memory is meant for."""
     rows = found.select(*PROVENANCE).limit(MOST_ENTRIES + 1).collect()
     if len(rows) > MOST_ENTRIES:
@@ -167,7 +169,7 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
                 if item.state != MISSED and (item.state, item.reason) != judged.get(delivery.number)
             ]
             if again:
-                workspace.note(workspace.graph.flow_name(source), [delivery.number])
+                workspace.mark_next_commits(workspace.graph.flow_name(source), [delivery.number])
                 ingest_together_or_singly(workspace, source, again, report)
 
 

@@ -28,7 +28,7 @@ from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate
 from sluice.quality import quarantine
-from sluice.quality.quarantine import Entry
+from sluice.quality.quarantine import QuarantinedRow
 from sluice.record_states import DISCARDED, INGESTED
 
 Row = dict[str, Any]
@@ -66,12 +66,12 @@ def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
 
 def note_readmitted_deliveries(workspace: Workspace, leaving: LeavingEntries) -> None:
     """Marks the next commits, in bronze and in quarantine, with the deliveries whose records leave."""
-    workspace.note(
+    workspace.mark_next_commits(
         workspace.graph.flow_name(workspace.graph[leaving.source]), sorted({delivery for delivery, _ in leaving.entries})
     )
 
 
-def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[Entry]) -> set[Entry]:
+def find_entries_in_bronze(workspace: Workspace, source: Source, entries: list[QuarantinedRow]) -> set[QuarantinedRow]:
     """Returns which of these rows bronze has."""
     bronze = table_frames.read_table(workspace.session, workspace.path(source.name))
     numbers = sorted({delivery for delivery, _ in entries})
@@ -128,15 +128,15 @@ class LeavingEntries:
 
     run: str
     source: str
-    moved: list[Entry] = field(default_factory=list)
-    suppressed: list[Entry] = field(default_factory=list)
-    discarded: list[Entry] = field(default_factory=list)
+    moved: list[QuarantinedRow] = field(default_factory=list)
+    suppressed: list[QuarantinedRow] = field(default_factory=list)
+    discarded: list[QuarantinedRow] = field(default_factory=list)
     rescued: dict[int, int] = field(default_factory=dict)
     reason: str | None = None
     after: int = -1
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[QuarantinedRow]:
         """All leaving entries."""
         return [*self.moved, *self.suppressed, *self.discarded]
 

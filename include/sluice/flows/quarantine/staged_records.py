@@ -14,7 +14,7 @@ from sluice.ingest.formats import csv_rows
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, is_on_disk, locate, remove_folder
-from sluice.quality.quarantine import Entry
+from sluice.quality.quarantine import QuarantinedRow
 from sluice.record_states import DELIVERED, INGESTED
 
 
@@ -88,7 +88,7 @@ def stage_file(delivery: Delivery, content: bytes, place: Location) -> Delivery:
     return Delivery(delivery.number, delivery.source, delivery.file, delivery.event, path, len(content), at, delivery.sha256)
 
 
-def quarantine_entry_of_record(record: QuarantinedRecord) -> Entry:
+def quarantine_entry_of_record(record: QuarantinedRecord) -> QuarantinedRow:
     """Returns the entry that names the record in quarantine."""
     return record.delivery, record.row
 

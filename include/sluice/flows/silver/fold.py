@@ -130,7 +130,7 @@ def fold_scope(
 ) -> None:
     """Folds a scope into the table: quarantine first, then one merge of the difference. shape: replaces the table by one of this shape."""
     live = live_deliveries(workspace, source) if scope.everything else scope.fresh
-    workspace.note(flow, live or scope.dead)
+    workspace.mark_next_commits(flow, live or scope.dead)
     path = workspace.path(table.name)
     came = count_delivery_rows(workspace, source, live)
     batch_sizes.choose_evaluation_settings(workspace.session, [path], came)

@@ -54,7 +54,7 @@ def refold_interval(workspace: Workspace, table: AnyTable, interval: Interval, r
         report.notes.append(SOURCE_IS_EMPTY)
         return
     targets.prepare_target_table(workspace, table, wanted, PROVENANCE)
-    workspace.note(workspace.graph.flow_name(table))
+    workspace.mark_next_commits(workspace.graph.flow_name(table))
     origin = _read_interval_rows(workspace, source, interval)
     with (
         persist_frame(origin) as origin,
@@ -74,7 +74,7 @@ def refold_rows(workspace: Workspace, table: AnyTable, origin: DataFrame, report
     if wanted is None:
         return
     targets.prepare_target_table(workspace, table, wanted, PROVENANCE)
-    workspace.note(workspace.graph.flow_name(table))
+    workspace.mark_next_commits(workspace.graph.flow_name(table))
     with persist_frame(origin) as origin, persist_frame(_find_replayed_keys(workspace, table, source, origin, some=True)) as keys:
         if not origin.isEmpty():
             _refold_keys(workspace, table, source, origin, keys, report, gone)
@@ -91,7 +91,7 @@ def _refold_keys(
     gone: bool = False,
 ) -> None:
     path, deliveries = workspace.path(table.name), _list_deliveries(origin)
-    workspace.note(workspace.graph.flow_name(table), deliveries)
+    workspace.mark_next_commits(workspace.graph.flow_name(table), deliveries)
     batch_sizes.choose_evaluation_settings(workspace.session, [path, workspace.path(source.name)])
     target = table_frames.read_table(workspace.session, path)
     live = live_deliveries(workspace, source, deliveries if table.key_in_one_file else None)

@@ -179,7 +179,7 @@ def _run_stream_query(workspace: Workspace, this: StreamRun) -> None:
     pins = PinnedVersions(checkpoint.path, paths, {name: log.read_table_id(path) for name, path in paths.items()})
 
     def on_batch(inside: Workspace, rows: DataFrame, number: int) -> None:
-        inside.note(checkpoint.flow, inputs=pins.ends_of(number))
+        inside.mark_next_commits(checkpoint.flow, inputs=pins.ends_of(number))
         batch_sizes.choose_evaluation_settings(inside.session, map(inside.path, (stream.name, *stream.reads)))
         stored = treatments.apply_treatments(inside.settings, rows, stream.treatments, f"Stream '{stream.name}'")
         # The whole batch is computed before anything else: a batch that is not read to its end loses its state.

@@ -107,7 +107,7 @@ def _clone_planned_tables(settings: Settings, workspace: Workspace, plan: CloneP
         report = FlowReport(flow=one.name, layer=CLONE)
         reports.append(report)
         path = workspace.settings.lake + one.path.removeprefix(settings.lake)
-        workspace.note(f"clone_{one.name}")
+        workspace.mark_next_commits(f"clone_{one.name}")
         asked = copying.CloneRequest(one.path, one.version, path, one.dataset, one.private, plan.joining | set(one.keys))
         try:
             made = (

@@ -71,7 +71,7 @@ def _write_released_tables(workspace: Workspace, chosen: Sequence[Dataset[Any]],
     with releases.release_made_writable(into):
         for dataset in chosen:
             report = FlowReport(flow=dataset.name, layer=RELEASE)
-            workspace.note(f"release_{into.number}")
+            workspace.mark_next_commits(f"release_{into.number}")
             whose = subjects.find_table_subjects(workspace.graph, dataset, log.read_column_names(workspace.path(dataset.name)))
             # Written before any row: an erasure must know of a half-written table.
             into.tables[dataset.name] = {"pseudonyms": {}, "erased": [], "rows": 0, "of_people": True}

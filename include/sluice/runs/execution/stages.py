@@ -250,7 +250,7 @@ def _run_flows_in_parallel(
         mine = workspace.within(workspace.session.newSession())
         if (times := current_step_times()) is not None:
             times.job_tags.append(spark_counters.session_job_tag(mine.session))
-        mine.note(item.name)
+        mine.mark_next_commits(item.name)
         try:
             flow(mine, reports[position])
             if judged and isinstance(item, Dataset):

@@ -18,8 +18,7 @@ from sluice.settings import Settings
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
-
-Entry = tuple[int, int | None]
+    from sluice.quality.quarantine import QuarantinedRow
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class QuarantineSelection:
     """Entries of one table's quarantine; None: all of them."""
 
     table: str
-    entries: tuple[Entry, ...] | None
+    entries: tuple[QuarantinedRow, ...] | None
 
 
 def parse_quarantine_selection(graph: Graph, ids: Sequence[str], all_of: str | None = None) -> list[QuarantineSelection]:
@@ -35,7 +34,7 @@ def parse_quarantine_selection(graph: Graph, ids: Sequence[str], all_of: str | N
     if bool(ids) == bool(all_of):
         raise UsageError("Say either which entries, as TABLE/DELIVERY or TABLE/DELIVERY/ROW, or --all TABLE.")
     names = [*graph.sources, *graph.tables]
-    found: dict[str, list[Entry]] = {}
+    found: dict[str, list[QuarantinedRow]] = {}
     for text in ids:
         table, entry = parse_quarantine_entry(text)
         found.setdefault(table, []).append(entry)
@@ -47,7 +46,7 @@ def parse_quarantine_selection(graph: Graph, ids: Sequence[str], all_of: str | N
     return [QuarantineSelection(name, tuple(dict.fromkeys(found[name]))) for name in names if name in found]
 
 
-def parse_quarantine_entry(text: str) -> tuple[str, Entry]:
+def parse_quarantine_entry(text: str) -> tuple[str, QuarantinedRow]:
     """The table and entry of an id. Raises UsageError."""
     table, *numbers = text.split("/")
     if not table or not 1 <= len(numbers) <= 2 or not all(number.isdecimal() for number in numbers):

@@ -51,7 +51,7 @@ def workspace(settings: Settings, spark: SparkSession) -> Workspace:
     source = Source(name="sales", format="csv", path="sales", comment="Sales.", schema="id INT")
     pipeline = Pipeline(name="shop", description="s", owner="t", layers=("shop.bronze",))
     found = Workspace(settings, build_declaration_graph(pipeline, [source]), spark, "r1", "increment", None)
-    found.note("erasure_people")
+    found.mark_next_commits("erasure_people")
     return found
 
 
