@@ -8,6 +8,7 @@ discarded), the keys whose present row came from one of them are folded again fr
 from __future__ import annotations
 
 from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -119,6 +120,21 @@ def _stream_outcomes(
     streams.run_stream(workspace, outcomes.where(F.col("source").isin(sources)), checkpoint, on_batch)
 
 
+@dataclass(frozen=True)
+class FoldBatch:
+    """What a scope brings to a table. good: its accepted rows, with their size. target: the table before them.
+
+    bounding, limits: the columns by which files are left out, and the ranges that the accepted rows lie in.
+    """
+
+    scope: DeliveryScope
+    good: DataFrame
+    target: DataFrame
+    bounding: BoundingColumns
+    limits: Limits
+    size: RowsSize
+
+
 def fold_scope(
     workspace: Workspace,
     table: AnyTable,
@@ -153,24 +169,16 @@ def fold_scope(
         size = RowsSize(found["accepted"], int(found["bytes"] or 0) if kept else None)
         changes = fill_empty_table(select_winning_rows(table, good), path, size.rows) if scope.everything else None
         if changes is None:
-            changes = _merge_scope(workspace, table, source, scope, good, target, bounding.limits(found), size)
+            batch = FoldBatch(scope, good, target, bounding, bounding.limits(found), size)
+            changes = _merge_batch(workspace, table, source, batch)
     report.batches += 1
     report.deliveries += len(scope.fresh)
     report.count_merge(changes)
 
 
-def _merge_scope(
-    workspace: Workspace,
-    table: AnyTable,
-    source: Source,
-    scope: DeliveryScope,
-    good: DataFrame,
-    target: DataFrame,
-    limits: Limits,
-    size: RowsSize,
-) -> MergeCounts:
-    """Merges what the rows of a scope change. limits: the ranges that its accepted rows lie in. size: the size of these rows."""
-    bounding = targets.choose_bounding_columns(table, target.schema)
+def _merge_batch(workspace: Workspace, table: AnyTable, source: Source, batch: FoldBatch) -> MergeCounts:
+    """Merges what the rows of a batch change."""
+    scope, good, target = batch.scope, batch.good, batch.target
     # The log is asked first, which needs no Spark job. A file that was delivered a thousand times has a thousand dead deliveries.
     path = workspace.path(table.name)
     held = sorted(file_statistics.find_values_in_file_ranges(path, "_delivery", scope.dead)) if scope.dead else []
@@ -181,11 +189,11 @@ def _merge_scope(
         if scope.everything:
             stored = log.read_table_state(path)
             if stored is not None and stored.rows is not None:
-                at_most = size + RowsSize(stored.rows, None if stored.rows else 0)
+                at_most = batch.size + RowsSize(stored.rows, None if stored.rows else 0)
             operations = plan_fold_operations(workspace, table, source, select_winning_rows(table, good), target, F.lit(True))
         elif not held or lost.isEmpty():
             # No row is removed, so each operation is one of the rows that were made.
-            new, old, at_most = select_winning_rows(table, good), target.where(limits_condition(limits)), size
+            new, old, at_most = select_winning_rows(table, good), target.where(limits_condition(batch.limits)), batch.size
             two_files = ~ours if table.key_in_one_file else F.lit(False)
             operations = plan_fold_operations(workspace, table, source, new, old, F.lit(False), two_files, retracting=False)
         else:
@@ -203,12 +211,11 @@ def _merge_scope(
             new = select_winning_rows(table, select_accepted_rows(table, again))
             refolded = plan_fold_operations(workspace, table, source, new, old, F.lit(True))
             rest = select_winning_rows(table, leave_out_rows_of_keys(good, keys))
+            near_rest = target.where(limits_condition(batch.limits))
             two_files = ~ours if table.key_in_one_file else F.lit(False)
-            merged = plan_fold_operations(
-                workspace, table, source, rest, target.where(limits_condition(limits)), F.lit(False), two_files, retracting=False
-            )
+            merged = plan_fold_operations(workspace, table, source, rest, near_rest, F.lit(False), two_files, retracting=False)
             operations = refolded.unionByName(merged)
-        return merge_fold_operations(workspace, table, operations, bounding, at_most)
+        return merge_fold_operations(workspace, table, operations, batch.bounding, at_most)
 
 
 def merge_fold_operations(
