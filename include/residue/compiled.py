@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from residue.letter_case import fold_cased_text
+from residue.named_values import ColumnNames
 from residue.needles import JAVA_DOUBLE
 from residue.result import Needle
 from residue.search import BytePattern, PatternSearch
@@ -18,8 +19,6 @@ from residue.search import BytePattern, PatternSearch
 Offsets = npt.NDArray[np.int64]
 Values: TypeAlias = npt.NDArray[Any]
 
-_BETWEEN = rb"(?:#[0-9]+l?)?[^a-z0-9\n]{1,16}(?:in[^a-z0-9\n]{1,4})?(?:[(\[](?:[\s0-9'\"\\.-]{1,40},){0,500}[\s'\"\\]*)?\Z"
-"""What may stand between a column's name and its value: `":`, `\\":\\"`, `=`, `#12L = `, ` IN (1, 2, `, `": [1, 2, `."""
 FEW = 16
 """Up to this many values, each is searched for by itself."""
 
@@ -106,8 +105,7 @@ class CompiledNeedles:
         self.columns = frozenset(name for one in self.needles if one.columns for name in one.columns)
         # In a record, a nested field appears only under its own innermost name.
         self.keys = self.columns | {innermost_field_name(name) for name in self.columns}
-        names = b"|".join(re.escape(name.encode()) for name in sorted(self.keys))
-        self.before = re.compile(rb"(?<![a-z0-9_])(" + names + rb")" + _BETWEEN)
+        self.names = ColumnNames(self.keys)
         self._whole = np.array(sorted(self.numbers), np.int64)
         # Several large numbers may be equal as a DOUBLE.
         self._doubles: dict[float, list[int]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from residue.compiled import FEW, CompiledNeedles, SoughtTexts, innermost_field_name
 from residue.delimited_rows import DelimitedRows, TextDialect, holds_value
+from residue.named_values import WINDOW, NamedValues
 from residue.needles import ENCODED
 from residue.result import DecoderTotals, Hit, ScanResult, ScanRoot, Unread
 from residue.search import REACH
@@ -20,14 +21,14 @@ from residue.spellings import LONGEST, Spelling, compute_known_length, find_othe
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-_CONTEXT = 512
-"""How many bytes of the previous chunk are searched again, for a column's name before a value or a digit beside a number."""
 _LINE = 1 << 16
 """The longest CSV line whose fields are recognised across the end of a chunk."""
 _BESIDE = frozenset({"raw bytes", "spark blocks", "rocksdb table", "rocksdb log"})
 """Decoders in whose data values may directly follow each other: a digit beside a number may belong to another value."""
 _TOGETHER = 1 << 20
 _LAST_ASCII = 0x7F
+_LONGEST_SHORT = 64
+"""More bytes than a value has that is searched for in columns only."""
 
 
 class Inspection:
@@ -153,23 +154,23 @@ class Inspection:
         return not columns.isdisjoint(re.split(r"[.\[\]]+", path)) or any(f".{path}.".find(f".{name}.") >= 0 for name in within)
 
     def _bound_cells(self, decoder: str, column: str, lowered: bytes, cells: Offsets, sought: SoughtTexts) -> None:
+        searched, named, own = -1, NamedValues(self.compiled.names, b""), dict[bytes, bool]()
         for start, end, numbers in sought.bound(lowered, cells):
             cell = int(np.searchsorted(cells, start, side="right")) - 1
             first, last = int(cells[cell]), int(cells[cell + 1])
-            own = holds_value(lowered[first:last].decode("utf-8", "replace"), lowered[start:end].decode("utf-8", "replace"))
+            if cell != searched:
+                searched, named, own = cell, NamedValues(self.compiled.names, lowered[first:last]), {}
+            beside, value = named.find_columns(start - first), lowered[start:end]
+            if value not in own:
+                own[value] = holds_value(lowered[first:last].decode("utf-8", "replace"), value.decode("utf-8", "replace"))
             for number in numbers:
-                if (own and self._belongs(number, column)) or self._named(number, lowered[max(first, start - _CONTEXT) : start]):
+                if (own[value] and self._belongs(number, column)) or self._are_of(number, beside):
                     self.counts[decoder, column, number] += 1
 
-    def _named(self, number: int, before: bytes) -> bool:
-        """Whether one of the needle's columns is named right before the value."""
-        match = self.compiled.before.search(before)
-        columns = self.compiled.needles[number].columns
-        return (
-            match is not None
-            and columns is not None
-            and match.group(1).decode() in {*columns, *map(innermost_field_name, columns)}
-        )
+    def _are_of(self, number: int, named: Set[str]) -> bool:
+        """Whether one of these names is that of one of the needle's columns."""
+        columns = self.compiled.needles[number].columns or frozenset()
+        return bool(named) and not named.isdisjoint({*columns, *map(innermost_field_name, columns)})
 
 
 class SearchFeed:
@@ -182,10 +183,8 @@ class SearchFeed:
         self._at = 0
         self._rows: DelimitedRows | None = None
         # A letter may take many bytes, and base64 lines may be short.
-        self._overlap = max(
-            _CONTEXT + REACH,
-            max(inspection.compiled.texts.search.longest, inspection.compiled.folded.search.longest) * LONGEST // 2 + LONGEST,
-        )
+        longest = max(inspection.compiled.texts.search.longest, inspection.compiled.folded.search.longest)
+        self._overlap = max(WINDOW + REACH, longest * LONGEST // 2 + LONGEST)
 
     def feed(self, chunk: bytes, last: bool = False) -> None:
         """Searches the next bytes. Hits at the end of a chunk are reported with the next one, since the bytes beside them matter."""
@@ -227,16 +226,20 @@ class SearchFeed:
         keep = min(self._overlap, len(data))
         if self._rows is not None:  # fields are recognised from the start of their line
             keep = max(keep, min(len(data) - data.rfind(b"\n") - 1, _LINE))
+        if self._text and (self._of.compiled.texts.texts or self._of.compiled.folded.texts):
+            opened = self._of.compiled.names.find_open_list(data[: -REACH - _LONGEST_SHORT])
+            keep = keep if opened is None else max(keep, len(data) - opened)
         return keep
 
     def _bound(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int, sought: SoughtTexts) -> None:
         if self._rows is None and self._comma:
             self._rows = DelimitedRows(lowered, self._of.compiled.columns, self._dialect)
+        named = NamedValues(self._of.compiled.names, lowered)
         for start, end, numbers in sought.bound(lowered):
             if not searched < at + end <= limit:
                 continue
-            before = lowered[max(0, start - _CONTEXT) : start]
+            beside = named.find_columns(start)
             for number in numbers:
                 columns = self._of.compiled.needles[number].columns or frozenset()
-                if self._of._named(number, before) or (self._rows and self._rows.holds(lowered, start, end, columns)):
+                if self._of._are_of(number, beside) or (self._rows and self._rows.holds(lowered, start, end, columns)):
                     self._of.counts[decoder, "", number] += 1

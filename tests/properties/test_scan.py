@@ -9,11 +9,13 @@ import json
 import lzma
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -256,6 +258,88 @@ def test_it_is_found_in_whichever_letter_case_its_alphabet_has(who: tuple[str, s
         wanted = [replace(one, of=of) for of in (asked, f"{asked}x") for one in needles.build_needles([("nick", of)])]
         found = residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1)
         assert {hit.of for hit in found.of_person()} == {asked}, (form, found.unread)
+
+
+def _named(shape: str, elements: list[str]) -> tuple[str, str]:
+    """A text with a value of a column before the person's, and with the person's as its last or only one."""
+    listed = ", ".join(elements)
+    return {
+        "list": ('{"user_id": [', f'{listed}], "n": [5, 7]}}\n'),
+        "lines": ('{"user_id": [\n  ', ",\n  ".join(elements) + '\n], "n": 5}\n'),
+        "in": ("isnotnull(user_id#12L) AND user_id#12L IN (", f"{listed})\n"),
+        "escaped": ('{"payload": "{\\"user_id\\": [', f'{listed.replace(chr(34), chr(92) + chr(34))}]}}"}}\n'),
+        "escaped lines": ('{"payload": "{\\"user_id\\":\\n [\\n  ', ",\\n  ".join(elements).replace('"', '\\"') + '\\n]}"}\n'),
+        "cut off": ('{"user_id": [', f'{listed}, "x", '),
+        "nested": ('{"user_id": [[1, "]"], ', f"{listed}]}}\n"),
+        "behind": ('{"user_id":\n  ', f"{elements[-1]}, "),
+        "blanks": ('{"user_id":' + " " * 17, f"{elements[-1]}}}\n"),
+        "before": ('{"user_id"\n  : ', f"{elements[-1]}}}\n"),
+        "aligned": ("user_id" + " " * 40, f"{elements[-1]}\n"),
+    }[shape]
+
+
+SHAPES = ["list", "lines", "in", "escaped", "escaped lines", "cut off", "nested", "behind", "blanks", "before", "aligned"]
+
+
+@pytest.mark.parametrize("count", [1, 84, 85, 1_000])
+@pytest.mark.parametrize("kind", ["numbers", "texts"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_short_identifier_is_found_beside_its_column_however_many_stand_before_it(shape: str, kind: str, count: int) -> None:
+    """In a file, over the end of a part that it is read in, and in a cell; the same values of other columns are nobody's."""
+    asked = "12140" if kind == "numbers" else "jan"
+    other = "99" if kind == "numbers" else "rob :) [x"
+    elements = [one if kind == "numbers" else f'"{one}"' for one in [*[other] * (count - 1), asked]]
+    before, after = _named(shape, elements)
+    column = "user_id" if kind == "numbers" else "nick"
+    before = before.replace("user_id", column)
+    wanted = needles.build_needles([(column, asked)])
+    hidden = f"{before}{after}".replace(column, "other")
+    with tempfile.TemporaryDirectory() as folder:
+        for at in (
+            0,
+            (1 << 20) - len(before) - 3,
+            (1 << 20) - len(before) - len(after) // 2,
+            (1 << 20) - len(before) - len(after) + 3,
+        ):
+            for text, is_there in ((f"{before}{after}", True), (hidden, False)):
+                (Path(folder) / "a.json").write_text(f'{{"x": "{"x" * (at - 10)}"}}\n{text}' if at else text)
+                found = residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1)
+                assert bool(found.of_person()) == is_there, (at, text[:60])
+        (Path(folder) / "a.json").unlink()
+        for text, is_there in ((f"{before}{after}", True), (hidden, False)):
+            cells = pa.table({"record": ["nothing", text, f"[{asked}", "n"]})
+            (Path(folder) / "a.parquet").write_bytes(containers.encode_parquet(cells))
+            found = residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1)
+            assert ("record" in {hit.column for hit in found.of_person()}) == bool(found.of_person()) == is_there, text[:60]
+
+
+def test_a_list_ends_where_its_bracket_is_closed() -> None:
+    wanted = needles.build_needles([("user_id", "12140")])
+    for text in (
+        '{"user_id": [1, 2], "n": [3, 12140]}',
+        '{"user_id": [1, "]", 2], "n": 3, 12140]}',
+        '{"user_id": [1, {"n": 12140}]}',
+        '{"user_id": [1, "it\'s"], "m": ["x", 12140]}',
+        "user_id IN (1, 2), n IN (3, 12140)",
+        '{"user_id": ["a\\\\"], "n": [3, 12140]}',
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "a.json").write_text(text)
+            assert not residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1).of_person(), text
+
+
+@pytest.mark.parametrize(
+    "unit", ['"user_id" [1, ', '"user_id": [', "user_id" + " " * 300, '"user_id":' + "\\n" * 300, "(", "[12140", "\\" * 40]
+)
+def test_what_is_never_closed_costs_no_more_than_its_length(unit: str) -> None:
+    text = unit * (200_000 // len(unit)) + " ,12140 ]"
+    wanted = needles.build_needles([("user_id", "12140")])
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.json").write_text(text)
+        (Path(folder) / "a.parquet").write_bytes(containers.encode_parquet(pa.table({"record": [text]})))
+        before = time.process_time()
+        residue.scan_roots([residue.ScanRoot("lake", folder)], wanted, processes=1)
+        assert time.process_time() - before < 10
 
 
 def test_several_identifiers_of_one_person_are_each_found_in_base64() -> None:

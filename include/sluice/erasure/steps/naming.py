@@ -34,8 +34,12 @@ _WORD_GOES_ON = re.compile(rb"[0-9a-z_]")
 _COLUMN_NAME = re.compile(rb"[a-z_][a-z0-9_ .-]*")
 _TEXT_ENDS = re.compile(rb"[\"'\s,;}\])<&|\\]|[.:!?](?:\s|\Z)|\Z")
 _WRITTEN_NUMBER = re.compile(rb"[+-]?[0-9]+(?:\.[0-9]+(?:e[0-9]+)?)?")
-_LIST_BEGINS = re.compile(rb"[^a-z0-9\n\[(]{1,16}(?:in[^a-z0-9\n\[(]{0,4})?[\[(]")
-_LISTED = re.compile(rb"[^\])]{0,20000}")
+_AROUND_SIGN = rb"[\"'\\]{0,16}(?:\s|\\{1,8}[nrt]){0,128}[:=>]{1,2}(?:\s|\\{1,8}[nrt]){0,128}"
+"""What may end a line between a name and its value, as JSON is written for people: a sign and blanks, escaped or not."""
+_LIST_BEGINS = re.compile(
+    rb"(?:" + _AROUND_SIGN + rb"[^a-z0-9\n\[(]{0,16}|[^a-z0-9\n\[(]{1,16}[ \t]{0,128})(?:in[^a-z0-9\n\[(]{0,4})?[\[(]"
+)
+_LISTED = re.compile(rb"[^\])]{0,100000}")
 _LONGEST_ELEMENT = 200
 
 
@@ -146,7 +150,8 @@ class ErasedNames:
         columns = b"|".join(
             re.escape(name) for name in sorted({name for name, _ in self.short}, key=lambda name: (-len(name), name))
         )
-        return re.compile(rb"(?<![a-z0-9_])(" + columns + rb")[^a-z0-9\n]{1,16}") if columns else None
+        between = rb"(?:" + _AROUND_SIGN + rb"[^a-z0-9\n]{0,16}|[^a-z0-9\n]{1,16}[ \t]{0,128})"
+        return re.compile(rb"(?<![a-z0-9_])(" + columns + rb")" + between) if columns else None
 
     def _are_in_rows(self, content: bytes) -> bool:
         """Whether a short value is a field of delimited text: in its column, or in any where the fields have no names."""

@@ -395,6 +395,32 @@ def test_a_column_whose_list_nothing_closes_is_searched_once() -> None:
         assert names.are_in_bytes(lists[:9_000] + found), found
 
 
+@pytest.mark.parametrize("count", [1, 84, 85, 1_000, 9_000])
+@pytest.mark.parametrize("other", ["99", '"rob"'])
+def test_a_short_name_is_found_in_a_list_of_any_length_and_on_the_next_line(other: str, count: int) -> None:
+    names = naming.index_erased_names(["42"], [("member", "42")])
+    for before, between, after in (
+        ('{"member": [', ", ", "]}"),
+        ('{"member":\n [\n  ', ",\n  ", "\n]}"),
+        ('{\\"member\\":\\n [', ", ", ""),
+        ("member IN (", ", ", ")"),
+    ):
+        record = f"{before}{between.join([other] * (count - 1) + ['42'])}{after}"
+        assert names.are_in_bytes(record.encode()), record[:40]
+        assert not names.are_in_bytes(record.replace("member", "other").encode()), record[:40]
+
+
+@pytest.mark.parametrize("between", [":\n  ", "\n : ", ":" + " " * 17, " " * 40, "=\r\n\t", ":\\n  ", '\\":\\n  \\"'])
+def test_a_short_name_is_found_on_the_line_after_that_of_its_column(between: str) -> None:
+    names = naming.index_erased_names(["42", "jan"], [("member", "42"), ("member", "jan")])
+    for value in ("42", "jan"):
+        assert names.are_in_bytes(f'{{"member"{between}{value}, "x'.encode())
+        assert not names.are_in_bytes(f'{{"other"{between}{value}, "x'.encode())
+    before = time.process_time()
+    assert not names.are_in_bytes(f'"member"{between}'.encode() * 50_000)
+    assert time.process_time() - before < 6
+
+
 @pytest.mark.parametrize(
     "value", [PHONE, MAC, "030/123456789", "001122334455", "aabb.cc00.1122", "7000000001", "me@example.org", "İzmir-İşleri"]
 )
