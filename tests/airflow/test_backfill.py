@@ -19,11 +19,11 @@ from orchestration.backfill import arguments as backfill_arguments
 from orchestration.backfill import checks, through_airflow
 from orchestration.backfill.arguments import translate_airflow_arguments
 from orchestration.backfill.through_airflow import BackfillRequest, find_failure_reason
-from orchestration.dag_run import data_intervals_starting_within, whole_days_replayed
 from orchestration.line import airflow_line
 from orchestration.rest.client import DagMissing
 from sluice.declare.interval import Interval
-from sluice.errors import SluiceError, UsageError
+from sluice.declare.schedule_intervals import data_intervals_starting_within, whole_days_replayed
+from sluice.errors import SluiceError, StopRequested, UsageError
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -118,6 +118,12 @@ def test_one_date_is_one_day_and_an_instant_stays(checkout: Checkout, line_3: No
 def test_options_without_a_counterpart_are_refused_with_what_to_do(checkout: Checkout, line_3: None, option: str) -> None:
     with pytest.raises(UsageError, match=r"has no counterpart on Airflow 3\. [A-Z]"):
         of_3(f"gym -s 2026-01-01 {option}")
+
+
+@pytest.mark.parametrize("option", ["--treat-dag-as-regex", "--treat-dag-id-as-regex"])
+def test_airflow_2_gets_no_pattern_either_whose_schedules_nobody_holds(checkout: Checkout, line_2: None, option: str) -> None:
+    with pytest.raises(UsageError, match="one DAG after the other"):
+        translate_airflow_arguments(["dags", "backfill", "g.m", "-s", "2026-01-01", option])
 
 
 def test_backfill_create_gets_what_is_missing_and_keeps_what_is_given(checkout: Checkout, line_3: None) -> None:
@@ -358,6 +364,42 @@ def test_local_ends_with_the_exit_code_of_a_held_lease(records: Path, backfill: 
     assert len(jobs(records)) == 1, "the next interval would wait for the same holder"
 
 
+def test_local_that_somebody_stops_has_failed(records: Path, backfill: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object, **__: object) -> Iterator[None]:
+        raise StopRequested("gym: stopped by sluice stop")
+        yield
+
+    monkeypatch.setattr(through_airflow, "replay_by_spark_submit", stop)
+    code, _, err = backfill("gym", "--from", "2026-01-01", "--to", "2026-01-02", "--local")
+    assert (code, "asked the job to stop" in err) == (1, True), err
+
+
+class CancellingClient:
+    """The client of an Airflow 3 with the runs of one backfill. To cancel it ends those that wait, and not the one that runs."""
+
+    def __init__(self, *states: str) -> None:
+        self.states = list(states)
+
+    def runs(self, dag: str, *states: str) -> list[dict[str, Any]]:
+        every = [{"dag_run_id": str(place), "run_type": "backfill", "state": state} for place, state in enumerate(self.states)]
+        return [run for run in every if run["state"] in states]
+
+    def request(self, method: str, path: str, body: Any = None, accept: tuple[int, ...] = ()) -> Any:
+        if path.endswith("/cancel"):
+            self.states = ["failed" if state == "queued" else state for state in self.states]
+        if method == "PATCH":
+            self.states[int(path.rsplit("/", 1)[1])] = body["state"]
+        return {"backfills": [{"id": 1, "completed_at": None}]}
+
+
+@pytest.mark.parametrize("first", ["success", "running"])
+def test_cancel_counts_the_runs_that_airflow_ended(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    monkeypatch.setattr(checks, "airflow_line", lambda: 3)
+    client: Any = CancellingClient(first, *["queued"] * 29)
+    assert through_airflow.cancel_backfills(checkout.settings, client, "gym") == (30 if first == "running" else 29)
+    assert set(client.states) <= {"success", "failed"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -370,6 +412,8 @@ def test_local_ends_with_the_exit_code_of_a_held_lease(records: Path, backfill: 
         ("gym --from 2199-01-01 --to 2199-01-02", 2, "lies in the future"),
         ("gym --from 2026-01-01 --to 2026-01-02", 1, "make up"),
         ("gym --from 2026-01-01 --to 2026-01-02 --per-interval", 1, "--local"),
+        ("gym --from 2026-01-01 --to 2026-01-02 --local --no-wait", 2, "--no-wait"),
+        *((f"gym --cancel {option}", 2, "--cancel") for option in ("--dry-run", "--from 2026-01-01", "--json", "--no-wait")),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_starts(

@@ -31,7 +31,6 @@ from orchestration.backfill.through_airflow import (
     follow_backfill_runs,
     start_backfill_per_interval,
 )
-from orchestration.dag_run import data_intervals_starting_within
 from orchestration.local import LocalAirflow
 from orchestration.rest.client import Client
 from orchestration.server.home import local_airflow_process_environment
@@ -40,6 +39,7 @@ from pipelines.gym.pipeline import PIPELINE
 from pipelines.gym.truth import member_bins
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
+from sluice.declare.schedule_intervals import data_intervals_starting_within
 from sluice.erasure import receiving
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger

@@ -12,13 +12,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from orchestration.backfill.checks import refuse_backfill_that_cannot_start
-from orchestration.dag_run import data_intervals_starting_within
 from orchestration.line import airflow_line
 from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.declare.interval import Interval, parse_date, parse_instant
+from sluice.declare.schedule_intervals import data_intervals_starting_within
 from sluice.errors import UsageError
 from sluice.settings import Settings, list_pipeline_names
 
+_ONE_DAG = "Backfill one DAG after the other."
 _REFUSED = {
     "task_regex": 'Name tables instead: --conf \'{"tables": ["..."]}\'.',
     "ignore_dependencies": 'Name tables instead: --conf \'{"tables": ["..."]}\'.',
@@ -28,8 +29,8 @@ _REFUSED = {
     "subdir": "Leave it out: DAGs are found in dags/.",
     "pool": "Leave it out: the pipeline's own pool keeps its runs apart.",
     "delay_on_limit": "Leave it out: the scheduler waits by itself.",
-    "treat_dag_id_as_regex": "Backfill one DAG after the other.",
-    "treat_dag_as_regex": "Backfill one DAG after the other.",
+    "treat_dag_id_as_regex": _ONE_DAG,
+    "treat_dag_as_regex": _ONE_DAG,
 }
 """Options of Airflow 2's `dags backfill` that mean nothing on Airflow 3, with what to do instead."""
 
@@ -89,6 +90,11 @@ def translate_airflow_arguments(arguments: list[str]) -> list[str]:
 
 
 def _backfill_arguments_for_airflow_2(settings: Settings, given: argparse.Namespace) -> list[str]:
+    if given.treat_dag_as_regex or given.treat_dag_id_as_regex:
+        # The schedule of a DAG is held by its name, and its conf follows from its declaration.
+        raise UsageError(
+            f"'dags backfill --treat-dag-as-regex' would let the DAGs' schedules start the days by themselves. {_ONE_DAG}"
+        )
     wanted = _read_airflow_2_backfill(given)
     given.start_date, given.end_date = wanted.start, _make_end_inclusive(wanted.end)
     if wanted.dag in list_pipeline_names(settings):

@@ -21,10 +21,10 @@ from orchestration.backfill.checks import (
 )
 from orchestration.backfill.process import refuse_second_process, start_backfill_process, stop_backfill_process
 from orchestration.backfill.without_airflow import replay_by_spark_submit
-from orchestration.dag_run import data_intervals_replaying, whole_days_replayed
 from orchestration.line import airflow_line
 from orchestration.rest.client import OPEN_STATES, PAGE, Client, NotFound, dag_run_path
 from sluice.declare.interval import Interval
+from sluice.declare.schedule_intervals import whole_days_replayed
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 
@@ -34,13 +34,11 @@ __all__ = [
     "StartedBackfill",
     "backfill_cancel_command",
     "cancel_backfills",
-    "data_intervals_replaying",
     "find_airflow_with_dag",
     "follow_backfill_runs",
     "replay_by_spark_submit",
     "start_backfill_per_interval",
     "start_replay_of_range",
-    "whole_days_replayed",
 ]
 
 POLL_SECONDS = 1.0
@@ -268,16 +266,17 @@ def follow_backfill_runs(started: StartedBackfill) -> Iterator[BackfillRun | str
 
 
 def cancel_backfills(settings: Settings, client: Client, dag: str) -> int:
-    """End the DAG's backfills and replays: waiting runs do not start, running ones are asked to stop. Returns how many runs ended."""
+    """End the DAG's backfills and replays: waiting runs do not start, running ones are asked to stop. Returns how many runs that ended."""
     stop_backfill_process(settings, dag)
+    replays = [run for run in client.runs(dag, *OPEN_STATES) if _is_backfill_or_replay(run)]
     # Airflow calls a backfill active for some time after its last run. If it is cancelled then, it also stays paused for ever, and
     # a run of it that is cleared later would never start.
-    if any(run.get("run_type") == "backfill" for run in client.runs(dag, *OPEN_STATES)):
+    if any(run["run_type"] == "backfill" for run in replays):
         for backfill in find_active_backfills(client, dag):
             client.request("PUT", f"/backfills/{backfill['id']}/cancel", accept=(409,))
-    replays = [run for run in client.runs(dag, *OPEN_STATES) if _is_backfill_or_replay(run)]
-    for run in replays:
-        client.request("PATCH", dag_run_path(dag, run["dag_run_id"]), {"state": "failed"})
+    for run in client.runs(dag, *OPEN_STATES):  # Airflow has ended those that waited
+        if _is_backfill_or_replay(run):
+            client.request("PATCH", dag_run_path(dag, run["dag_run_id"]), {"state": "failed"})
     return len(replays)
 
 

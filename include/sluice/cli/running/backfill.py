@@ -14,6 +14,7 @@ from orchestration.backfill.through_airflow import BackfillRequest, BackfillRun
 from sluice.cli.printing import AsJson, OnlyTables, PipelineName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
+from sluice.declare.schedule_intervals import data_intervals_replaying, whole_days_replayed
 from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import tasks_of_pipeline
@@ -52,12 +53,16 @@ def backfill(
     settings = Settings.current()
     records = PipelineRecords.of_known(settings, pipeline)
     if cancel:
+        if start or end or table or per_interval or local or dry_run or as_json or not wait:
+            raise UsageError(f"--cancel ends all backfills and replays of '{pipeline}' at once, and takes no other option.")
         _refuse_to_cancel_local_backfill(records)
         ended = backfills.cancel_backfills(settings, backfills.find_airflow_with_dag(settings, pipeline), pipeline)
         escaping_console().print(
             f"Ended {_format_run_count(ended)} of '{pipeline}'; what they committed stays." if ended else "Nothing to end."
         )
         return
+    if local and not wait:
+        raise UsageError("--local runs the jobs itself, so it waits for their end. Leave --no-wait out.")
     how = _BackfillOptions(per_interval, local, wait)
     asked = _plan_backfill(records, start, end, tuple(table or ()), how)
     _announce_backfill(asked, how, listing=dry_run)
@@ -65,7 +70,7 @@ def backfill(
     if as_json:
         _print_backfill_json(asked, how, found)
     failed = [run for run in found if run.state != "success"]
-    if failed and wait:
+    if failed:
         first = failed[0]
         where = f", task '{first.task}': {first.reason}" if first.task else f": {first.reason or first.state}"
         raise SluiceError(
@@ -90,14 +95,14 @@ def _plan_backfill(
         raise UsageError(f"{days} lies in the future. Today is {now.date()} (UTC).")
     if not how.per_interval:
         return BackfillRequest(records.pipeline, days, tables, (days,))
-    every = backfills.data_intervals_replaying(graph.pipeline.schedule, days)
+    every = data_intervals_replaying(graph.pipeline.schedule, days)
     runs = tuple(one for one in every if one.end < now)
     if len(runs) < len(every):
         first = every[len(runs)]
         over = f"{first.end:%Y-%m-%d %H:%M} UTC"
         escaping_console().print(
             f"Left out, since not over yet: {_format_run_count(len(every) - len(runs))}; "
-            f"the first, {backfills.whole_days_replayed(first)}, is at {over}."
+            f"the first, {whole_days_replayed(first)}, is at {over}."
         )
     if not runs:
         raise UsageError(
@@ -129,7 +134,7 @@ def _announce_backfill(asked: BackfillRequest, how: _BackfillOptions, *, listing
         printed.print(more)
     if listing:
         for one in asked.runs[:SHOWN]:
-            printed.print(f"  {backfills.whole_days_replayed(one)}")
+            printed.print(f"  {whole_days_replayed(one)}")
         if len(asked.runs) > SHOWN:
             printed.print(f"  ... and {len(asked.runs) - SHOWN} more")
         printed.print("Nothing was started.")
@@ -137,7 +142,7 @@ def _announce_backfill(asked: BackfillRequest, how: _BackfillOptions, *, listing
 
 def _describe_time_beyond_days(asked: BackfillRequest) -> str:
     """What the runs replay besides the days; "" if nothing."""
-    first, last = (backfills.whole_days_replayed(one) for one in (asked.runs[0], asked.runs[-1]))
+    first, last = (whole_days_replayed(one) for one in (asked.runs[0], asked.runs[-1]))
     if asked.days.start <= first.start and last.end <= asked.days.end:
         return ""
     return f"The schedule's intervals reach beyond these days: together the runs replay {Interval(first.start, last.end)}."
@@ -196,7 +201,7 @@ def _run_by_spark_submit(settings: Settings, asked: BackfillRequest) -> list[Bac
         last = one == asked.runs[-1]
         # As in Airflow: file layout once, at the end.
         wanted = [stage.name for stage in tasks if last or not stage.once_in_backfill]
-        run = _submit_interval(settings, asked, wanted, backfills.whole_days_replayed(one), last=last)
+        run = _submit_interval(settings, asked, wanted, whole_days_replayed(one), last=last)
         escaping_console().print(_describe_run(run), soft_wrap=True)
         found.append(run)
     return found
@@ -221,11 +226,12 @@ def _submit_interval(
     except KeyboardInterrupt:
         printed.print("\nStopped before the job's next batch. What is committed stays; the same command does all of it again.")
         raise typer.Exit(INTERRUPTED) from None
-    except StopRequested:
-        printed.print("\nSomebody asked the job to stop. What is committed stays; the same command does all of it again.")
-        raise typer.Exit(INTERRUPTED) from None
     except (UsageError, LeaseHeld):
         raise
+    except StopRequested:
+        raise SluiceError(
+            "Somebody asked the job to stop. What is committed stays; the same command does all of it again."
+        ) from None
     except SluiceError as error:
         return BackfillRun(run, interval, "failed", seconds, rows, stages[len(done)], str(error))
     return BackfillRun(run, interval, "success", seconds, rows)
@@ -240,7 +246,7 @@ def _describe_run(run: BackfillRun) -> str:
 
 def _print_backfill_json(asked: BackfillRequest, how: _BackfillOptions, found: list[BackfillRun]) -> None:
     runs = [{**asdict(run), "interval": str(run.interval)} for run in found]
-    planned = [str(backfills.whole_days_replayed(one)) for one in asked.runs]
+    planned = [str(whole_days_replayed(one)) for one in asked.runs]
     told: dict[str, Any] = {"pipeline": asked.pipeline, "days": str(asked.days), "tables": list(asked.tables)}
     print_json({**told, "per_interval": how.per_interval, "planned": planned, "runs": runs})
 

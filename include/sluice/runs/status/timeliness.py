@@ -17,6 +17,7 @@ from croniter import croniter  # type: ignore[import-untyped]  # it ships no typ
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.interval import Interval, merge_intervals
 from sluice.declare.pipeline import parse_duration
+from sluice.declare.schedule_intervals import data_intervals_overlapping, whole_days_replayed
 from sluice.durable_files import write_json_durably
 from sluice.lake import commit_history
 from sluice.locations import Location, locate
@@ -81,8 +82,9 @@ class Gap:
 
     def command(self, pipeline: str) -> str:
         """The backfill that closes it, by whole days."""
-        last = self.interval.end - timedelta(microseconds=1)
-        return f"sluice backfill {pipeline} --from {self.interval.start:%Y-%m-%d} --to {last:%Y-%m-%d}"
+        days = whole_days_replayed(self.interval)
+        last = days.end - timedelta(microseconds=1)
+        return f"sluice backfill {pipeline} --from {days.start:%Y-%m-%d} --to {last:%Y-%m-%d}"
 
 
 def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = None) -> list[Gap]:
@@ -104,9 +106,15 @@ def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = 
     if first >= end:
         return []
     open_ones = Interval(first, end).without(merge_intervals([*done, *read_kept_running_intervals(settings, graph)]))
-    return [
-        Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed))) for one in merge_intervals(open_ones)
+    # A replay takes the whole days that stand for an interval of the schedule, at whatever hour that begins.
+    replayed = [
+        interval
+        for one in open_ones
+        for interval in data_intervals_overlapping(graph.pipeline.schedule, one)
+        if not whole_days_replayed(interval).without(done)
     ]
+    left = [part for one in open_ones for part in one.without(replayed)]
+    return [Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed))) for one in merge_intervals(left)]
 
 
 def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:

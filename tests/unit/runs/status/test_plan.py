@@ -158,7 +158,7 @@ def test_gaps_are_what_never_ran_and_what_failed(settings: Settings) -> None:
     record(settings, "shop", [scheduled(5)[0], {**scheduled(5)[1], "state": "failed"}])
     (found,) = timeliness.find_schedule_gaps(settings, shop, now)[:1]
     assert found.interval == Interval(START + 2 * DAY, START + 6 * DAY)
-    assert (found.why, found.command("shop")) == ("never ran or failed", "sluice backfill shop --from 2026-01-03 --to 2026-01-07")
+    assert (found.why, found.command("shop")) == ("never ran or failed", "sluice backfill shop --from 2026-01-03 --to 2026-01-06")
     # The interval of the 9th has just ended, and its run may still come; that of the 8th is missing.
     assert [one.interval for one in timeliness.find_schedule_gaps(settings, shop, now)][1:] == [
         Interval(START + 7 * DAY, START + 8 * DAY)
@@ -192,6 +192,21 @@ def test_a_retry_and_a_backfill_close_a_gap_and_a_part_of_the_tables_does_not(se
     record(settings, "shop", both_layers(START + 5 * DAY, **third)[:1])
     assert len(timeliness.find_schedule_gaps(settings, shop, now)) == 1
     record(settings, "shop", both_layers(START + 6 * DAY, **third))
+    assert timeliness.find_schedule_gaps(settings, shop, now) == []
+
+
+@pytest.mark.parametrize("first", [2, 3])
+def test_the_backfill_of_the_day_whose_run_is_missing_closes_the_gap(settings: Settings, first: int) -> None:
+    shop, now = declared(), START + 5 * DAY + timedelta(hours=1)
+    for day in {1, 2, 3, 4} - set(range(first, 4)):
+        record(settings, "shop", scheduled(day))
+    (gap,) = timeliness.find_schedule_gaps(settings, shop, now)
+    assert gap.interval == Interval(START + (first - 1) * DAY, START + 3 * DAY)
+    assert gap.command("shop") == f"sluice backfill shop --from 2026-01-0{first} --to 2026-01-03"
+    for day in range(first, 4):
+        midnight = datetime(2026, 1, day, tzinfo=UTC)
+        replay = {"mode": "replay", "interval_start": midnight, "interval_end": midnight + DAY}
+        record(settings, "shop", both_layers(START + (6 + day) * DAY, **replay))
     assert timeliness.find_schedule_gaps(settings, shop, now) == []
 
 

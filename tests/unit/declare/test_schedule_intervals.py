@@ -1,4 +1,4 @@
-"""Which data intervals a backfill of days takes, and what each of its runs replays."""
+"""Which data intervals a schedule has for some days, and what a backfill of them replays."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from orchestration.backfill.through_airflow import BackfillRequest
-from orchestration.dag_run import data_intervals_replaying, data_intervals_starting_within, whole_days_replayed
 from sluice.cli.running.backfill import _describe_time_beyond_days
 from sluice.declare.interval import Interval
+from sluice.declare.schedule_intervals import data_intervals_replaying, data_intervals_starting_within, whole_days_replayed
 from sluice.errors import UsageError
 
 WEEKEND = Interval.of("2026-11-06", "2026-11-09")
