@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from _cpu_seconds import adopt_orphans, wait_for_orphans
 from _results import format_table, write_section
 
 HERE = Path(__file__).resolve().parent
@@ -42,6 +43,7 @@ def run_program(program: Path, options: Sequence[str]) -> Took:
     print(f"== {program.name}", flush=True)
     began, before = time.monotonic(), measure_children()
     code = subprocess.run([sys.executable, str(program), *options], check=False).returncode
+    wait_for_orphans()
     took = Took(time.monotonic() - began, measure_children() - before, code)
     said = f"{took.wall:.0f} s, {took.cpu:.0f} CPU s{'' if code == 0 else f', exit code {code}'}"
     print(f"   {program.name} took {said}", flush=True)
@@ -61,6 +63,7 @@ def main() -> int:
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the results of each into this file, as sections")
     parser.add_argument("--only", nargs="+", choices=[program.stem for program in list_programs()], help="these only")
     asked = parser.parse_args()
+    adopt_orphans()
     options = [*([] if asked.long else ["--short"]), *(["--write", str(asked.write)] if asked.write else [])]
     took = {
         program.name: run_program(program, options)

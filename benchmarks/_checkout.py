@@ -18,7 +18,8 @@ def make_checkout(root: Path, pipeline: str, folder: Path) -> None:
     for name in ("spark_jobs", "environments"):
         shutil.copytree(real.root / name, root / name)
     (root / ".sluice").mkdir()
-    (root / ".sluice" / "jars").symlink_to(real.state / "jars")
+    for jars in ("jars", "log-store", "store-jars"):
+        (root / ".sluice" / jars).symlink_to(real.state / jars)
     modules = [root / "include", real.root / "include", HERE]
     os.environ |= {"SLUICE_ROOT": str(root), "PYTHONPATH": os.pathsep.join(map(str, modules))}
 
