@@ -48,6 +48,10 @@ class LeaseLost(StageEnded):
     """This process may not commit any more: its lease ran out before it could be renewed, or another took it. Exit code 1."""
 
 
+class SparkNeeded(StageEnded):
+    """A stage that was begun without Spark needs it. What it has committed stays; a job with Spark does the rest. Exit code 1."""
+
+
 class RuleNotMet(SluiceError):
     """Rows do not meet a rule that must hold, or too many do not meet one. Exit code 1."""
 

@@ -34,6 +34,7 @@ class Stage:
     the last one. retried: whether Airflow tries again after a failure; False if it wrote nothing and would fail again. always_recorded: a
     process that is kept running records it in the run ledger even if nothing changed. moves_erasures: it may advance requests to erase
     people, so its report has their states. registers_names: after it, tables get their names in the catalog, if there is one.
+    without_spark: says of a workspace whether what there is to do now needs no Spark, as "module:function"; "" if it always does.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Stage:
     always_recorded: bool = False
     moves_erasures: bool = False
     registers_names: bool = False
+    without_spark: str = ""
 
 
 def _layer_stage(name: str, title: str, documentation: str) -> Stage:
@@ -88,6 +90,7 @@ DELETIONS = Stage(
     title="Propagate deletions",
     documentation="Removes the rows of erased people from all layers.",
     function="sluice.runs.erasing:run_deletion_stage",
+    without_spark="sluice.runs.erasing:is_nobody_to_erase",
     always_recorded=True,
     moves_erasures=True,
     registers_names=True,
@@ -97,6 +100,7 @@ OPTIMIZE = Stage(
     title="Optimize",
     documentation="Rewrites small files into large ones and lays them out by the declared columns.",
     function="sluice.runs.execution.upkeep:run_optimize_stage",
+    without_spark="sluice.runs.execution.upkeep:is_optimized_without_spark",
     group=_UPKEEP_GROUP,
     in_clone="always",
     once_in_backfill=True,
@@ -106,6 +110,7 @@ VACUUM = Stage(
     title="Vacuum",
     documentation="Removes data files that no table has needed for the pipeline's retention time.",
     function="sluice.runs.execution.upkeep:run_vacuum_stage",
+    without_spark="sluice.runs.execution.upkeep:is_vacuumed_without_spark",
     group=_UPKEEP_GROUP,
     in_clone="always",
     once_in_backfill=True,

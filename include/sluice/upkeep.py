@@ -76,6 +76,24 @@ def _lay_out_where_needed(
         _note_what_it_bought(report, questions, measure_asked_questions(path, asked))
 
 
+def is_laid_out_without_spark(path: str, zorder: Sequence[str]) -> bool:
+    """Whether delta-rs does what a table's files need now, or they need nothing. Spark may have to do it all the same if delta-rs fails."""
+    if not _holds_microseconds(path):
+        return False
+    decision = decide_layout(path, zorder)
+    if not decision.needed:
+        return True
+    if decision.groups:  # each is less than the table
+        return small_writes.is_laid_out_by_delta_rs(path, zorder)
+    return not (decision.marked or decision.clustered) and _is_laid_out_at_once(path, zorder, decision)
+
+
+def _is_laid_out_at_once(path: str, zorder: Sequence[str], decision: LayoutDecision) -> bool:
+    """Whether delta-rs writes all files of the table anew, which is all that it can."""
+    in_part = decision.join or len(decision.partitions) < decision.of
+    return not in_part and small_writes.is_laid_out_by_delta_rs(path, zorder)
+
+
 def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], decision: LayoutDecision) -> tuple[int, int]:
     """How many files were rewritten, and of how many before."""
     if decision.groups:
@@ -87,7 +105,7 @@ def lay_out_as_decided(session: SparkSession, path: str, zorder: Sequence[str], 
         into = choose_file_size(path, ordered=bool(log_files.read_cluster_columns(path)))
         how = " FULL" if decision.in_full else ""
         return _lay_out_through_spark(session, path, how, (), decision.join or JoinedSizes(into, into))
-    if not (where or decision.join) and small_writes.is_laid_out_by_delta_rs(path, zorder):
+    if _is_laid_out_at_once(path, zorder, decision):
         with small_writes.leave_failure_to_spark():
             return small_writes.lay_out_small_table(path, zorder, commit_marks.read_session_mark(session))
     size = read_declared_file_size(path)
@@ -209,13 +227,18 @@ def _partition_condition(name: str, value: object) -> str:
 _CHECKED = "spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled"
 
 
+def _holds_microseconds(path: str) -> bool:
+    """Whether it is recorded that no file of a table holds INT96."""
+    return log.read_table_properties(path).get(INSTANTS) == MICROSECONDS
+
+
 def rewrite_int96_files(workspace: Workspace, name: str, path: str) -> FlowReport | None:
     """Write a table's files anew where one of them holds INT96; None where there was nothing to do, as after the first time.
 
     It is an OPTIMIZE: no row changes, and readers of the change feed see nothing. A table property records that it was done; new
     tables have it from the start.
     """
-    if log.read_table_properties(path).get(INSTANTS) == MICROSECONDS:
+    if _holds_microseconds(path):
         return None
     with report_table_change(name, OPTIMIZE.name, path) as report:
         workspace.mark_next_commits("instants")

@@ -274,11 +274,11 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             self._hook.on_kill()
 
     def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str]) -> bool:
-        """Whether nothing has changed since a run that left nothing to do; Python alone then records and reports the stage.
+        """Whether Python alone has run the stage: the pipeline is quiet, or this is upkeep that needs no Spark.
 
         A separate process does that, with packages that Airflow does not load. If it fails for any reason, the job is submitted.
         """
-        if quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
+        if not describe_stage(self.stage).without_spark and quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
             return False
         done = subprocess.run(
             [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],

@@ -12,11 +12,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
+from sluice.errors import SparkNeeded
 from sluice.work_progress import TaskCount
 
 if TYPE_CHECKING:
@@ -49,8 +51,11 @@ def session_job_tag(session: SparkSession) -> str:
 def measure_cpu_seconds(session: SparkSession) -> float | None:
     """Returns the CPU seconds that this process and its JVM have taken since they began; None if the JVM is gone or on another machine."""
     try:
-        jvm: Any = session._jvm
-        used = [psutil.Process(pid).cpu_times() for pid in (os.getpid(), int(jvm.java.lang.ProcessHandle.current().pid()))]
+        processes = [os.getpid()]
+        with suppress(SparkNeeded):  # a stage without Spark has no JVM
+            jvm: Any = session._jvm
+            processes.append(int(jvm.java.lang.ProcessHandle.current().pid()))
+        used = [psutil.Process(pid).cpu_times() for pid in processes]
         return sum(float(one.user + one.system) for one in used)
     except Exception:
         return None

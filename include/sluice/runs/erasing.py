@@ -179,6 +179,17 @@ def _run_erase_from_arguments(given: argparse.Namespace) -> dict[str, Any]:
     return run_erase_stage(Settings.current(), asked, requests, given.approved)
 
 
+def is_nobody_to_erase(workspace: Workspace) -> bool:
+    """Whether the stage `propagate_deletions` finds nothing that only Spark can do: no request, no source whose rows grow too old, no catalog."""
+    standings = due.read_request_standings(workspace.records)
+    return not (
+        due.find_due_requests(standings, datetime.now(UTC)).now
+        or _may_hold_unseen_requests(workspace.settings, workspace.graph)
+        or any(source.keep_for for source in workspace.graph.sources.values())
+        or workspace.settings.catalog
+    )
+
+
 def run_deletion_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
     """Removes what is too old and then erases people, even if the first fails: a failing flow must not keep people in the tables.
 

@@ -1,4 +1,4 @@
-"""Records and reports the stages of a quiet pipeline like any others, without Spark.
+"""Records and reports stages that need no Spark like any others: those of a quiet pipeline, and upkeep that delta-rs does.
 
 Airflow's tasks call it as `python -m sluice.runs.quiet_run TASK`, with the arguments of the task's job script, before they submit that
 script. The exit code `SPARK_IS_NEEDED` means that a run may find something to do.
@@ -24,14 +24,15 @@ from sluice.runs import job, quiet, script, stage_recording, summary
 from sluice.runs.job import JobRequest
 from sluice.runs.lease import lock
 from sluice.runs.quiet import QuietMark
+from sluice.runs.without_spark import run_stage_without_spark
 from sluice.settings import Settings
 
 SPARK_IS_NEEDED = 4
-"""The exit code if the stage must be submitted. Nothing was written then."""
+"""The exit code if the stage must be submitted. Nothing, or a part of it, is done then."""
 
 
 def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
-    """Records and reports a stage that has nothing to do. If only Spark can find that out, returns None and writes nothing."""
+    """Records and reports a stage of a quiet pipeline. Returns None, and writes nothing, if the pipeline is not known to be quiet."""
     records = PipelineRecords(settings, request.pipeline)
     at = datetime.now(UTC)
     if not request.takes_what_is_new or quiet.find_quiet_mark(records, at) is None:
@@ -48,10 +49,11 @@ def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] 
 
 
 def take_quiet_turns(settings: Settings, request: JobRequest, stages: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Records and reports stages that have nothing to do. Returns None if one of them needs Spark, which then runs them all."""
+    """Runs, records and reports stages that need no Spark. Returns None if one of them does, which then runs them all."""
     reports: list[dict[str, Any]] = []
     for stage in stages:
-        report = _take_quiet_turn(settings, replace(request, stage=stage))
+        asked = replace(request, stage=stage)
+        report = _take_quiet_turn(settings, asked) or run_stage_without_spark(settings, asked)
         if report is None:
             return None
         reports.append(report)

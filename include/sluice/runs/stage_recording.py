@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
-from sluice.errors import StopRequested
+from sluice.errors import SparkNeeded, StopRequested
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stage_names
 from sluice.record_states import DONE, FAILED
@@ -74,6 +74,9 @@ def record_stage_run(
         places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
         with collect_step_times(times), show_progress(request.pipeline, subject, count_tasks):
             reports = work()
+    except SparkNeeded:  # nothing failed: a job does it
+        open_lineage.send_stage_end(workspace.settings, workspace.graph, told, [], failed=True)
+        raise
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)
         if isinstance(error, FlowsFailed):

@@ -20,6 +20,7 @@ from sluice.lake.report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
 from sluice.record_tables import RECORD_TABLES
+from sluice.runs import due
 from sluice.runs.execution.stages import StageOptions
 from sluice.runs.status import removals
 from sluice.vacuum import SlowReader
@@ -27,6 +28,14 @@ from sluice.work_progress import count_work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def is_vacuumed_without_spark(workspace: Workspace) -> bool:
+    """Whether no table must be vacuumed by walking its folder, and no erased person's bytes are due to go."""
+    now = datetime.now(UTC)
+    due_now = due.find_due_requests(due.read_request_standings(workspace.records), now).now
+    decisions = removals.decide_table_vacuums(workspace.settings, workspace.graph, now).values()
+    return not (due_now or any(one.needed and one.in_full for one in decisions))
 
 
 def run_vacuum_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:
@@ -110,6 +119,16 @@ def _join_flow_reports(paths: Mapping[str, str], turns: TableTurns, others: Sequ
             first.deleted += other.deleted
             first.notes += [note for note in other.notes if note not in first.notes]
             turns.note_new_versions(first, paths[first.flow])
+
+
+def is_optimized_without_spark(workspace: Workspace) -> bool:
+    """Whether delta-rs lays out all tables that need it now, or none does."""
+    order = {one.name: one.zorder_by for one in workspace.graph if workspace.graph.table_of(one.name) == one.name}
+    return all(
+        upkeep.is_laid_out_without_spark(path, order.get(name, ()))
+        for name, path in workspace.tables().items()
+        if delta_log.is_delta_table(path)
+    )
 
 
 def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) -> list[FlowReport]:

@@ -1,0 +1,98 @@
+"""Runs a stage without Spark where the log of its tables says that Spark has no part in what there is to do.
+
+Upkeep is mostly that: the files of small tables are joined by delta-rs, and VACUUM goes by the inventory of the log. To start Spark would cost
+several times what the stage does. Which stages may do so, and when, is in their records (`Stage.without_spark`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from sluice.declare.assembly.loading import load_declaration_graph
+from sluice.errors import SparkNeeded
+from sluice.pipeline_records import PipelineRecords
+from sluice.pipeline_stages import describe_stage
+from sluice.runs import job, stage_recording
+from sluice.runs.execution import clones
+from sluice.runs.job import JobRequest
+from sluice.runs.lease import lock
+from sluice.settings import Settings
+from sluice.spark_process import read_spark_property
+from sluice.step_times import StepTimes, collect_step_times
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sluice.lake.workspace import Workspace
+
+
+class _PropertiesWithoutSpark:
+    """The properties of a session that does not exist: those of the profile's file, and what is set here."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._set: dict[str, str] = {}
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return self._set.get(name) or read_spark_property(self._settings, name) or default
+
+    def set(self, name: str, value: str) -> None:
+        self._set[name] = value
+
+    def unset(self, name: str) -> None:
+        self._set.pop(name, None)
+
+
+class SessionWithoutSpark:
+    """Takes the place of Spark's session in a workspace whose stage should need none. It keeps the mark of commits.
+
+    Whatever else it is asked for raises SparkNeeded.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.conf = _PropertiesWithoutSpark(settings)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise SparkNeeded(f"Spark is needed for '{name}'.")
+
+
+def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str, Any] | None:
+    """Runs a stage under the lease and records it, if that needs no Spark. Returns its report; None if a job must do it.
+
+    The lease is not waited for. Whatever fails is left to the job, which does it again and reports why; a table that this has finished is
+    done then.
+    """
+    question = describe_stage(request.stage).without_spark
+    if not (question and request.takes_what_is_new):
+        return None
+    try:
+        graph = load_declaration_graph(settings, request.pipeline)
+        clones.check_stage_in_clone(settings, graph, request.stage)
+        records, run, at = PipelineRecords(settings, request.pipeline), request.run or uuid.uuid4().hex[:12], datetime.now(UTC)
+        lock.check_lake_format(records)
+        with (
+            collect_step_times(StepTimes()),
+            lock.hold_lease_without_spark(records, run, "The job waits for it."),
+        ):
+            from sluice.lake.workspace import Workspace
+            from sluice.runs.execution import stages
+
+            workspace = Workspace(settings, graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
+            if not _load_question(question)(workspace):
+                return None
+            report = stage_recording.record_stage_run(
+                workspace, request, lambda: stages.run_pipeline_stage(workspace, request.stage), at, towards_quiet=True
+            )
+    except Exception:
+        return None
+    return job.add_request_standings(settings, request, report)
+
+
+def _load_question(named: str) -> Callable[[Workspace], bool]:
+    module, _, name = named.partition(":")
+    found: Callable[[Workspace], bool] = getattr(importlib.import_module(module), name)
+    return found
