@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -14,11 +15,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from tests.checkout import read_notes
 from tests.waiting import is_alive, until
 
 from sluice.pipeline_records import PipelineRecords
+from sluice.table_properties import INSTANTS, MICROSECONDS
 
 if TYPE_CHECKING:
     from tests.checkout import Checkout
@@ -231,6 +235,27 @@ def test_a_stage_of_a_quiet_pipeline_is_reported_without_a_submit(checkout: Chec
     finally:
         books.joinpath("quiet.json").unlink()
         settings.landing.joinpath("gym", "new").unlink(missing_ok=True)
+
+
+@pytest.fixture
+def bronze_table(checkout: Checkout) -> Iterator[None]:
+    """A small table of the pipeline, as delta-rs makes it."""
+    path = PipelineRecords(checkout.settings, "gym").table_path("bronze", "readings")
+    write_deltalake(path, pa.table({"_delivery": [1]}))
+    DeltaTable(path).alter.set_table_properties({INSTANTS: MICROSECONDS}, raise_if_not_exists=False)
+    yield
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("stage", ["propagate_deletions", "optimize", "vacuum"])
+def test_upkeep_that_needs_no_spark_is_not_submitted(checkout: Checkout, records: Path, bronze_table: None, stage: str) -> None:
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
+
+    operator: Any = SluiceSparkSubmitOperator(task_id=stage, pipeline="gym", stage=stage)
+    report = operator.execute(context())
+    assert (report["stage"], told(records)) == (stage, [])
+    assert [flow["flow"] for flow in report["flows"]][:1] == ([] if stage == "propagate_deletions" else ["readings"])
+    assert operator.execute(context(mode="refresh", tables=["workouts"])) and len(told(records)) == 1
 
 
 @pytest.mark.parametrize("stage", ["silver", "gold"])

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from sluice import delta_log
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SparkNeeded
 from sluice.pipeline_records import PipelineRecords
@@ -82,7 +83,7 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
             from sluice.runs.execution import stages
 
             workspace = Workspace(settings, graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
-            if not _load_question(question)(workspace):
+            if not (_has_any_table(workspace) and _load_question(question)(workspace)):
                 return None
             report = stage_recording.record_stage_run(
                 workspace, request, lambda: stages.run_pipeline_stage(workspace, request.stage), at, towards_quiet=True
@@ -90,6 +91,11 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
     except Exception:
         return None
     return job.add_request_standings(settings, request, report)
+
+
+def _has_any_table(workspace: Workspace) -> bool:
+    """Whether jobs have made anything yet: a stage that has no table to look at has not been run by anybody."""
+    return any(delta_log.is_delta_table(path) for path in workspace.tables().values())
 
 
 def _load_question(named: str) -> Callable[[Workspace], bool]:
