@@ -9,7 +9,6 @@ the exit code is then 1.
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
@@ -17,7 +16,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from _cpu_seconds import adopt_orphans, wait_for_orphans
 from _results import format_table, write_section
 
 HERE = Path(__file__).resolve().parent
@@ -31,29 +29,21 @@ def list_programs() -> list[Path]:
 
 
 class Took(NamedTuple):
-    """What a program took, in seconds, and its exit code."""
+    """The seconds that a program took, and its exit code. What its JVMs cost is in its own results."""
 
-    wall: float
-    cpu: float
+    seconds: float
     code: int
 
 
 def run_program(program: Path, options: Sequence[str]) -> Took:
     """Run a benchmark and say what it took."""
     print(f"== {program.name}", flush=True)
-    began, before = time.monotonic(), measure_children()
+    began = time.monotonic()
     code = subprocess.run([sys.executable, str(program), *options], check=False).returncode
-    wait_for_orphans()
-    took = Took(time.monotonic() - began, measure_children() - before, code)
-    said = f"{took.wall:.0f} s, {took.cpu:.0f} CPU s{'' if code == 0 else f', exit code {code}'}"
+    took = Took(time.monotonic() - began, code)
+    said = f"{took.seconds:.0f} s{'' if code == 0 else f', exit code {code}'}"
     print(f"   {program.name} took {said}", flush=True)
     return took
-
-
-def measure_children() -> float:
-    """The CPU seconds of all programs that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def main() -> int:
@@ -63,17 +53,15 @@ def main() -> int:
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the results of each into this file, as sections")
     parser.add_argument("--only", nargs="+", choices=[program.stem for program in list_programs()], help="these only")
     asked = parser.parse_args()
-    adopt_orphans()
     options = [*([] if asked.long else ["--short"]), *(["--write", str(asked.write)] if asked.write else [])]
     took = {
         program.name: run_program(program, options)
         for program in list_programs()
         if asked.only is None or program.stem in asked.only
     }
-    total, cpu = (sum(amounts) for amounts in list(zip(*took.values(), strict=True))[:2])
-    rows = [[name, f"{one.wall:.0f}", f"{one.cpu:.0f}", one.code] for name, one in took.items()]
-    header = ["program", "wall seconds", "CPU seconds", "exit code"]
-    table = format_table(header, [*rows, ["together", f"{total:.0f}", f"{cpu:.0f}", ""]])
+    total = sum(one.seconds for one in took.values())
+    rows = [[name, f"{one.seconds:.0f}", one.code] for name, one in took.items()]
+    table = format_table(["program", "seconds", "exit code"], [*rows, ["together", f"{total:.0f}", ""]])
     print(f"\n{table}")
     late = not asked.long and total > MOST_SECONDS
     if late:

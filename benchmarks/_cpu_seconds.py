@@ -18,18 +18,13 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def wait_for_orphans() -> None:
-    """Wait until all adopted processes have ended, so that their CPU seconds count as those of children."""
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
 def measure_command(command: list[str], environment: Mapping[str, str] | None = None) -> float:
     """Run a command to its end; its CPU seconds. `adopt_orphans` comes before. Raises CalledProcessError where it fails."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-    wait_for_orphans()
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
