@@ -56,7 +56,7 @@ SHORT: dict[str, list[int]] = {
     "partitions": [10, 100, 1_000],
     "rows": [20_000],
     "views": [1],
-    "gym": [1],
+    "gym": [],
 }
 
 

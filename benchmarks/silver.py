@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sluice.lake.workspace import Workspace
 
 GOAL = 1.5
-SHORT = {"rows": 5_000, "rounds": 2}
+SHORT = {"rows": 5_000, "rounds": 1}
 FULL = {"days": [1, 10, 100], "rows": 200_000}
 TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 LATE = 0.05

@@ -26,7 +26,7 @@ from _options import BenchmarkOptions, PrintedLines
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-SHORT = {"rounds": 2}
+SHORT = {"rounds": 1}
 GOAL = 0.5
 """A write through delta-rs costs at most this share of one through Spark."""
 SIZES = ((20, 2_000), (1_000, 600_000))

@@ -34,14 +34,14 @@ from _results import Medians, format_table
 from of_tpch.comparison import check_equality
 from of_tpch.deliveries import MOST_REFRESHES, Deliveries, generate_tables, land_delivery
 from of_tpch.in_duckdb import DATABASE
-from of_tpch.queries import QUERIES, SCALE
+from of_tpch.queries import ALL_QUERIES, CHOSEN, SCALE, list_queries
 from sluice.open_tables import open_table_snapshot
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
 from sluice.settings import Settings
 
 SLUICE, PLAIN, DUCKDB = CONTESTANTS = ("Sluice", "plain Spark", "DuckDB")
-SHORT = {"scale": "0.01", "refreshes": 1}
+SHORT = {"scale": "0.01", "refreshes": 1, "queries": ["q01", "q03", "q06", "q10", "q12", "q18"]}
 CHANGED = ("customer", "orders", "lineitem")
 """The tables that refreshes change."""
 NOTHING_NEW = "nothing new"
@@ -92,7 +92,7 @@ class Round:
         check_equality(
             lambda name: open_table_snapshot(str(self.folder / "plain" / name)).query_rows("SELECT * FROM t"), database
         )
-        views = {query.name for query in QUERIES}
+        views = {query.name for query in list_queries()}
         found.rows = check_equality(
             lambda name: open_table_snapshot(self.records.table_path("gold" if name in views else "silver", name)).query_rows(
                 "SELECT * FROM t"
@@ -125,7 +125,7 @@ def ask_for_bounds() -> dict[str, dict[str, list[str]]]:
 def format_views(found: Found, bounds: dict[str, dict[str, list[str]]]) -> str:
     """The views that a refresh can touch, those that are bounded for all changes first, with what became of them in each step."""
     steps = [step for step in found.views if step != NOTHING_NEW]
-    touched = [query for query in QUERIES if any(name in CHANGED for name in query.reads)]
+    touched = [query for query in list_queries() if any(name in CHANGED for name in query.reads)]
     bounded = {query.name: [bounds[query.name].get(name, []) for name in CHANGED if name in query.reads] for query in touched}
     parts = []
     for title, wanted in (
@@ -143,7 +143,7 @@ def format_views(found: Found, bounds: dict[str, dict[str, list[str]]]) -> str:
         ]
         changes = [f"by changes of {name}" for name in CHANGED]
         parts.append(f"Views that are {title}: {len(wanted)}.\n\n{format_table(['view', 'rows', *changes, *steps], rows)}")
-    others = ", ".join(query.name for query in QUERIES if query not in touched)
+    others = ", ".join(query.name for query in list_queries() if query not in touched)
     return "\n\n".join([*parts, f"Views that read none of them: {others}."])
 
 
@@ -170,9 +170,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--refreshes", type=int, default=3, choices=range(1, MOST_REFRESHES + 1))
     parser.add_argument("--recompute", default="auto", choices=("auto", "keys", "strict", "full"), help="of all views")
+    parser.add_argument("--queries", nargs="+", default=[], choices=[query.name for query in ALL_QUERIES], help="these only")
     asked = parser.read_options()
     adopt_orphans()
-    os.environ |= {SCALE: asked.scale, "TPCH_RECOMPUTE": asked.recompute}
+    os.environ |= {SCALE: asked.scale, CHOSEN: " ".join(asked.queries), "TPCH_RECOMPUTE": asked.recompute}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as folder:
         root = Path(folder)
         make_checkout(root, "tpch", HERE / "of_tpch" / "pipeline")

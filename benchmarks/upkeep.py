@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 GOAL = 0.05
 """By need, a day writes at most this share of the bytes that a night of the whole writes."""
 DAYS = 60
-SHORT = {"days": 10, "vacuum_files": 1_000, "vacuum_rounds": 1}
+SHORT = {"days": 6, "vacuum_files": 1_000, "vacuum_rounds": 1}
 LOSSES = """What OPTIMIZE by need does not give: as few files as a table that is written whole each night. Where each day brings any value, a
 question opens a file of each rewrite and of each day since the last one. Where small files in order are joined, a question of one value opens
 as many files as before, and more bytes, since the one that it opens is larger. Tables of these sizes are one file or two, so no way of

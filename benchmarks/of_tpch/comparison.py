@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from of_tpch.queries import QUERIES
+from of_tpch.queries import list_queries
 from of_tpch.tables import TABLES
 
 Cell = Any
@@ -55,7 +55,7 @@ def check_equality(read: Callable[[str], pa.Table], database: str) -> dict[str, 
             for one, other in ((ours, theirs), (theirs, ours)):
                 ((differing,),) = expected.execute(f"SELECT count(*) FROM ({one} EXCEPT ALL {other})").fetchall()
                 assert not differing, f"{table.name} differs in {differing} rows"
-        for query in QUERIES:
+        for query in list_queries():
             rows = expected.sql(f"FROM {query.name}").to_arrow_table().to_pylist()
             difference = find_row_difference(read(query.name).to_pylist(), rows, query.keys)
             assert difference is None, f"{query.name}: {difference}"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import duckdb
 
-from of_tpch.queries import QUERIES
+from of_tpch.queries import list_queries
 from of_tpch.tables import TABLES
 
 DATABASE = "tpch.duckdb"
@@ -29,7 +29,7 @@ def main() -> None:
                 FROM '{landing / "tpch" / table.feed}/*.parquet'
                 QUALIFY row_number() OVER (PARTITION BY {", ".join(table.keys)} ORDER BY changed DESC) = 1 AND change <> 'delete'
             """)
-        for query in QUERIES:
+        for query in list_queries():
             database.execute(f"CREATE TABLE {query.name} AS {query.sql}")
 
 

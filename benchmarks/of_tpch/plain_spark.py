@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from of_tpch.queries import QUERIES
+from of_tpch.queries import list_queries
 from of_tpch.tables import TABLES, KeptTable
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def main() -> None:
         if files:
             merge_files(spark, table, files, to / table.name)
         spark.read.format("delta").load(str(to / table.name)).createOrReplaceTempView(table.name)
-    for query in QUERIES:
+    for query in list_queries():
         rows = spark.sql(query.sql)
         rows.write.format("delta").mode("overwrite").save(str(to / query.name))
     (to / MERGED).write_text("\n".join(file for files in there.values() for file in files))

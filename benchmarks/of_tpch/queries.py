@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass
 from decimal import Decimal
 
-SCALE = "TPCH_SCALE"
-"""The environment variable with the scale: a parameter of query 11 depends on it."""
+SCALE, CHOSEN = "TPCH_SCALE", "TPCH_QUERIES"
+"""Environment variables: the scale, on which a parameter of query 11 depends, and the names of the queries of this run."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def make_fraction(scale: str) -> str:
     return f"{(Decimal('0.0001') / Decimal(scale)).normalize():f}"
 
 
-QUERIES = (
+ALL_QUERIES = (
     Query(
         "q01",
         "Pricing summary report",
@@ -478,3 +478,9 @@ QUERIES = (
         """,
     ),
 )
+
+
+def list_queries() -> list[Query]:
+    """The queries that this run is about, by the environment's TPCH_QUERIES: names with blanks between; all if it is not set."""
+    names = os.environ.get(CHOSEN, "").split()
+    return [query for query in ALL_QUERIES if not names or query.name in names]

@@ -1,11 +1,11 @@
-"""The 22 queries. TPCH_RECOMPUTE says `recompute` of all of them."""
+"""The queries of this run. TPCH_RECOMPUTE says `recompute` of all of them."""
 
 from __future__ import annotations
 
 import os
 from typing import cast
 
-from of_tpch.queries import QUERIES
+from of_tpch.queries import list_queries
 from sluice.declare import materialized_view
 from sluice.declare.datasets.materialized_views import Recompute
 
@@ -20,5 +20,5 @@ VIEWS = [
         recompute=cast(Recompute, os.environ.get(RECOMPUTE, "auto")),
         comment=query.title,
     )
-    for query in QUERIES
+    for query in list_queries()
 ]
