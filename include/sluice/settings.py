@@ -28,6 +28,8 @@ SPARK = ("profile", "master")
 """The names below [spark]; SLUICE_SPARK_PROFILE and SLUICE_SPARK_MASTER override them."""
 
 SPARK_DEFAULTS = "spark-defaults"
+AIRFLOW_HOMES = {3: "airflow", 2: "airflow2"}
+"""By the line of Airflow, the home of the checkout's own Airflow, below `Settings.state`."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 

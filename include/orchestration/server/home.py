@@ -19,7 +19,7 @@ from orchestration.line import airflow_line, airflow_version
 from sluice.doctor import AIRFLOW_PORT
 from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.errors import SluiceError
-from sluice.settings import Settings, list_pipeline_names
+from sluice.settings import AIRFLOW_HOMES, Settings, list_pipeline_names
 from sluice.spark_process import build_spark_environment
 
 LOOPBACK = "127.0.0.1"
@@ -53,7 +53,7 @@ def airflow_pool_name(pipeline: str) -> str:
 
 def local_airflow_home(settings: Settings) -> Path:
     """AIRFLOW_HOME of this checkout; each line of Airflow has its own."""
-    return settings.state / ("airflow2" if airflow_line() == 2 else "airflow")
+    return settings.state / AIRFLOW_HOMES[airflow_line()]
 
 
 def local_airflow_environment(settings: Settings, *, port: int = AIRFLOW_PORT, idle_schedule: bool = False) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The description of one place where personal data can be, and the certificate exceptions: what no scan of this machine's files shows.
+"""The description of one place where personal data can be: who erases it, what the scan must find there, and which files belong to it.
 
 `registry` has the list of places.
 """
@@ -8,11 +8,10 @@ from __future__ import annotations
 import importlib
 import re
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sluice import session
 from sluice.declare.assembly.graph import Graph
 from sluice.locations import Location
 from sluice.settings import Settings
@@ -147,45 +146,3 @@ class PersonalPlace:
     controls: tuple[ControlStore, ...] = ()
     claims: Callable[[Settings, Graph], Claim] | None = None
     exceptions: Callable[[Settings, Graph], Iterable[CertificateException]] | None = None
-
-
-AIRFLOW_HOMES = ("airflow", "airflow2")
-"""The folders of the local Airflow, relative to the checkout."""
-
-
-def list_topics(_: Settings, graph: Graph) -> Iterator[CertificateException]:
-    """The topics that are read."""
-    for source in graph.sources.values():
-        if not source.kind.in_files:
-            yield CertificateException(f"topics of source '{source.name}'", "the broker's retention")
-
-
-def list_truth(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """The truth behind made deliveries."""
-    if settings.truth.is_dir():
-        yield CertificateException("truth of made-up deliveries, for comparison", "it is removed by hand")
-
-
-def list_executor_disks(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """The disks of other machines."""
-    if settings.on_cluster:
-        yield CertificateException(
-            "local disks of the cluster's executors: blocks, shuffled and spilt rows", "the end of each application"
-        )
-
-
-def list_airflow_elsewhere(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """An Airflow outside this checkout."""
-    if not any((settings.state / home).is_dir() for home in AIRFLOW_HOMES):
-        yield CertificateException("database and logs of an Airflow elsewhere, if there is one", "its own retention")
-
-
-def list_running_sessions(settings: Settings, _: Graph) -> Iterator[CertificateException]:
-    """Folders that a running process uses."""
-    if session.session_folders_in_use(settings):
-        yield CertificateException("local files of running Spark sessions", "the end of the session, which removes them")
-
-
-def list_backups(_: Settings, __: Graph) -> Iterator[CertificateException]:
-    """Copies kept where Sluice does not look."""
-    yield CertificateException("backups, and earlier versions that a disk or an object store keeps", "their own retention")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sluice.erasure.personal_places import claims, planting
+from sluice.erasure.personal_places import claims, exceptions, planting
 from sluice.erasure.personal_places.place import (
     LONG,
     SHORT,
@@ -21,12 +21,6 @@ from sluice.erasure.personal_places.place import (
     ControlStore,
     DeferredFunction,
     PersonalPlace,
-    list_airflow_elsewhere,
-    list_backups,
-    list_executor_disks,
-    list_running_sessions,
-    list_topics,
-    list_truth,
 )
 from sluice.erasure.personal_places.planting import COLUMN
 
@@ -235,32 +229,32 @@ PERSONAL_PLACES: tuple[PersonalPlace, ...] = (
     PersonalPlace(
         "topics",
         "Kafka keeps records until its retention",
-        exceptions=list_topics,
+        exceptions=exceptions.list_topics,
     ),
     PersonalPlace(
         "truth",
         "made-up deliveries have their truth beside them, which is removed by hand",
-        exceptions=list_truth,
+        exceptions=exceptions.list_truth,
     ),
     PersonalPlace(
         "executors",
         "the disks of executors of a cluster",
-        exceptions=list_executor_disks,
+        exceptions=exceptions.list_executor_disks,
     ),
     PersonalPlace(
         "airflow",
         "Airflow's database and logs hold ids only; those of the local one are scanned",
-        exceptions=list_airflow_elsewhere,
+        exceptions=exceptions.list_airflow_elsewhere,
     ),
     PersonalPlace(
         "sessions",
         "local files of running Spark sessions are removed at their end",
-        exceptions=list_running_sessions,
+        exceptions=exceptions.list_running_sessions,
     ),
     PersonalPlace(
         "backups",
         "backups, and what a disk or an object store keeps",
-        exceptions=list_backups,
+        exceptions=exceptions.list_backups,
     ),
 )
 """An erased person leaves these places in this order. The bytes of former versions go after their retention: see `physical`."""

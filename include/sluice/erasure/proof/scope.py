@@ -19,7 +19,7 @@ from sluice import delta_log, session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
 from sluice.erasure.personal_places.claims import OWN_TABLES
-from sluice.erasure.personal_places.place import AIRFLOW_HOMES, LAKE, LANDING, RELEASED, RESTRICTED, Claim
+from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
@@ -28,7 +28,7 @@ from sluice.lake import releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, locate, walk_folders
-from sluice.settings import Settings
+from sluice.settings import AIRFLOW_HOMES, Settings
 from sluice.spark_process import find_spark_properties_file
 from sluice.stores.opening import find_store_kind, is_store_url
 
@@ -54,7 +54,7 @@ def list_scan_roots(settings: Settings, graph: Graph) -> list[ScanRoot]:
         ScanRoot("reports", str(settings.reports)),
     ]
     # As a whole: its database and logs, and anything else that is kept there.
-    found += [ScanRoot(line, str(state / line)) for line in AIRFLOW_HOMES]
+    found += [ScanRoot(line, str(state / line)) for line in AIRFLOW_HOMES.values()]
     return found + [ScanRoot("event logs", path) for path in _find_event_log_folder(settings)]
 
 
