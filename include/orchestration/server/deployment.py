@@ -11,22 +11,23 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from orchestration.server.home import SPARK_CONNECTION, airflow_command, airflow_pool_definition, airflow_pool_name
+from orchestration.server.environment_file import DEPLOYMENT_SECRETS, STORE_KEY, DeploymentSecret
+from orchestration.server.home import (
+    SPARK_CONNECTION,
+    airflow_command,
+    airflow_pool_definition,
+    airflow_pool_name,
+    refuse_failed_command,
+)
 from sluice.errors import SluiceError, UsageError
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings, list_pipeline_names
 
-SECRETS = {
-    "POSTGRES_PASSWORD": 24,
-    "AIRFLOW_ADMIN_PASSWORD": 12,
-    "AIRFLOW__API__SECRET_KEY": 32,
-    "AIRFLOW__API_AUTH__JWT_SECRET": 64,
-    "AIRFLOW__CORE__FERNET_KEY": 44,
-}
-"""How many characters each must have at least."""
+SECRETS = tuple(one for one in DEPLOYMENT_SECRETS if one.least and one is not STORE_KEY)
+"""Those that this container gets: all that are checked but the store's."""
 
 _GUESSABLE = re.compile(r"^(.)\1*$|change.?me|password|secret|example|your[-_ ]", re.IGNORECASE)
 
@@ -48,9 +49,10 @@ def make_deployment_ready(settings: Settings) -> None:
         _run_deployment_command("airflow connections import", imported)
 
 
-def refuse_weak_secrets(needed: Mapping[str, int]) -> None:
-    """Raises UsageError for a variable that is missing, short or guessable. needed: how many characters each must have at least."""
-    for name, least in needed.items():
+def refuse_weak_secrets(needed: Sequence[DeploymentSecret]) -> None:
+    """Raises UsageError for a secret whose variable is missing, short or guessable in this container."""
+    for secret in needed:
+        name, least = secret.in_container, secret.least
         value = os.environ.get(name, "")
         if len(value) < least or _GUESSABLE.search(value):
             raise UsageError(
@@ -68,9 +70,7 @@ def make_environment_folders(settings: Settings) -> None:
 
 def _run_deployment_command(name: str, command: Sequence[str]) -> None:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-10:])
-        raise SluiceError(f"'{name}' failed with exit code {done.returncode}:\n{tail}")
+    refuse_failed_command(name, done)
     print(f"{name}: done", flush=True)
 
 

@@ -150,6 +150,13 @@ def airflow_command(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).parent / "airflow"), *arguments]
 
 
+def refuse_failed_command(name: str, done: subprocess.CompletedProcess[str]) -> None:
+    """Raises SluiceError with the end of what a command printed, if it failed. name: what it is called in the message."""
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-10:])
+        raise SluiceError(f"'{name}' failed with exit code {done.returncode}:\n{tail}")
+
+
 def _load_or_make_secrets(folder: Path) -> dict[str, str]:
     """The generated secrets, made at the first call; every file is readable by its owner only."""
     path = folder / "secrets.json"
@@ -221,9 +228,7 @@ def _run_local_airflow_command(settings: Settings, *arguments: str, typed: str =
         check=False,
         start_new_session=True,  # without a terminal, a prompt for a password reads what is typed here
     )
-    if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-10:])
-        raise SluiceError(f"'airflow {arguments[0]}' failed with exit code {done.returncode}:\n{tail}")
+    refuse_failed_command(f"airflow {arguments[0]}", done)
 
 
 def _sha256_digest(text: str) -> str:

@@ -10,12 +10,10 @@ import sys
 from urllib.parse import urlsplit
 
 from orchestration.server.deployment import refuse_weak_secrets
+from orchestration.server.environment_file import STORE_KEY
 from sluice.errors import SluiceError
 from sluice.settings import Settings
 from sluice.stores.s3_client import open_s3_client
-
-SECRETS = {"AWS_SECRET_ACCESS_KEY": 32}
-"""How many characters each must have at least."""
 
 
 def make_buckets(settings: Settings, reader: str) -> list[str]:
@@ -25,7 +23,7 @@ def make_buckets(settings: Settings, reader: str) -> list[str]:
     """
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
 
-    refuse_weak_secrets(SECRETS)
+    refuse_weak_secrets([STORE_KEY])
     lake, *others = (urlsplit(str(place)).netloc for place in (settings.lake, settings.restricted, settings.landing))
     buckets = sorted({lake, *others} - {""})  # a path on a disk has none
     client = open_s3_client()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -219,6 +220,32 @@ def test_every_secret_is_asked_for_made_and_has_no_default(tmp_path: Path) -> No
     assert [name for name in asked if re.search(rf"\$\{{{name}(:-|\}}|-)", told)] == []
 
 
+def test_each_container_gets_the_secrets_under_the_names_of_the_list() -> None:
+    told = "".join((ROOT / name).read_text() for name in ON_STORE)
+    for secret in environment_file.DEPLOYMENT_SECRETS:
+        assert re.search(rf"^ *{secret.in_container}: \$\{{{secret.in_env_file}:\?", told, re.MULTILINE), secret
+
+
+def test_the_lengths_of_the_secrets_are_those_that_the_containers_ask_for() -> None:
+    assert {secret.in_container: secret.least for secret in deployment.SECRETS} == {
+        "POSTGRES_PASSWORD": 24,
+        "AIRFLOW_ADMIN_PASSWORD": 12,
+        "AIRFLOW__API__SECRET_KEY": 32,
+        "AIRFLOW__API_AUTH__JWT_SECRET": 64,
+        "AIRFLOW__CORE__FERNET_KEY": 44,
+    }
+    made = environment_file.generate_deployment_secrets()
+    assert base64.urlsafe_b64decode(made["AIRFLOW_FERNET_KEY"]) and len(made["AIRFLOW_FERNET_KEY"]) == 44
+    assert {name: len(value) for name, value in made.items() if name != "AIRFLOW_FERNET_KEY"} == {
+        "POSTGRES_PASSWORD": 32,
+        "AIRFLOW_ADMIN_PASSWORD": 16,
+        "AIRFLOW_JWT_SECRET": 86,
+        "AIRFLOW_SECRET_KEY": 64,
+        "STORE_SECRET_KEY": 40,
+        "STORE_READER_KEY": 40,
+    }
+
+
 def test_one_line_of_the_secrets_switches_the_store_on(tmp_path: Path) -> None:
     environment_file.write_environment_file(tmp_path / ".env")
     lines = (tmp_path / ".env").read_text().splitlines()
@@ -247,21 +274,15 @@ def test_neither_git_nor_the_image_takes_the_secrets() -> None:
     assert ".env*" in (ROOT / ".dockerignore").read_text().splitlines()
 
 
-@pytest.mark.parametrize("name", list(deployment.SECRETS))
+@pytest.mark.parametrize("name", [secret.in_container for secret in deployment.SECRETS])
 @pytest.mark.parametrize("weak", ["", "airflow", "x" * 80, "changeme" * 10, "a-secret-key-that-somebody-copied-" * 3])
 def test_a_deployment_with_a_weak_secret_is_refused_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, weak: str
 ) -> None:
     secrets = environment_file.generate_deployment_secrets()
-    told = {
-        "POSTGRES_PASSWORD": secrets["POSTGRES_PASSWORD"],
-        "AIRFLOW_ADMIN_PASSWORD": secrets["AIRFLOW_ADMIN_PASSWORD"],
-        "AIRFLOW__API__SECRET_KEY": secrets["AIRFLOW_SECRET_KEY"],
-        "AIRFLOW__API_AUTH__JWT_SECRET": secrets["AIRFLOW_JWT_SECRET"],
-        "AIRFLOW__CORE__FERNET_KEY": secrets["AIRFLOW_FERNET_KEY"],
-        "SLUICE_AIRFLOW_LOGIN": str(tmp_path / "login.json"),
-    }
-    assert set(deployment.SECRETS) < set(told)
+    told = {secret.in_container: secrets[secret.in_env_file] for secret in deployment.SECRETS}
+    assert all(len(told[secret.in_container]) >= secret.least for secret in deployment.SECRETS)
+    told["SLUICE_AIRFLOW_LOGIN"] = str(tmp_path / "login.json")
     for key, value in (told | {name: weak}).items():
         monkeypatch.setenv(key, value)
     with pytest.raises(UsageError, match=f"^{name} is missing, short or guessable") as caught:
