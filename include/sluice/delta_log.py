@@ -16,6 +16,7 @@ from typing import Any
 
 from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, list_file_sizes, locate, open_to_read
+from sluice.own_records import OWN_FOLDER
 
 LOG = "_delta_log"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -241,7 +242,7 @@ def _ends_as_checkpoint(file: Location) -> bool:
 def _find_pipeline_of_table(path: str) -> str | None:
     """The pipeline whose lake holds a table; None if the path does not show it."""
     folder = locate(path).parent.parent
-    return folder.name if (folder / "_sluice").is_dir() else None
+    return folder.name if (folder / OWN_FOLDER).is_dir() else None
 
 
 def _repair_advice(pipeline: str | None) -> str:

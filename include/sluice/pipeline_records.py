@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sluice import own_records
 from sluice.locations import Location, locate
 from sluice.settings import Settings, list_pipeline_names, require_known_pipeline
 
 LAKE_FORMAT = 1
 """Version of the lake's inner layout. A lake with a higher one is refused."""
 
-LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK = "lease.json", "lease.lock", "lease.driver.lock"
-"""In a pipeline's `_sluice`: the description of its lease's holder, and the two files whose locks are the lease, for the JVM and for Python."""
-LEASE_FILES = (LEASE_DESCRIPTION, JVM_LOCK, DRIVER_LOCK)
 QUARANTINE = "quarantine"
 """The folder of a pipeline with its quarantines, beside those of its layers."""
 QUARANTINED_RECORD = ("record", "made", "content")
 """The columns of a quarantine that hold a record: as delivered, as the transform made it, and as the bytes of a whole file."""
 PERSONAL_IN_QUARANTINE = frozenset({*QUARANTINED_RECORD, "_subject"})
 """The columns of a quarantine that may hold personal data: a record, and the person whose record it is."""
-LINEAGE_EVENTS = "openlineage"
-"""The folder of a pipeline's `_sluice` for OpenLineage events that go to no server."""
-FOLLOWED_JOBS = "followed_jobs"
-"""The folder of a pipeline's `_sluice` in which drivers that a cluster started write that they live, and how they ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +45,36 @@ class PipelineRecords:
         return self.table_path(QUARANTINE, table, restricted=restricted)
 
     def bookkeeping(self, name: str = "", *, restricted: bool = False) -> str:
-        """The path of one of Sluice's own records: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root."""
-        return f"{self._root(restricted)}/_sluice/{name}".rstrip("/")
+        """The path of one of Sluice's own records: <lake>/<pipeline>/_sluice/<name>, or the same below the restricted root.
+
+        name: from `own_records`, alone or with what lies below it; "" is the folder of all.
+        """
+        return f"{self._root(restricted)}/{own_records.OWN_FOLDER}/{name}".rstrip("/")
 
     @property
     def delivery_ledger(self) -> str:
         """The table of deliveries: which file came when. Append-only; bronze flows stream it."""
-        return self.bookkeeping("deliveries")
+        return self.bookkeeping(own_records.DELIVERIES.name)
 
     @property
     def outcome_ledger(self) -> str:
         """The table of outcomes: what became of each delivery. Append-only; silver flows stream it."""
-        return self.bookkeeping("outcomes")
+        return self.bookkeeping(own_records.OUTCOMES.name)
 
     @property
     def run_ledger(self) -> str:
         """The table of runs: what each stage did with each table."""
-        return self.bookkeeping("runs")
+        return self.bookkeeping(own_records.RUNS.name)
 
     @property
     def suppression_list(self) -> str:
         """The table of people who were erased, as keyed hashes."""
-        return self.bookkeeping("suppression")
+        return self.bookkeeping(own_records.SUPPRESSION.name)
 
     @property
     def erasure_requests(self) -> Location:
         """The folder of the requests to erase people, without names, and of how far each one is."""
-        return locate(self.bookkeeping("erasure_requests"))
+        return locate(self.bookkeeping(own_records.ERASURE_REQUESTS.name))
 
     @property
     def searched_tables_file(self) -> Location:
@@ -86,11 +83,11 @@ class PipelineRecords:
 
     def checkpoints(self, flow: str) -> str:
         """The folder of a flow's checkpoints, one sub-folder per generation. Only this function knows where it is."""
-        return self.bookkeeping(f"checkpoints/{flow}")
+        return self.bookkeeping(f"{own_records.CHECKPOINTS.name}/{flow}")
 
     def stop_request(self, run: str) -> Location:
         """The file whose presence asks a run to stop before its next batch."""
-        return locate(self.bookkeeping("stop_requests")) / run
+        return locate(self.bookkeeping(own_records.STOP_REQUESTS.name)) / run
 
     def _root(self, restricted: bool) -> str:
         return f"{self.settings.restricted if restricted else self.settings.lake}/{self.pipeline}"

@@ -15,11 +15,12 @@ from sluice import delta_log
 from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew, UsageError
 from sluice.lake import log
-from sluice.pipeline_records import LEASE_DESCRIPTION, LEASE_FILES, QUARANTINE
+from sluice.own_records import CHECKPOINTS, LEASE_DESCRIPTION, LEASE_FILES, STOP_REQUESTS
+from sluice.pipeline_records import QUARANTINE
 
 _FORMAT = 1
 _FILE = "autoload.json"
-_OF_THE_LEASE = (*LEASE_FILES, f".{LEASE_DESCRIPTION}.*.tmp")
+_OF_THE_LEASE = (*LEASE_FILES, f".{LEASE_DESCRIPTION.name}.*.tmp")
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class AutoloadPlaces:
 
     def checkpoints(self, flow: str) -> str:
         """The folder of the flow's checkpoint generations."""
-        return str(self.folder / "checkpoints" / flow)
+        return str(self.folder / CHECKPOINTS.name / flow)
 
     def bookkeeping(self, name: str) -> str:
         """The folder of deliveries, outcomes and other records."""
@@ -53,7 +54,7 @@ class AutoloadPlaces:
 
     def stop_request(self, run: str) -> Path:
         """The file that, once it exists, makes the run stop before its next batch."""
-        return self.folder / "stop_requests" / run
+        return self.folder / STOP_REQUESTS.name / run
 
 
 @dataclass(frozen=True)

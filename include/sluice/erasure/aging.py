@@ -29,6 +29,7 @@ from sluice.lake import commit_history, file_statistics, log, table_frames, tabl
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import PROVENANCE, Workspace, has_quarantine
 from sluice.open_tables import open_table_snapshot
+from sluice.own_records import AGING
 from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun
@@ -143,7 +144,7 @@ def _write_expiry_journal(workspace: Workspace, source: Source, before: datetime
 
 def _open_expiry_journal(workspace: Workspace, source: Source) -> RowJournal:
     remedy = f"Remove it: the stage {DELETIONS.name} then begins anew with what is too old."
-    return RowJournal(workspace, "aging", source.name, "before when rows are too old", remedy)
+    return RowJournal(workspace, AGING.name, source.name, "before when rows are too old", remedy)
 
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)

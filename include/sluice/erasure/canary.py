@@ -23,6 +23,7 @@ from sluice.erasure.vault import Identifier
 from sluice.kept_files import load_kept_object
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, find_last_write, locate, remove_folder
+from sluice.own_records import CANARY
 from sluice.pipeline_records import PipelineRecords
 
 PREFIX = "canary:"
@@ -38,7 +39,7 @@ PLANTED = "planted.json"
 
 def locate_canary_folder(records: PipelineRecords, name: str) -> Location:
     """The folder that holds a canary: <lake>/<pipeline>/_sluice/canary/<name>."""
-    return locate(records.bookkeeping("canary")) / name
+    return locate(records.bookkeeping(CANARY.name)) / name
 
 
 def plant_canary(workspace: Workspace, asked: Sequence[ErasureRequest]) -> list[ErasureRequest]:

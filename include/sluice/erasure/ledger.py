@@ -12,6 +12,7 @@ from sluice import entries
 from sluice.entries import ENTRY
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
+from sluice.own_records import ERASURE
 from sluice.pipeline_records import PipelineRecords
 from sluice.record_tables import append_record_rows
 
@@ -42,7 +43,7 @@ class ErasureLedgerRow:
 
 def erasure_ledger_path(records: PipelineRecords) -> str:
     """The path of the ledger."""
-    return records.bookkeeping("erasure")
+    return records.bookkeeping(ERASURE.name)
 
 
 def record_erasure_step(

@@ -23,12 +23,13 @@ from sluice.lake.log_files import LogAction
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import has_quarantine
 from sluice.locations import locate
+from sluice.own_records import CANARY, SUPPRESSION, name_own_record
 from sluice.pipeline_records import PERSONAL_IN_QUARANTINE
 from sluice.settings import Settings
 from sluice.table_properties import LOG_RETENTION, RETENTION, STATISTICS, parse_statistics_columns
 
 RETENTIONS = (RETENTION, LOG_RETENTION)
-_CANARY = "_sluice/canary"
+_CANARY = name_own_record(CANARY)
 _CONDITIONS = ("predicate", "matchedPredicates", "notMatchedPredicates", "notMatchedBySourcePredicates")
 
 
@@ -73,7 +74,7 @@ def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, froz
         found[graph.location_of_late(settings, stream.name)] = late
     for name in ("deliveries", "outcomes", "erasure", "runs"):
         found[places.bookkeeping(name)] = frozenset()  # ids and counts
-    found[places.bookkeeping("suppression")] = frozenset({"pseudonym"})
+    found[places.bookkeeping(SUPPRESSION.name)] = frozenset({"pseudonym"})
     return found
 
 

@@ -12,10 +12,8 @@ from typing import Any
 from sluice.durable_files import write_json_durably
 from sluice.kept_files import load_kept_json
 from sluice.locations import Location, locate
+from sluice.own_records import REMOVALS_BY_AGE
 from sluice.pipeline_records import PipelineRecords
-
-REMOVALS_BY_AGE = "removals_by_age"
-"""The folder of these files among Sluice's own records."""
 
 
 def record_removal_by_age(records: PipelineRecords, source: str) -> None:
@@ -37,4 +35,4 @@ def _read_time(said: Any) -> datetime:
 
 
 def _locate_removal(records: PipelineRecords, source: str) -> Location:
-    return locate(records.bookkeeping(f"{REMOVALS_BY_AGE}/{source}.json"))
+    return locate(records.bookkeeping(f"{REMOVALS_BY_AGE.name}/{source}.json"))

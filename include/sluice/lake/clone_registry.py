@@ -5,6 +5,7 @@ from __future__ import annotations
 from sluice.durable_files import write_json_durably
 from sluice.kept_files import load_kept_json
 from sluice.locations import Location, locate
+from sluice.own_records import SHALLOW_CLONES
 from sluice.pipeline_records import PipelineRecords
 
 
@@ -32,4 +33,4 @@ def find_shallow_clone_lakes(records: PipelineRecords) -> list[str]:
 
 
 def _shallow_clones_folder(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping()) / "shallow_clones"
+    return locate(records.bookkeeping(SHALLOW_CLONES.name))

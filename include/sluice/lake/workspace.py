@@ -17,6 +17,7 @@ from sluice.declare.interval import Interval
 from sluice.lake import commit_marks
 from sluice.lake.places import PipelinePlaces, Places, locate_streamed_tables
 from sluice.locations import Location, locate
+from sluice.own_records import DELIVERIES, OUTCOMES, SCHEMAS, STAGING, SUPPRESSION
 from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.settings import Settings
 
@@ -115,7 +116,7 @@ class Workspace:
     @property
     def staging(self) -> Location:
         """The folder for records that are read and not written yet, if executors share no other place."""
-        return locate(self.places.bookkeeping("staging"))
+        return locate(self.places.bookkeeping(STAGING.name))
 
     def path(self, name: str) -> str:
         """Returns where a declared table lies. For a source whose records go into another source's table, that table's place."""
@@ -135,7 +136,7 @@ class Workspace:
 
     def schemas(self, table: str) -> str:
         """Returns the folder of a bronze table's schema log."""
-        return self.places.bookkeeping(f"schemas/{table}")
+        return self.places.bookkeeping(f"{SCHEMAS.name}/{table}")
 
     @property
     def landing(self) -> Location:
@@ -149,17 +150,17 @@ class Workspace:
     @property
     def deliveries(self) -> str:
         """The table of deliveries: which file came when. Append-only; bronze flows stream it."""
-        return self.places.bookkeeping("deliveries")
+        return self.places.bookkeeping(DELIVERIES.name)
 
     @property
     def outcomes(self) -> str:
         """The table of outcomes: what became of each delivery. Append-only; silver flows stream it."""
-        return self.places.bookkeeping("outcomes")
+        return self.places.bookkeeping(OUTCOMES.name)
 
     @property
     def suppression(self) -> str:
         """The table of people who were erased, as keyed hashes."""
-        return self.places.bookkeeping("suppression")
+        return self.places.bookkeeping(SUPPRESSION.name)
 
     def tables(self) -> dict[str, str]:
         """Returns every table that may hold records, by its SQL name: declared tables, quarantines, and late tables of streams."""

@@ -24,6 +24,7 @@ from sluice.durable_files import PRIVATE, write_file_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.lake import log
 from sluice.locations import Location, locate
+from sluice.own_records import SUPPRESSION, name_own_record
 from sluice.printable import count_noun
 from sluice.privacy.pseudonyms import key_check_values
 from sluice.private_files import find_secret_file_problem, read_secret_file
@@ -207,7 +208,7 @@ def record_key_check(session: SparkSession, settings: Settings, path: str) -> No
 
 def _is_anybody_suppressed(settings: Settings) -> bool:
     """Whether any list has an entry. A list that a kill left empty or unfinished needs no earlier key."""
-    lists = (str(found.parent) for found in locate(settings.lake).glob("*/_sluice/suppression/_delta_log"))
+    lists = (str(found.parent) for found in locate(settings.lake).glob(f"*/{name_own_record(SUPPRESSION)}/_delta_log"))
     return any((state := log.read_table_state(path)) is not None and state.rows != 0 for path in lists)
 
 

@@ -18,7 +18,8 @@ from typing import Any
 from sluice.durable_files import remove_file_durably, write_file_durably
 from sluice.errors import SluiceError
 from sluice.locations import Location, find_last_write, locate
-from sluice.pipeline_records import FOLLOWED_JOBS, PipelineRecords
+from sluice.own_records import FOLLOWED_JOBS
+from sluice.pipeline_records import PipelineRecords
 
 BEAT_SECONDS = 10.0
 """Seconds between two signs of life of a driver. On a store each is one PUT."""
@@ -46,7 +47,7 @@ class JobLost(SluiceError):
 
 def locate_followed_job(records: PipelineRecords, attempt: str) -> Location:
     """The file of an attempt of a task. attempt: its unique id."""
-    return locate(records.bookkeeping(FOLLOWED_JOBS)) / f"{attempt}.json"
+    return locate(records.bookkeeping(FOLLOWED_JOBS.name)) / f"{attempt}.json"
 
 
 @contextmanager
@@ -134,7 +135,7 @@ def find_living_job(
 
     Waits for up to three signs of life, and only if there is a file of a job without a known end.
     """
-    folder = locate(records.bookkeeping(FOLLOWED_JOBS))
+    folder = locate(records.bookkeeping(FOLLOWED_JOBS.name))
     open_ones = {file: text for file in folder.glob(f"{prefix}*.json") if "exit_code" not in (text := _read_if_there(file))}
     for _ in range(3 if open_ones else 0):
         sleep(beat_seconds)
@@ -148,7 +149,7 @@ def find_living_job(
 def collect_ended_jobs(records: PipelineRecords, prefix: str) -> list[JobEnd]:
     """Returns how jobs ended that nobody has collected, and removes their files. prefix: of the attempts' ids."""
     found = []
-    for file in locate(records.bookkeeping(FOLLOWED_JOBS)).glob(f"{prefix}*.json"):
+    for file in locate(records.bookkeeping(FOLLOWED_JOBS.name)).glob(f"{prefix}*.json"):
         if "exit_code" in (text := _read_if_there(file)):
             found.append(JobEnd(**json.loads(text)))
             remove_file_durably(file)
@@ -158,7 +159,7 @@ def collect_ended_jobs(records: PipelineRecords, prefix: str) -> list[JobEnd]:
 def remove_old_followed_jobs(records: PipelineRecords) -> None:
     """Remove the files of jobs that ended long ago or were lost, and whose tasks never collected them."""
     oldest = time.time() - _KEPT_SECONDS
-    for file in locate(records.bookkeeping(FOLLOWED_JOBS)).glob("*.json"):
+    for file in locate(records.bookkeeping(FOLLOWED_JOBS.name)).glob("*.json"):
         try:
             if find_last_write(file) < oldest:
                 remove_file_durably(file)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from sluice.durable_files import PRIVATE
 from sluice.locations import Location, is_on_disk, list_file_sizes, locate
-from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
+from sluice.own_records import LINEAGE_EVENTS
+from sluice.pipeline_records import PipelineRecords
 from sluice.printable import count_noun
 from sluice.private_files import make_private_folder
 from sluice.settings import Settings
@@ -63,7 +64,7 @@ def _open_client(settings: Settings, pipeline: str) -> Iterator[Any]:
         config = HttpConfig.from_dict({"url": settings.openlineage_url, "timeout": _SECONDS, "retry": {"total": 0}})
         yield OpenLineageClient(transport=HttpTransport(config))
         return
-    folder = locate(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS))
+    folder = locate(PipelineRecords(settings, pipeline).bookkeeping(LINEAGE_EVENTS.name))
     make_private_folder(folder)
     with _oldest_events_removed(folder), TemporaryDirectory(prefix="sluice-events-") as local:
         file = _open_events_file(folder) if is_on_disk(folder) else locate(local) / _OPEN

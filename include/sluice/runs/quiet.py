@@ -24,13 +24,16 @@ from sluice.durable_files import write_json_durably
 from sluice.kept_files import KeptFileDamaged, load_kept_object
 from sluice.lake.clone_registry import find_shallow_clone_lakes
 from sluice.locations import Location, identify_file, is_on_disk, list_object_tags, locate
-from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, PipelineRecords
+from sluice.own_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS, QUIET, RUNS, STOP_REQUESTS
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import due
 from sluice.runs.lease import holder
 from sluice.settings import Settings
 
-_MARK = "quiet.json"
-_WRITTEN_BY_QUIET_RUNS = frozenset({_MARK, "runs", *LEASE_FILES, "stop_requests", LINEAGE_EVENTS, FOLLOWED_JOBS})
+_WRITTEN_BY_QUIET_RUNS = frozenset({
+    *LEASE_FILES,
+    *(one.name for one in (QUIET, RUNS, STOP_REQUESTS, LINEAGE_EVENTS, FOLLOWED_JOBS)),
+})
 """Files in a pipeline's `_sluice` that may change without a reason to run: the lease's holder, and records and events of runs."""
 _COMPARED_SETTINGS = ("environment", "erasure_approval", "lake", "landing", "restricted", "retain", "secrets", "vault")
 _LIBRARIES = ("delta-spark", "deltalake", "pandas", "pyarrow", "pyspark")
@@ -158,7 +161,7 @@ def _find_library_version(name: str) -> str:
 
 
 def _quiet_mark_path(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping(_MARK))
+    return locate(records.bookkeeping(QUIET.name))
 
 
 def _digest_lines(*lines: str) -> str:

@@ -16,7 +16,8 @@ from tests.conftest import settings_at
 
 from sluice.lake.clone_registry import register_shallow_clone
 from sluice.locations import locate
-from sluice.pipeline_records import LINEAGE_EVENTS, PipelineRecords
+from sluice.own_records import LINEAGE_EVENTS
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs import quiet
 from sluice.runs.lease import holder
 from sluice.runs.quiet import QuietMark
@@ -103,7 +104,7 @@ def test_any_file_that_changes_ends_the_quiet(
 
 def test_events_that_a_stage_writes_do_not_end_the_quiet(settings: Settings, tmp_path: Path) -> None:
     mark_quiet(settings)
-    events = tmp_path / "lake/shop/_sluice" / LINEAGE_EVENTS / "events.jsonl"
+    events = tmp_path / "lake/shop/_sluice" / LINEAGE_EVENTS.name / "events.jsonl"
     events.parent.mkdir()
     events.write_text("{}")
     assert is_quiet(settings)

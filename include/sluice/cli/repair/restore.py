@@ -11,6 +11,7 @@ from sluice.cli.printing import AsJson, LeaseWait, PipelineName, escaping_consol
 from sluice.cli.repair.confirming import confirm_repair
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import SluiceError
+from sluice.own_records import SET_ASIDE, name_own_record
 from sluice.printable import count_noun, match_number
 from sluice.runs.lease import lock
 from sluice.runs.repair import lost_commits, restoring
@@ -62,7 +63,7 @@ def _describe_log_repair(pipeline: str, found: LogRepair) -> str:
     if found.refused:
         return lines[0]
     instead = "; a commit that changes nothing takes their place" if any(one.is_commit for one in found.damage) else ""
-    lines.append(f"  The damaged files go to _sluice/{lost_commits.SET_ASIDE}{instead}.")
+    lines.append(f"  The damaged files go to {name_own_record(SET_ASIDE)}{instead}.")
     if found.later:
         later = ", ".join(map(str, found.later))
         lines.append(

@@ -25,6 +25,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.datasets.materialized_views import MaterializedView
 from sluice.declare.datasets.tables import Table
 from sluice.errors import DeclarationError
+from sluice.own_records import CHANGES, SNAPSHOTS, TRUNCATES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,11 +86,13 @@ class ChangeLogFold:
 def expand_auto_cdc(cdc: AutoCdc, private: Mapping[str, frozenset[str]]) -> list[AnyDataset]:
     """Returns the datasets that keep the target. private: by feed, the personal columns of its source."""
     logs = [
-        _build_change_log(cdc, feed, _compose_log_name(cdc, feed, "snapshots" if cdc.from_snapshots else "changes"))
+        _build_change_log(cdc, feed, _compose_log_name(cdc, feed, SNAPSHOTS.name if cdc.from_snapshots else CHANGES.name))
         for feed in cdc.reads
     ]
     ends = [
-        _build_truncate_log(cdc, feed, _compose_log_name(cdc, feed, "truncates")) for feed in cdc.reads if cdc.apply_as_truncates
+        _build_truncate_log(cdc, feed, _compose_log_name(cdc, feed, TRUNCATES.name))
+        for feed in cdc.reads
+        if cdc.apply_as_truncates
     ]
     view = _build_target_view(
         cdc, ChangeLogFold(declared=cdc, reads=_log_names([*logs, *ends]), truncates=frozenset(_log_names(ends)))

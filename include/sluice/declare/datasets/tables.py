@@ -18,6 +18,7 @@ from sluice.declare.datasets.decorator_options import (
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.quality.expectations import Declared, ExpectationDecorator, ExpectingTransform, P
 from sluice.errors import DeclarationError
+from sluice.own_records import OUTCOMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,7 +73,7 @@ class Table(Dataset[P]):
     @property
     def streamed_records(self) -> Mapping[str, str]:
         """The outcomes of deliveries."""
-        return {"outcomes": "outcomes"}
+        return {OUTCOMES.name: OUTCOMES.name}
 
 
 class TableOptions(DatasetOptions, total=False):

@@ -18,6 +18,7 @@ from sluice.declare.layout import Layout
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
 from sluice.errors import DeclarationError, nearest_name_hint
+from sluice.own_records import IDLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +81,7 @@ class Windowed(Dataset[P]):
     @property
     def streamed_records(self) -> Mapping[str, str]:
         """The instants up to which it was closed while its inputs were idle."""
-        return {HEARTBEATS: f"idle/{self.name}"} if self.closes_when_idle else {}
+        return {HEARTBEATS: f"{IDLE.name}/{self.name}"} if self.closes_when_idle else {}
 
     def list_fingerprint_fields(self) -> tuple[object, ...]:
         """Returns what Spark's state depends on."""

@@ -17,6 +17,7 @@ from sluice.declare.kinds import SourceKind
 from sluice.declare.layout import Layout
 from sluice.declare.lazy_spark import write_schema_text
 from sluice.errors import DeclarationError
+from sluice.own_records import DELIVERIES
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -96,7 +97,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
     kind: ClassVar[SourceKind] = kinds.FILE_SOURCE
     reads = ()
     streamed_reads: ClassVar[tuple[str, ...]] = ()
-    streamed_records: ClassVar[Mapping[str, str]] = MappingProxyType({"deliveries": "deliveries"})
+    streamed_records: ClassVar[Mapping[str, str]] = MappingProxyType({DELIVERIES.name: DELIVERIES.name})
     path_columns: bool = True
     most_bytes: int | str = "10g"
     most_growth: int = 1000

@@ -11,7 +11,6 @@ from sluice import delta_log
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
-from sluice.erasure.removals_by_age import REMOVALS_BY_AGE
 from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
 from sluice.ingest.landing.rewriting import MARK
@@ -19,18 +18,11 @@ from sluice.lake import releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, is_on_disk, locate
-from sluice.pipeline_records import FOLLOWED_JOBS, LEASE_FILES, LINEAGE_EVENTS
-from sluice.record_tables import RECORD_TABLES
+from sluice.own_records import CHECKPOINTS, OWN_FOLDER, OWN_RECORDS
 from sluice.settings import Settings
 
-OWN_TABLES = (*RECORD_TABLES, "suppression")
-"""The records of Sluice below a pipeline's `_sluice` that are tables."""
-_RECORDS = frozenset({
-    *OWN_TABLES, "aging", "canary", "certificates", "checkpoints", "clone.json", "column_lineage.json", "erased_rows", "erasure_requests",
-    FOLLOWED_JOBS, "idle", "kept_running.json", "lake.json", *LEASE_FILES, LINEAGE_EVENTS, "quiet.json", "readmissions",
-    REMOVALS_BY_AGE, "rewriting", "schemas", "set_aside", "shallow_clones", "staging", "stop_requests",
-})  # fmt: skip
-"""The names of all of Sluice's own records."""
+_CLAIMED_AS_A_WHOLE = frozenset(one.name for one in OWN_RECORDS if not one.by_table)
+"""The names of Sluice's own records whose entries no declaration claims one by one."""
 
 
 def claim_tables(settings: Settings, graph: Graph) -> Claim:
@@ -49,12 +41,12 @@ def _plain_place(path: str) -> Location:
 def claim_checkpoints(_: Settings, graph: Graph) -> Claim:
     """Claims the checkpoint folders of declared flows."""
     flows = {graph.flow_name(one) for one in graph}
-    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == "checkpoints" and path.name in flows
+    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == CHECKPOINTS.name and path.name in flows
 
 
 def claim_own_records(_: Settings, __: Graph) -> Claim:
     """Claims Sluice's own records by their names in `_sluice`."""
-    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == "_sluice" and path.name in _RECORDS
+    return lambda root, path: root in (LAKE, RESTRICTED) and path.parent.name == OWN_FOLDER and path.name in _CLAIMED_AS_A_WHOLE
 
 
 def claim_landed_files(settings: Settings, graph: Graph) -> Claim:

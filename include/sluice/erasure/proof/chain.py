@@ -14,6 +14,7 @@ from sluice.erasure.proof import page, signatures
 from sluice.erasure.proof.stamps import Verdict
 from sluice.errors import SluiceError, UsageError
 from sluice.locations import Location, locate
+from sluice.own_records import CERTIFICATES
 from sluice.pipeline_records import PipelineRecords
 from sluice.settings import is_valid_name
 
@@ -178,4 +179,4 @@ def _parse_chain_number(path: Location) -> int:
 
 
 def _certificates_folder(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping("certificates"))
+    return locate(records.bookkeeping(CERTIFICATES.name))

@@ -18,7 +18,6 @@ from residue import ScanRoot, TableClock, TextDialect, TextFileFormat
 from sluice import delta_log, session
 from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import Graph
-from sluice.erasure.personal_places.claims import OWN_TABLES
 from sluice.erasure.personal_places.place import LAKE, LANDING, RELEASED, RESTRICTED, Claim
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.ingest.deliveries import known
@@ -28,6 +27,7 @@ from sluice.lake import releases
 from sluice.lake.places import PipelinePlaces
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, locate, walk_folders
+from sluice.own_records import OWN_FOLDER, OWN_RECORDS, OWN_TABLES, name_own_record
 from sluice.settings import AIRFLOW_HOMES, Settings
 from sluice.spark_process import find_spark_properties_file
 from sluice.stores.opening import find_store_kind, is_store_url
@@ -83,7 +83,7 @@ def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every existing table that may hold people, by name: declared tables, quarantines, late tables, Sluice's own records."""
     records = graph.records(settings)
     found = list_record_tables(graph, PipelinePlaces(records, graph), settings)
-    found |= {f"_sluice/{name}": records.bookkeeping(name) for name in OWN_TABLES}
+    found |= {name_own_record(one): records.bookkeeping(one.name) for one in OWN_TABLES}
     return {name: path for name, path in found.items() if delta_log.is_delta_table(path)}
 
 
@@ -156,8 +156,7 @@ def parse_instant_expression(text: str) -> tuple[str | None, float]:
     return text.strip("`") or None, per_second
 
 
-_HOLD_TABLES = ("changes", "checkpoints", "snapshots", "truncates")
-"""The folders of Sluice's own records that have an entry for each table."""
+_BY_TABLE = frozenset(one.name for one in OWN_RECORDS if one.by_table)
 
 
 @dataclass(frozen=True)
@@ -203,9 +202,9 @@ def _list_pipeline_entries(root: Location) -> Iterator[Location]:
             yield layer
             continue
         for one in sorted(layer.iterdir()):
-            if layer.name == "_sluice" and one.name in _HOLD_TABLES:
+            if layer.name == OWN_FOLDER and one.name in _BY_TABLE:
                 yield from sorted(one.iterdir())
-            elif not (layer.name == "_sluice" and one.name.startswith(".")):
+            elif not (layer.name == OWN_FOLDER and one.name.startswith(".")):
                 yield one
 
 

@@ -30,6 +30,7 @@ from sluice.flows.progress import checkpoints
 from sluice.lake import table_frames
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
+from sluice.own_records import ERASED_ROWS
 from sluice.pipeline_stages import DELETIONS
 from sluice.printable import count_noun
 
@@ -128,7 +129,7 @@ def open_erased_rows_journal(workspace: Workspace, source: Source) -> RowJournal
         f"Remove it, then make the tables made from '{source.name}' anew, which may lack rows: "
         f"sluice run {workspace.pipeline} --mode refresh --table NAME"
     )
-    return RowJournal(workspace, "erased_rows", source.name, "which run takes people's rows out of bronze", remedy)
+    return RowJournal(workspace, ERASED_ROWS.name, source.name, "which run takes people's rows out of bronze", remedy)
 
 
 def _erase_journalled_rows(workspace: Workspace, source: Source, journal: RowJournal) -> list[FlowReport]:

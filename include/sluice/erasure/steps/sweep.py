@@ -20,6 +20,7 @@ from sluice.lake.log import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, find_last_write, is_on_disk, locate, remove_folder, walk_folders
 from sluice.open_tables import open_checked_table
+from sluice.own_records import OWN_FOLDER, STAGING, name_own_record
 from sluice.settings import Settings
 from sluice.work_progress import count_work
 
@@ -55,7 +56,7 @@ def remove_killed_commit_files(workspace: Workspace, before: float) -> int:
 
     Staged files stay: they are needed to finish what was killed.
     """
-    left = [path for path in _find_lake_leftovers(workspace, before) if path.parts[-2:] != ("_sluice", "staging")]
+    left = [path for path in _find_lake_leftovers(workspace, before) if path.parts[-2:] != (OWN_FOLDER, STAGING.name)]
     _remove_paths(left)
     return len(left)
 
@@ -88,7 +89,7 @@ def _find_leftovers_below(root: Location, before: float, theirs: Container[Locat
         folders[:] = [name for name in folders if here / name not in theirs]
         files = [name for name in files if here / name not in theirs]
         for name in list(folders):
-            if (name.startswith(_STAGING) or here / name == root / "_sluice" / "staging") and _modification_time(
+            if (name.startswith(_STAGING) or here / name == root / name_own_record(STAGING)) and _modification_time(
                 here / name
             ) < before:
                 folders.remove(name)

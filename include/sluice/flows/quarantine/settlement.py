@@ -27,6 +27,7 @@ from sluice.kept_files import load_kept_json
 from sluice.lake import table_frames, tables
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import Location, locate
+from sluice.own_records import READMISSIONS, REWRITING
 from sluice.quality import quarantine
 from sluice.quality.quarantine import QuarantinedRow
 from sluice.record_states import DISCARDED, INGESTED
@@ -47,7 +48,7 @@ def finish_interrupted_journals(workspace: Workspace) -> None:
 
 def rewriting_journal_folder(workspace: Workspace) -> Location:
     """Returns the folder of the journals of files that are being rewritten."""
-    return locate(workspace.places.bookkeeping("rewriting"))
+    return locate(workspace.places.bookkeeping(REWRITING.name))
 
 
 def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
@@ -171,4 +172,4 @@ def _parse_leaving_entries(loaded: dict[str, Any]) -> LeavingEntries:
 
 
 def _readmission_journal_folder(workspace: Workspace) -> Location:
-    return locate(workspace.places.bookkeeping("readmissions"))
+    return locate(workspace.places.bookkeeping(READMISSIONS.name))

@@ -22,6 +22,7 @@ from sluice.ingest.deliveries.object_events import NoEvents, ReceivedEvents, cou
 from sluice.ingest.deliveries.seen_files import CONTENT, SeenFiles
 from sluice.kept_files import KeptFileDamaged, load_kept_object
 from sluice.locations import Location, is_on_disk, locate
+from sluice.own_records import FULL_LISTINGS
 from sluice.printable import count_noun, match_number
 from sluice.record_states import DELIVERED
 from sluice.stores.store_location import StoreLocation
@@ -30,9 +31,6 @@ from sluice.stores.store_location import StoreLocation
 #
 # A small file beside the ledger has that time, with the folder and the pattern of names; if these change, the folder is listed in full again. It
 # is written after all findings of the listing are in the ledger. Without it, or if it cannot be read, the next listing is a full one.
-
-FULL_LISTINGS = "full_listings"
-"""The folder beside the ledger."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ def find_ends_of_partial_listings(
 
 
 def _locate_note(deliveries: str, source: Source) -> Location:
-    return locate(deliveries).parent / FULL_LISTINGS / f"{source.name}.json"
+    return locate(deliveries).parent / FULL_LISTINGS.name / f"{source.name}.json"
 
 
 _STRANGE_BEFORE: dict[str, int] = {}

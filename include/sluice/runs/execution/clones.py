@@ -11,6 +11,7 @@ from sluice.kept_files import load_kept_object
 from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
+from sluice.own_records import CLONE
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import Stage, all_stages_of_pipeline
 from sluice.settings import Settings
@@ -31,7 +32,7 @@ def read_clone_description(records: PipelineRecords) -> dict[str, Any] | None:
 
 def clone_description_path(records: PipelineRecords) -> Location:
     """Returns the file with a clone's description of itself."""
-    return locate(records.bookkeeping()) / "clone.json"
+    return locate(records.bookkeeping(CLONE.name))
 
 
 def refuse_in_clone(records: PipelineRecords, remedy: str) -> None:

@@ -20,7 +20,8 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 
 from sluice.durable_files import write_json_durably
 from sluice.locations import Location, is_on_disk, locate
-from sluice.pipeline_records import JVM_LOCK, LEASE_DESCRIPTION, PipelineRecords
+from sluice.own_records import JVM_LOCK, LEASE_DESCRIPTION
+from sluice.pipeline_records import PipelineRecords
 
 # Tells whether a process that held a lease has surely ended. Only then is its lease on a store taken over at once.
 #
@@ -147,7 +148,7 @@ def find_lease_holder(records: PipelineRecords) -> LeaseHolder | None:
 def find_lease_release(records: PipelineRecords) -> datetime | None:
     """Returns when the last holder released the lease (UTC). None if it has not, or if nobody held it yet."""
     try:
-        told = json.loads((locate(records.bookkeeping()) / LEASE_DESCRIPTION).read_text())
+        told = json.loads(locate(records.bookkeeping(LEASE_DESCRIPTION.name)).read_text())
         return datetime.fromisoformat(told["ended"])
     except (OSError, ValueError, KeyError):
         return None
@@ -164,7 +165,7 @@ def find_living_holder(folder: Location) -> LeaseHolder | None:
 def find_locking_process(folder: Location) -> int | None:
     """Returns the id of the process that has the lock, or None if the system does not say. For a holder that has not described itself."""
     try:
-        lock = (folder / JVM_LOCK).stat()
+        lock = (folder / JVM_LOCK.name).stat()
         lines = locate("/proc/locks").read_text().splitlines()
     except OSError:
         return None
@@ -177,7 +178,7 @@ def find_locking_process(folder: Location) -> int | None:
 def read_lease_description(folder: Location) -> LeaseHolder | None:
     """Returns the holder that last described itself in the folder of a lease, or None if it has released the lease since."""
     try:
-        told = json.loads((folder / LEASE_DESCRIPTION).read_text())
+        told = json.loads((folder / LEASE_DESCRIPTION.name).read_text())
         found = parse_lease_holder(told)
     except (OSError, ValueError, KeyError):
         return None
@@ -208,7 +209,7 @@ def write_lease_description(
 ) -> LeaseHolder:
     """Writes that this process holds the lease of this folder. Call it after taking the lock. jvm: see `LeaseHolder`."""
     mine = describe_this_holder(run, kept_running, stage, jvm)
-    write_json_durably(folder / LEASE_DESCRIPTION, asdict(mine))
+    write_json_durably(folder / LEASE_DESCRIPTION.name, asdict(mine))
     return mine
 
 
@@ -217,7 +218,7 @@ def write_lease_end(folder: Location, mine: LeaseHolder) -> None:
     if read_lease_description(folder) != mine:
         return
     with suppress(OSError):  # whoever removed the folder removed the lease with it
-        write_json_durably(folder / LEASE_DESCRIPTION, {**asdict(mine), "ended": current_instant_text()})
+        write_json_durably(folder / LEASE_DESCRIPTION.name, {**asdict(mine), "ended": current_instant_text()})
 
 
 def current_instant_text() -> str:
@@ -235,7 +236,7 @@ def is_holder_alive(found: LeaseHolder) -> bool:
 def _is_renewed(folder: Location) -> bool:
     """Whether the description on a store was written lately: a holder there rewrites it all the time. Clocks may differ by some minutes."""
     try:
-        return time.time() - (folder / LEASE_DESCRIPTION).stat().st_mtime < _LONGEST_SILENCE
+        return time.time() - (folder / LEASE_DESCRIPTION.name).stat().st_mtime < _LONGEST_SILENCE
     except OSError:
         return False
 

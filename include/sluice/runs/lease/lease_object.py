@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 
 from sluice.errors import SluiceError
-from sluice.pipeline_records import LEASE_DESCRIPTION
+from sluice.own_records import LEASE_DESCRIPTION
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder, have_surely_ended, name_this_machine, read_process_starts
 from sluice.stores.store_location import StoreLocation
@@ -50,7 +50,7 @@ def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -
 
     The description of a lease on a disk, from which the lake was copied, counts as ended: its holder has locks there, and none here.
     """
-    place = folder / LEASE_DESCRIPTION
+    place = folder / LEASE_DESCRIPTION.name
     try:
         content, tag, written = place.read_with_tag(patience)
     except FileNotFoundError:

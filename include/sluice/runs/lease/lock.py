@@ -23,7 +23,8 @@ from sluice.durable_files import write_json_durably
 from sluice.errors import LakeTooNew, LeaseHeld, StopRequested
 from sluice.kept_files import load_kept_json
 from sluice.locations import Location, is_on_disk, locate
-from sluice.pipeline_records import DRIVER_LOCK, JVM_LOCK, LAKE_FORMAT, LEASE_DESCRIPTION, PipelineRecords
+from sluice.own_records import DRIVER_LOCK, JVM_LOCK, LAKE_DESCRIPTION, LEASE_DESCRIPTION
+from sluice.pipeline_records import LAKE_FORMAT, PipelineRecords
 from sluice.private_files import make_private_folder
 from sluice.runs.lease import holder
 from sluice.runs.lease.store_lease import hold_store_lease
@@ -88,7 +89,7 @@ def _prepare_lease_folders(records: PipelineRecords) -> dict[Location, tuple[str
         if is_on_disk(records.settings.restricted):
             records.settings.restricted.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in folders:
-        if isinstance(folder, StoreLocation) and not (folder / LEASE_DESCRIPTION).exists():
+        if isinstance(folder, StoreLocation) and not (folder / LEASE_DESCRIPTION.name).exists():
             require_able_store(str(folder.parent.parent))
         make_private_folder(folder)
     releases = records.settings.released / records.pipeline
@@ -128,7 +129,7 @@ def hold_lease_in_folder(
     folder.mkdir(parents=True, exist_ok=True)
     with (
         _open_driver_lock(folder, jvm) as of_driver,
-        closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK), "rw")) as of_jvm,
+        closing(jvm.java.io.RandomAccessFile(str(folder / JVM_LOCK.name), "rw")) as of_jvm,
     ):
         until = time.monotonic() + wait
         # This process's own lock first: its holder waits only for the other lock, so two waiting processes do not block each other.
@@ -150,7 +151,7 @@ def _open_driver_lock(folder: Location, jvm: Any) -> Iterator[IO[bytes]]:
 
     All threads learn at once that the JVM is gone, and threads that it had called may be about to commit.
     """
-    file = (folder / DRIVER_LOCK).open("a+b")
+    file = (folder / DRIVER_LOCK.name).open("a+b")
     try:
         yield file
     finally:
@@ -218,7 +219,7 @@ def _hold_without_spark(
         with hold_store_lease(folder, holder.describe_this_holder(run), 0, take_over, describe, also_guarded=also_guarded):
             yield
         return
-    with (folder / DRIVER_LOCK).open("a+b") as of_driver, (folder / JVM_LOCK).open("a+b") as of_jvm:
+    with (folder / DRIVER_LOCK.name).open("a+b") as of_driver, (folder / JVM_LOCK.name).open("a+b") as of_jvm:
         if not (_try_lock_of_this_process(of_driver) and _try_lock_of_this_process(of_jvm)):
             raise LeaseHeld(describe(holder.find_living_holder(folder)))
         mine = holder.write_lease_description(folder, run)
@@ -241,7 +242,7 @@ def _lock_whole_file(file: IO[bytes]) -> None:
 
 def check_lake_format(records: PipelineRecords) -> None:
     """Raises LakeTooNew for a lake that a newer Sluice wrote."""
-    place = locate(records.bookkeeping()) / "lake.json"
+    place = locate(records.bookkeeping(LAKE_DESCRIPTION.name))
     try:
         found = load_kept_json(place, "the format of the lake", _REMEDY, lambda said: int(said["format"]))
     except FileNotFoundError:
@@ -255,6 +256,6 @@ def check_lake_format(records: PipelineRecords) -> None:
 
 def write_lake_format(records: PipelineRecords) -> None:
     """Writes the format into a new lake."""
-    place = locate(records.bookkeeping()) / "lake.json"
+    place = locate(records.bookkeeping(LAKE_DESCRIPTION.name))
     if not place.exists():
         write_json_durably(place, {"format": LAKE_FORMAT})

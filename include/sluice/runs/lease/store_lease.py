@@ -19,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 from sluice.errors import LeaseHeld, LeaseLost, SluiceError
-from sluice.pipeline_records import LEASE_DESCRIPTION
+from sluice.own_records import LEASE_DESCRIPTION
 from sluice.runs.lease.holder import LeaseHolder
 from sluice.runs.lease.lease_object import LeaseState, format_lease, read_lease_state
 from sluice.stores import fences
@@ -246,7 +246,7 @@ def _acquire_lease(
             renewed = bool(watched) and not found.ended
             watched, since = found.tag, now
         if found is None or found.ended or found.surely_dead or now - since >= found.seconds * _WAITED:
-            lease = _take_lease(folder / LEASE_DESCRIPTION, found, mine, jvm, seconds, also_guarded)
+            lease = _take_lease(folder / LEASE_DESCRIPTION.name, found, mine, jvm, seconds, also_guarded)
             if lease is not None:
                 return lease
             continue

@@ -27,12 +27,10 @@ from sluice.lake.commit_history import REPAIR
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.lake.places import locate_stage_tables
 from sluice.locations import Location, locate
+from sluice.own_records import OUTCOMES, SET_ASIDE
 from sluice.pipeline_records import name_quarantine
 from sluice.runs.repair import lost_contents
 from sluice.settings import Settings
-
-SET_ASIDE = "set_aside"
-"""The folder among a pipeline's records that keeps damaged files."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ def repair_table_log(settings: Settings, graph: Graph, repair: LogRepair) -> Non
         lost_contents.record_lost_deliveries(settings, graph, source, numbers)
     durable_files.flush_run_output(settings)
     restricted = locate(repair.path).is_relative_to(settings.restricted)
-    books = locate(records.bookkeeping(SET_ASIDE, restricted=restricted))
+    books = locate(records.bookkeeping(SET_ASIDE.name, restricted=restricted))
     aside = books / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}" / locate(repair.path).parent.name / locate(repair.path).name
     aside.mkdir(parents=True, exist_ok=True)
     for damage in repair.damage:
@@ -124,7 +122,7 @@ def _list_written_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[
     if item.late:
         yield item.late
     if item.name in graph.sources:
-        yield "outcomes"
+        yield OUTCOMES.name
 
 
 def _list_streamed_tables(graph: Graph, item: Source | Dataset[Any]) -> Iterator[str]:

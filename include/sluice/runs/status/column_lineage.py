@@ -11,6 +11,7 @@ from sluice.durable_files import PRIVATE, write_json_durably
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.kept_files import load_kept_json
 from sluice.locations import Location, locate
+from sluice.own_records import COLUMN_LINEAGE
 from sluice.pipeline_records import PipelineRecords
 
 _REMEDY = "Remove the file: the next run that changes a table finds that table's columns again."
@@ -29,7 +30,7 @@ def write_column_lineage(records: PipelineRecords, known: Mapping[str, TableOrig
 
 
 def _column_lineage_file(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping("column_lineage.json"))
+    return locate(records.bookkeeping(COLUMN_LINEAGE.name))
 
 
 def _build_record(said: Mapping[str, Any]) -> dict[str, TableOrigins]:

@@ -21,6 +21,7 @@ from sluice.declare.schedule_intervals import data_intervals_overlapping, whole_
 from sluice.durable_files import write_json_durably
 from sluice.lake import commit_history
 from sluice.locations import Location, locate
+from sluice.own_records import KEPT_RUNNING
 from sluice.pipeline_records import PipelineRecords
 from sluice.record_states import DONE, FAILED
 from sluice.runs import ledger
@@ -185,7 +186,7 @@ def read_kept_running_intervals(settings: Settings, graph: Graph) -> list[Interv
 
 
 def _kept_running_file(records: PipelineRecords) -> Location:
-    return locate(records.bookkeeping()) / "kept_running.json"
+    return locate(records.bookkeeping(KEPT_RUNNING.name))
 
 
 def _read_kept_running_spans(file: Location) -> list[tuple[datetime, datetime]]:

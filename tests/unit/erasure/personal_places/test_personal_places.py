@@ -25,6 +25,7 @@ from sluice.erasure.personal_places.place import (
     PersonalPlace,
 )
 from sluice.erasure.proof import scope
+from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
@@ -72,6 +73,18 @@ def test_the_checkpoints_of_a_flow_are_claimed_whatever_its_layer_is_called(sett
     claim = claims.claim_checkpoints(settings, graph)
     assert claim(LAKE, Path(folder)) and Path(folder).name == flow == "bronze_notes"
     assert not claim(LAKE, Path(folder).with_name("raw_notes"))
+
+
+def test_each_of_sluice_s_own_records_is_claimed_by_its_name_and_what_it_keeps_by_table_entry_by_entry(
+    settings: Settings, house: Graph
+) -> None:
+    folder = Path(settings.lake) / "house" / OWN_FOLDER
+    for one in OWN_RECORDS:
+        (folder / one.name / "of_no_table").mkdir(parents=True)
+    (folder / "by_hand").mkdir()
+    found = {path.path for path in scope.find_undeclared_paths(settings, house)}
+    by_table = {f"{OWN_FOLDER}/{one.name}/of_no_table" for one in OWN_RECORDS if one.by_table}
+    assert found == {f"{OWN_FOLDER}/by_hand", *by_table} and len(by_table) == 4
 
 
 def _plant_letter(path: Path, marks: CanaryMarks, _: str) -> None:

@@ -22,6 +22,7 @@ from sluice.ingest.deliveries.folder_part import may_have_news
 from sluice.ingest.deliveries.known import read_known_files
 from sluice.ingest.deliveries.object_events import read_object_names
 from sluice.locations import Location, locate
+from sluice.own_records import FULL_LISTINGS
 from sluice.record_states import DELIVERED, GONE, MISSED, UNOPENED
 from sluice.record_tables import create_record_table
 from sluice.stores.store_location import StoreLocation
@@ -67,7 +68,7 @@ class Folder:
 
     def age_listing(self, **ago: float) -> None:
         """The last full listing was so long ago."""
-        path = self.root / folder_part.FULL_LISTINGS / "a.json"
+        path = self.root / FULL_LISTINGS.name / "a.json"
         said = json.loads(path.read_text())
         path.write_text(json.dumps({**said, "began": (datetime.now(UTC) - timedelta(**ago)).isoformat()}))
 
@@ -132,7 +133,7 @@ def test_without_a_note_that_can_be_read_a_listing_is_full(folder: Folder, damag
     folder.put("b.json")
     folder.discover(GROWING)
     folder.put("a.json")
-    note = folder.root / folder_part.FULL_LISTINGS / "a.json"
+    note = folder.root / FULL_LISTINGS.name / "a.json"
     if damage == "gone":
         note.unlink()
     elif damage == "in the future":
@@ -147,7 +148,7 @@ def test_what_a_killed_discovery_had_listed_is_listed_again(folder: Folder, monk
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(ledger, "append_numbered_deliveries", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         folder.discover(GROWING)
-    assert not (folder.root / folder_part.FULL_LISTINGS).exists(), "a listing is noted once all that it found is recorded"
+    assert not (folder.root / FULL_LISTINGS.name).exists(), "a listing is noted once all that it found is recorded"
     assert folder.discover(GROWING) == [(DELIVERED, "b.json")] and folder.listed == [""]
 
 
@@ -216,7 +217,7 @@ def test_a_disk_is_always_listed_in_full(tmp_path: Path) -> None:
     for name in ("b.json", "a.json"):
         (folder.landing / "a" / name).write_text("{}\n")
         assert folder.discover(GROWING) == [(DELIVERED, name)]
-    assert not (folder.root / folder_part.FULL_LISTINGS).exists()
+    assert not (folder.root / FULL_LISTINGS.name).exists()
 
 
 # ------------------------------------------------------------------------------------------------------------------ events

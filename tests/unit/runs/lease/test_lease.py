@@ -14,7 +14,8 @@ import pytest
 
 from sluice.cli.running.run import _find_run_process
 from sluice.errors import LeaseHeld
-from sluice.pipeline_records import DRIVER_LOCK, JVM_LOCK, PipelineRecords
+from sluice.own_records import DRIVER_LOCK, JVM_LOCK
+from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import holder, lock
 from sluice.settings import Settings
 
@@ -80,7 +81,7 @@ def test_a_jvm_that_outlives_its_process_holds_the_lease_and_is_named(settings: 
         pass
 
 
-@pytest.mark.parametrize("file", [JVM_LOCK, DRIVER_LOCK])
+@pytest.mark.parametrize("file", [JVM_LOCK.name, DRIVER_LOCK.name])
 def test_the_lease_is_free_only_when_the_jvm_and_the_python_of_a_driver_have_ended(
     settings: Settings, folder: Path, file: str
 ) -> None:
