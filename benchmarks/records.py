@@ -27,6 +27,7 @@ from sluice import record_tables
 from sluice.entries import COUNTED, ENTRY
 from sluice.ingest.ledger import DELIVERIES, OUTCOMES
 from sluice.open_tables import read_snapshot_rows
+from sluice.own_records import locate_record_beside
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.ledger import FLOW_OBJECTS, RUNS
 from sluice.settings import Settings
@@ -42,7 +43,7 @@ Append = Callable[[str, list[dict[str, Any]], pa.Schema], None]
 def append_plainly(path: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
     """Append to a table as delta-rs does by itself."""
     if ENTRY in schema.names:
-        tables = [f"{path.rpartition('/')[0]}/{name}" for name in COUNTED]
+        tables = [locate_record_beside(path, one) for one in COUNTED]
         last = max((read_highest_entry(table) for table in tables if DeltaTable.is_deltatable(table)), default=0)
         rows = [{**row, ENTRY: number} for number, row in enumerate(rows, start=last + 1)]
     write_deltalake(path, pa.Table.from_pylist(rows, schema=schema), mode="append")

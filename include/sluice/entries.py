@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from sluice.open_tables import LastCommit, TableSnapshot, find_commit, find_table_snapshot, is_still_last
+from sluice.own_records import ERASURE, OUTCOMES, RUNS, locate_record_beside
 
 ENTRY = "entry"
-COUNTED = ("outcomes", "runs", "erasure")
-"""The tables that share the count, below a pipeline's `_sluice`."""
+COUNTED = (OUTCOMES, RUNS, ERASURE)
+"""The tables that share the count."""
 
 Place = tuple[int, Any]
 FIRST: Place = (-1, None)
@@ -41,7 +42,7 @@ def sort_by_entry(rows: Iterable[_Row], at: str) -> list[_Row]:
 
 def give_next_entries(table: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows with the next entries. The caller appends them to the table at that path before anyone asks for more entries."""
-    first = max(_last_entry_of_table(f"{table.rpartition('/')[0]}/{name}") for name in COUNTED) + 1
+    first = max(_last_entry_of_table(locate_record_beside(table, one)) for one in COUNTED) + 1
     return [{**row, ENTRY: number} for number, row in enumerate(rows, start=first)]
 
 

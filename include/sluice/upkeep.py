@@ -158,12 +158,11 @@ def _note_what_it_bought(
             }
 
 
-def join_record_files(workspace: Workspace, name: str) -> FlowReport | None:
+def join_record_files(workspace: Workspace, name: str, path: str) -> FlowReport | None:
     """Join small files of one of Sluice's own record tables, where that is worth it; None where there is no such table."""
-    path = workspace.places.bookkeeping(name)
     if not delta_log.is_delta_table(path):
         return None
-    with report_table_change(f"_sluice/{name}", OPTIMIZE.name, path) as report:
+    with report_table_change(name, OPTIMIZE.name, path) as report:
         join, why = record_tables.decide_file_join(path)
         report.decision = f"{'yes' if join else 'no'}: {why}"
         if join:

@@ -17,6 +17,7 @@ from sluice.delta_log import DamagedLog
 from sluice.entries import ENTRY
 from sluice.lake.inventory import read_file_inventory
 from sluice.open_tables import open_checked_table, read_snapshot_rows
+from sluice.own_records import RUNS
 from sluice.record_tables import MOST_SMALL_FILES, append_record_rows, create_record_table, has_many_small_files, join_small_files
 from sluice.table_properties import RETENTION, STATISTICS
 
@@ -60,7 +61,7 @@ def test_an_append_opens_no_table_that_this_process_has_written(runs: str, monke
     for _ in range(5):
         create_record_table(runs, WIDE)
         append(runs, 1)
-    assert set(opened) <= {str(Path(runs).parent / name) for name in entries.COUNTED if name != "runs"}
+    assert set(opened) <= {str(Path(runs).parent / one.name) for one in entries.COUNTED if one is not RUNS}
     write_deltalake(runs, pa.Table.from_pylist([{"c0": "another's", ENTRY: 40}], schema=WIDE), mode="append")
     opened.clear()
     append(runs, 2)

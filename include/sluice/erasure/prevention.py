@@ -20,7 +20,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.lake import log_files
 from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.log_files import LogAction
-from sluice.lake.places import PipelinePlaces
+from sluice.lake.places import PipelinePlaces, list_own_tables
 from sluice.lake.workspace import has_quarantine
 from sluice.locations import locate
 from sluice.own_records import CANARY, SUPPRESSION, name_own_record
@@ -72,8 +72,7 @@ def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, froz
     for stream in graph.streams.values():
         late = frozenset().union(stream.private, *(graph[name].private for name in stream.reads))
         found[graph.location_of_late(settings, stream.name)] = late
-    for name in ("deliveries", "outcomes", "erasure", "runs"):
-        found[places.bookkeeping(name)] = frozenset()  # ids and counts
+    found |= dict.fromkeys(list_own_tables(places).values(), frozenset[str]())  # ids and counts
     found[places.bookkeeping(SUPPRESSION.name)] = frozenset({"pseudonym"})
     return found
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice import entries
+from sluice import entries, own_records
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
@@ -90,7 +90,8 @@ def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str,
 
     Returns how many rows there are.
     """
-    now, first = datetime.now(UTC), max(last, highest_delivery(f"{deliveries.rpartition('/')[0]}/outcomes"))
+    outcomes = own_records.locate_record_beside(deliveries, own_records.OUTCOMES)
+    now, first = datetime.now(UTC), max(last, highest_delivery(outcomes))
     given = first
     for rows in commits:
         for number, row in enumerate(rows, start=given + 1):

@@ -5,6 +5,7 @@ Also makes the restricted root, and refuses a table that lies on the wrong side 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from sluice.declare.ingest.source import Source
 from sluice.delta_log import LOG, check_table_logs
 from sluice.errors import SluiceError
 from sluice.locations import Location, is_on_disk, locate
+from sluice.own_records import OWN_TABLES, OwnRecord, name_own_record
 from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
 from sluice.private_files import require_private_folder
 from sluice.settings import Settings
@@ -80,6 +82,11 @@ class PipelinePlaces:
     def stop_request(self, run: str) -> Location:
         """As the records say."""
         return self.records.stop_request(run)
+
+
+def list_own_tables(places: Places, tables: Iterable[OwnRecord] = OWN_TABLES) -> dict[str, str]:
+    """Returns the paths of tables of Sluice's own records, whether they exist or not, by their names in reports: all, or these."""
+    return {name_own_record(one): places.bookkeeping(one.name) for one in tables}
 
 
 def check_stage_logs(settings: Settings, graph: Graph, stage: str) -> None:

@@ -24,10 +24,10 @@ from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import releases
-from sluice.lake.places import PipelinePlaces
+from sluice.lake.places import PipelinePlaces, list_own_tables
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, locate, walk_folders
-from sluice.own_records import OWN_FOLDER, OWN_RECORDS, OWN_TABLES, name_own_record
+from sluice.own_records import OWN_FOLDER, OWN_RECORDS
 from sluice.settings import AIRFLOW_HOMES, Settings
 from sluice.spark_process import find_spark_properties_file
 from sluice.stores.opening import find_store_kind, is_store_url
@@ -81,9 +81,8 @@ def list_source_encodings(graph: Graph) -> list[str]:
 
 def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every existing table that may hold people, by name: declared tables, quarantines, late tables, Sluice's own records."""
-    records = graph.records(settings)
-    found = list_record_tables(graph, PipelinePlaces(records, graph), settings)
-    found |= {name_own_record(one): records.bookkeeping(one.name) for one in OWN_TABLES}
+    places = PipelinePlaces(graph.records(settings), graph)
+    found = {**list_record_tables(graph, places, settings), **list_own_tables(places)}
     return {name: path for name, path in found.items() if delta_log.is_delta_table(path)}
 
 

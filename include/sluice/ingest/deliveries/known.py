@@ -18,6 +18,7 @@ from sluice.ingest import ledger
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.seen_files import COLUMNS, CONTENT, NO_FILES, LastSeenFile, Marks, SeenFiles
 from sluice.ingest.files.paths import find_delivery_date
+from sluice.own_records import OUTCOMES, locate_record_beside
 from sluice.record_states import DELIVERED, MISSED, SAME_DELIVERY, UNOPENED, VANISHED, carry_current_content
 from sluice.work_progress import count_work
 
@@ -73,7 +74,7 @@ class KnownFiles:
 
 def read_known_files(deliveries: str, outcomes: str = "") -> KnownFiles:
     """Reads what the deliveries table at a path knows. outcomes: the path of the outcomes table, if it does not lie beside it."""
-    beside = outcomes or f"{deliveries.rpartition('/')[0]}/outcomes"
+    beside = outcomes or locate_record_beside(deliveries, OUTCOMES)
     rows, numbers, devices = _read_rows_by_source(deliveries)
     if not rows.num_rows:
         return KnownFiles(0, beside, deliveries=deliveries)

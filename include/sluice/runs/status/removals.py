@@ -14,7 +14,7 @@ from sluice.erasure import prevention
 from sluice.flows.progress.positions import LaggingFlow, find_lagging_flows_at
 from sluice.lake.inventory import VacuumDecision, decide_vacuum
 from sluice.lake.lagging_clones import LaggingClone, find_lagging_clones
-from sluice.lake.places import PipelinePlaces
+from sluice.lake.places import PipelinePlaces, list_own_tables
 from sluice.lake.workspace import list_record_tables
 from sluice.record_tables import RECORD_TABLES
 from sluice.settings import Settings
@@ -68,7 +68,7 @@ def find_slow_readers(settings: Settings, graph: Graph, now: datetime) -> dict[s
 
 def decide_all_vacuums(settings: Settings, graph: Graph, now: datetime) -> dict[str, VacuumDecision]:
     """Decides what `decide_table_vacuums` does, and in the same way for the tables in which Sluice keeps its records."""
-    paths = {f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES}
+    paths = list_own_tables(PipelinePlaces(graph.records(settings), graph), RECORD_TABLES)
     of_records = {name: decide_vacuum(path, now, False) for name, path in paths.items() if delta_log.is_delta_table(path)}
     return {**decide_table_vacuums(settings, graph, now), **of_records}
 
@@ -77,9 +77,6 @@ def find_holding_flows(settings: Settings, graph: Graph, now: datetime) -> dict[
     """The flows for which VACUUM waits, by the name of the table."""
     places = PipelinePlaces(graph.records(settings), graph)
     lagging = find_lagging_flows_at(places, graph, now)
-    paths = {
-        **list_record_tables(graph, places, settings),
-        **{f"_sluice/{name}": graph.records(settings).bookkeeping(name) for name in RECORD_TABLES},
-    }
+    paths = {**list_record_tables(graph, places, settings), **list_own_tables(places, RECORD_TABLES)}
     found = {name: [one for one in lagging.get(path, ()) if not one.overdue] for name, path in paths.items()}
     return {name: flows for name, flows in found.items() if flows}
