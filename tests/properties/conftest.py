@@ -19,7 +19,7 @@ def affected_keys_whatever_the_size() -> Iterator[None]:
     """No view is recomputed in full because that is cheaper."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sluice.flows.gold.choice.SMALL_ROWS", -1)
-        patch.setattr("sluice.flows.gold.choice.MOST", 1_000)
+        patch.setattr("sluice.flows.gold.choice.FULL_RECOMPUTE_SHARE", 1_000)
         yield
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
     from sluice.quality.quarantine import QuarantinedRow
+    from sluice.quality.quarantine import QuarantinedRow
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ WHAT_FINDS = {
     "numbers": (inspection.Inspection, "numbers"),
     "cells": (columnar, "open_column_cells"),
     "short values in cells": (inspection.Inspection, "_bound_cells"),
-    "short values beside a name": (inspection.Inspection, "_named"),
+    "short values beside a name": (inspection.Inspection, "_are_of"),
     "short values in rows": (delimited_rows.DelimitedRows, "holds"),
     "wide text": (parts, "_search_transcoded_text"),
     "dictionaries": (columnar, "search_parquet_dictionary"),
