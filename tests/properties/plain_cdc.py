@@ -11,7 +11,7 @@ from random import Random
 
 Key = tuple[object, ...]
 Values = tuple[object, ...]
-"""The target's columns but the keys, in the order of COLUMNS."""
+"""The target's columns but the keys, in the order of COLUMNS. A tuple in it is a STRUCT."""
 Interval = tuple[Values, object, object]
 
 COLUMNS = ("a", "b")
@@ -90,11 +90,21 @@ def _states(
         state: Values | None = None
         for sequence, at_once in itertools.groupby(sorted(events, key=lambda event: event[:3]), key=lambda event: event[0]):
             for *_, values in at_once:
-                if values is not None and ignore_null_updates and state is not None:
-                    values = tuple(old if new is None else new for new, old in zip(values, state, strict=True))
+                if values is not None and ignore_null_updates:
+                    values = tuple(map(_keep_known, values, state or (None,) * len(values)))
                 state = values
             found.setdefault(key, []).append((sequence, state))
     return found
+
+
+def _keep_known(new: object, old: object) -> object:
+    """What a column is after a change in which NULL says nothing, in no field of a STRUCT either."""
+    if not isinstance(new, tuple) and not isinstance(old, tuple):
+        return old if new is None else new
+    width = len(next(one for one in (new, old) if isinstance(one, tuple)))
+    fields = [one if isinstance(one, tuple) else (None,) * width for one in (new, old)]
+    kept = tuple(map(_keep_known, *fields))
+    return None if kept == (None,) * width else kept
 
 
 def _intervals(states: Sequence[tuple[object, Values | None]], tracked: Collection[str]) -> Iterator[Interval]:
@@ -112,20 +122,28 @@ def _intervals(states: Sequence[tuple[object, Values | None]], tracked: Collecti
         yield now, since, None
 
 
-VALUES = [(a, b) for a in (0, 1, None) for b in (0, None)]
+VALUES: list[Values] = [(a, b) for a in (0, 1, None) for b in (0, None)]
+KINDS: list[Values | None] = [(0, 0), (1, None), (None, 0), (None, None), None]
+NESTED: list[Values] = [
+    (a, b) for a in (0, None) for b in (None, (None, None), (0, None), (1, (None, None)), (None, (0, None)), (None, (1, 1)))
+]
+"""Values whose second is a STRUCT with a field and a STRUCT of two fields."""
+NESTED_KINDS: list[Values | None] = [(0, (0, (None, 0))), (None, (None, (1, None))), (None, (1, None)), (1, None), None]
+NESTED_TYPE = "STRUCT<x: INT, y: STRUCT<z: INT, t: INT>>"
 
 
-def every_feed(length: int) -> Iterator[list[tuple[int, Values | None]]]:
+def every_feed(length: int, kinds: Sequence[Values | None] = KINDS) -> Iterator[list[tuple[int, Values | None]]]:
     """Every multiset of so many changes (sequence, values) of one key, over three sequences and few values."""
-    kinds: list[Values | None] = [(0, 0), (1, None), (None, 0), (None, None), None]
     yield from (list(feed) for feed in itertools.combinations_with_replacement(itertools.product((1, 2, 3), kinds), length))
 
 
-def random_feed(random: Random, keys: Sequence[Key], length: int, latest: int = 6) -> list[Change]:
+def random_feed(
+    random: Random, keys: Sequence[Key], length: int, latest: int = 6, values_of: Sequence[Values] = VALUES
+) -> list[Change]:
     """Changes of these keys with ties, NULLs and duplicates."""
     found: list[Change] = []
     for _ in range(random.randint(1, length)):
-        values = None if random.random() < 0.25 else random.choice(VALUES)
+        values = None if random.random() < 0.25 else random.choice(values_of)
         found.append(Change(random.choice(keys), random.randint(0, latest), values))
     return found + random.choices(found, k=random.randint(0, 2))
 

@@ -31,10 +31,10 @@ STRUCT = "STRUCT<major: INT, minor: INT>"
 TRACKED = (COLUMNS, ("a",), ())
 
 
-def log(spark: SparkSession, changes: Sequence[Change], sequence: str = PLAIN) -> DataFrame:
+def log(spark: SparkSession, changes: Sequence[Change], sequence: str = PLAIN, b: str = PLAIN) -> DataFrame:
     """A change log in just this order."""
     rows = [(*change.key, *(change.values or (None, None)), change.sequence, change.kind, change.content) for change in changes]
-    schema = f"case_id INT, k INT, a INT, b INT, _sequence {sequence}, _change STRING, _content STRING"
+    schema = f"case_id INT, k INT, a INT, b {b}, _sequence {sequence}, _change STRING, _content STRING"
     return make_inline_frame(spark, rows, schema)
 
 
@@ -83,9 +83,10 @@ def check(
     ignoring: bool,
     sequence: str = PLAIN,
     tracking: Iterable[Collection[str]] = TRACKED,
+    b: str = PLAIN,
 ) -> None:
-    """Both kinds of histories of these changes against the model."""
-    frame = log(spark, changes, sequence).localCheckpoint()
+    """Both kinds of histories of these changes against the model. b: the type of the column."""
+    frame = log(spark, changes, sequence, b).localCheckpoint()
     when = truncated(spark, truncates, sequence)
     what = f"truncates {truncates}, ignore_null_updates {ignoring}"
     expected = plain_cdc.scd1(changes, truncates or (), ignoring)
@@ -115,9 +116,31 @@ def test_every_small_feed_comes_to_what_the_model_says(
     check(spark, changes, truncates, ignoring, tracking=TRACKED if truncates is None and not ignoring else [("a",)])
 
 
-def histories_of(random: Random, cases: int, length: int) -> list[Change]:
+@pytest.mark.parametrize("truncates", [None, (2,)])
+def test_null_in_a_field_of_a_struct_keeps_what_the_field_had(spark: SparkSession, truncates: tuple[int, ...] | None) -> None:
+    feeds = [feed for length in (1, 2, 3) for feed in plain_cdc.every_feed(length, plain_cdc.NESTED_KINDS)]
+    changes = [Change((case, 0), sequence, values) for case, feed in enumerate(feeds) for sequence, values in feed]
+    check(spark, changes, truncates, True, tracking=[("b",)], b=plain_cdc.NESTED_TYPE)
+
+
+def test_a_struct_is_null_until_a_field_of_it_is_known(spark: SparkSession) -> None:
+    """An array in it is one value, as everywhere; a field may have any name."""
+    kind = "STRUCT<`a.b`: INT, tags: ARRAY<INT>, `y z`: STRUCT<`_values`: INT>>"
+    said = [(1, None), (2, (None, None, None)), (3, (7, [1, None], None)), (4, None), (5, (None, [2], (8,)))]
+    changes = [Change((0, 0), sequence, (None, b)) for sequence, b in said]
+    frame = log(spark, changes, b=kind)
+    assert states(histories.fold_changes_scd1(frame, None, KEYS, TARGET, True)) == {(0, 0): (None, (7, [2], (8,)))}
+    found = histories.fold_changes_scd2(frame, None, KEYS, TARGET, COLUMNS, True)
+    known = [(None, None), (None, (7, [1, None], None)), (None, (7, [2], (8,)))]
+    assert intervals(found) == {(0, 0): list(zip(known, (1, 3, 5), (3, 5, None), strict=True))}
+    assert found.schema["b"].dataType.simpleString() == frame.schema["b"].dataType.simpleString()
+
+
+def histories_of(random: Random, cases: int, length: int, values_of: Sequence[Values] = plain_cdc.VALUES) -> list[Change]:
     return [
-        change for case in range(cases) for change in plain_cdc.random_feed(random, [(case, 0), (case, None), (case, 1)], length)
+        change
+        for case in range(cases)
+        for change in plain_cdc.random_feed(random, [(case, 0), (case, None), (case, 1)], length, values_of=values_of)
     ]
 
 
@@ -128,6 +151,10 @@ def through_both(spark: SparkSession, random: Random, cases: int, length: int) -
     for when, ignoring in ((None, False), (truncates, True), (truncates, False), (None, True)):
         again = random.sample(changes, len(changes)) + random.choices(changes, k=random.choice((0, 20)))
         check(spark, again, when, ignoring, tracking=[random.choice(TRACKED)])
+
+    nested = histories_of(random, cases, length, plain_cdc.NESTED)
+    for when, ignoring in ((truncates, True), (None, False)):
+        check(spark, nested, when, ignoring, tracking=[random.choice(TRACKED)], b=plain_cdc.NESTED_TYPE)
 
     def of_two(sequence: object) -> tuple[int, int]:
         return divmod(int(str(sequence)), 3)

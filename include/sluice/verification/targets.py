@@ -154,9 +154,9 @@ class ChangeFold:
         state: State | None = None
         for sequence, together in itertools.groupby(events, key=lambda event: event[0]):
             for *_, says in together:
-                if says is not None and state is not None and self.ignore_null_updates:
-                    before = state
-                    says = {name: before[name] if value is None else value for name, value in says.items()}
+                if says is not None and self.ignore_null_updates:
+                    before = state or {}
+                    says = {name: _keep_known(value, before.get(name)) for name, value in says.items()}
                 state = says
             found.append((sequence, state))
         return found
@@ -172,6 +172,15 @@ class ChangeFold:
             now = state
         if now is not None:
             yield {**now, START: since, END: None}
+
+
+def _keep_known(said: Any, before: Any) -> Any:
+    """What a change leaves of a value if NULL says nothing. In a struct, which is NULL without a value, each field is such a value."""
+    fields = next((one for one in (said, before) if isinstance(one, Mapping)), None)
+    if fields is None:
+        return before if said is None else said
+    kept = {name: _keep_known((said or {}).get(name), (before or {}).get(name)) for name in fields}
+    return kept if any(value is not None for value in kept.values()) else None
 
 
 def _is_same_value(one: Any, other: Any) -> bool:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.properties.plain_cdc import (
     COLUMNS,
+    KINDS,
+    NESTED_KINDS,
     Change,
     Interval,
     Values,
@@ -31,23 +33,33 @@ def rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
     for change in changes:
         values = change.values or (None,) * len(COLUMNS)
         own = {SEQUENCE: change.sequence, CHANGE: change.kind, CONTENT: change.content}
-        found.append({**dict(zip(COLUMNS, values, strict=True)), **own})
+        found.append({**dict(zip(COLUMNS, map(as_struct, values), strict=True)), **own})
     return found
 
 
+def as_struct(value: object) -> Any:
+    """A value as Arrow gives it to Python: a STRUCT by field."""
+    return {f"field {place}": as_struct(one) for place, one in enumerate(value)} if isinstance(value, tuple) else value
+
+
+def as_tuple(value: Any) -> object:
+    return tuple(map(as_tuple, value.values())) if isinstance(value, dict) else value
+
+
 def state(plain: ChangeFold, changes: Iterable[Change]) -> Values | None:
-    found = [tuple(row[name] for name in COLUMNS) for row in plain.fold(rows(changes))]
+    found = [tuple(as_tuple(row[name]) for name in COLUMNS) for row in plain.fold(rows(changes))]
     return found[0] if found else None
 
 
 def intervals(plain: ChangeFold, changes: Iterable[Change]) -> list[Interval]:
-    return [(tuple(row[name] for name in COLUMNS), row[START], row[END]) for row in plain.fold(rows(changes))]
+    return [(tuple(as_tuple(row[name]) for name in COLUMNS), row[START], row[END]) for row in plain.fold(rows(changes))]
 
 
 @pytest.mark.parametrize("ends", [(), (2,)])
 @pytest.mark.parametrize("ignoring", [False, True])
-def test_every_feed_of_a_key(ends: Sequence[int], ignoring: bool) -> None:
-    for feed in every_feed(3):
+@pytest.mark.parametrize("kinds", [KINDS, NESTED_KINDS], ids=["plain", "nested"])
+def test_every_feed_of_a_key(ends: Sequence[int], ignoring: bool, kinds: Sequence[Values | None]) -> None:
+    for feed in every_feed(3, kinds):
         changes = [Change(KEY, sequence, values) for sequence, values in feed]
         last = ChangeFold(values=COLUMNS, ends=tuple(ends), ignore_null_updates=ignoring)
         assert state(last, changes) == scd1(changes, ends, ignoring).get(KEY), feed

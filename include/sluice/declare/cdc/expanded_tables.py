@@ -248,7 +248,11 @@ def _tracked_columns(cdc: AutoCdc, columns: Sequence[str]) -> tuple[str, ...]:
 
 def _rules_beside_options(cdc: AutoCdc) -> tuple[str, ...]:
     """Rules that once were others: a target that they concern is computed again."""
-    return ("the sequence is never tracked by default",) if cdc.track_history_except_column_list else ()
+    rules = {
+        "the sequence is never tracked by default": bool(cdc.track_history_except_column_list),
+        "NULL in a field of a struct keeps its value": cdc.ignore_null_updates,
+    }
+    return tuple(rule for rule, concerns_target in rules.items() if concerns_target)
 
 
 def _fingerprint_text(cdc: AutoCdc, fields: Iterable[str]) -> str:

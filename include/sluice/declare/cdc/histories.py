@@ -10,7 +10,7 @@ the log.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from sluice.declare.lazy_spark import F, Window
@@ -18,6 +18,7 @@ from sluice.declare.quoting import quote_column, quote_columns, quote_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField
     from pyspark.sql.window import WindowSpec
 
 SEQUENCE, CHANGE, CONTENT = "_sequence", "_change", "_content"
@@ -42,7 +43,7 @@ def fold_changes_scd1(
     """Returns one row per existing key: the target's columns after its last change.
 
     truncates: a frame with their SEQUENCE, or None. ignore_null_updates: NULL in an upsert keeps the value that was there since the
-    last delete or truncate.
+    last delete or truncate, and so does NULL in a field of a STRUCT.
     """
     if truncates is not None:
         last = truncates.agg(F.max(SEQUENCE).alias(_TRUNCATE))
@@ -72,7 +73,10 @@ def fold_changes_scd2(
     """
     values = _non_key_columns(keys, columns)
     states = changes.groupBy(*quote_columns([*keys, SEQUENCE])).agg(
-        F.bool_or(F.col(CHANGE) == DELETE).alias(_GONE), _last_upsert_values(values, ignore_null_updates)
+        F.bool_or(F.col(CHANGE) == DELETE).alias(_GONE),
+        _last_known_upsert_values(changes, values)
+        if ignore_null_updates
+        else F.max_by(_pack_values(values), CONTENT).alias(_VALUES),
     )
     following = F.lead(SEQUENCE).over(_key_window(keys))
     if truncates is None:
@@ -82,7 +86,7 @@ def fold_changes_scd2(
         states = states.withColumn(_TRUNCATE, _next_sequence(_TRUNCATE, SEQUENCE))
         states = states.withColumn(_UNTIL, F.least(following, F.col(_TRUNCATE)))
     if ignore_null_updates:
-        states = _fill_nulls_forward(states, keys, values)
+        states = _fill_nulls_forward(states, keys, {name: changes.schema[name].dataType for name in values})
     return _merge_adjacent_states(states.where(~F.col(_GONE)), keys, columns, tracked)
 
 
@@ -129,35 +133,46 @@ def _merge_adjacent_states(states: DataFrame, keys: Sequence[str], columns: Sequ
     return intervals.select(*_unpack_target_columns(keys, columns), START, END)
 
 
-def _last_upsert_values(values: Sequence[str], ignore_null_updates: bool) -> Column:
-    """The columns after the upserts of one sequence, of which the one with the highest content comes last."""
-    if not ignore_null_updates:
-        return F.max_by(_pack_values(values), CONTENT).alias(_VALUES)
-    known = (F.max_by(quote_column(name), F.when(quote_column(name).isNotNull(), F.col(CONTENT))).alias(name) for name in values)
+def _last_known_upsert_values(changes: DataFrame, values: Sequence[str]) -> Column:
+    """The last values that are not NULL of the upserts of one sequence, of which the one with the highest content comes last."""
+
+    def last_known(value: Column) -> Column:
+        return F.max_by(value, F.when(value.isNotNull(), F.col(CONTENT)))
+
+    known = (_fold_by_field(quote_column(name), changes.schema[name].dataType, last_known).alias(name) for name in values)
     return F.struct(F.lit(True).alias(_VALUES), *known).alias(_VALUES)
 
 
-def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
-    """The states, with each NULL replaced by the value that the column had since the last delete or truncate."""
+def _fill_nulls_forward(states: DataFrame, keys: Sequence[str], kinds: Mapping[str, DataType]) -> DataFrame:
+    """The states, with each NULL replaced by the value that the column had since the last delete or truncate. kinds: by column."""
     # A truncate comes before the upserts of the same sequence, so these begin from nothing.
     over = F.lag(_GONE).over(_key_window(keys)) | (F.lag(_TRUNCATE).over(_key_window(keys)) <= F.col(SEQUENCE))
     states = states.withColumn(_BEGINS, F.coalesce(over, F.lit(False)))
     states = states.withColumn(_LIFE, F.count_if(_BEGINS).over(_running_window(_key_window(keys))))
     life = _running_window(Window.partitionBy(*quote_columns(keys), _LIFE).orderBy(SEQUENCE))
-    known = (F.last(_packed_value(name), ignorenulls=True).over(life).alias(name) for name in values)
-    return states.withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *known))
+
+    def last_known(value: Column) -> Column:
+        return F.last(value, ignorenulls=True).over(life)
+
+    known = (_fold_by_field(_packed_value(name), kind, last_known).alias(name) for name, kind in kinds.items())
+    states = states.withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *known))
+    if not any(map(_list_fields, kinds.values())):
+        return states
+    built = (_build_from_fields(_packed_value(name), kind, lambda value: value).alias(name) for name, kind in kinds.items())
+    return states.withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *built))
 
 
 def _compute_last_known_values(changes: DataFrame, keys: Sequence[str], values: Sequence[str]) -> DataFrame:
     """For each existing key and column, the last value since the last delete that is not NULL."""
     upsert = F.col(CHANGE) == UPSERT
-    known = []
-    for name in values:
-        value = quote_column(name)
-        last = F.max_by(
+    kinds = {name: changes.schema[name].dataType for name in values}
+
+    def last_known(value: Column) -> Column:
+        return F.max_by(
             F.struct(F.col(SEQUENCE), value.alias("value")), F.when(upsert & value.isNotNull(), F.struct(SEQUENCE, CONTENT))
         )
-        known.append(last.alias(f"_last_{name}"))
+
+    known = (_fold_by_field(quote_column(name), kind, last_known).alias(f"_last_{name}") for name, kind in kinds.items())
     found = changes.groupBy(*quote_columns(keys)).agg(
         F.max(F.when(~upsert, F.col(SEQUENCE))).alias(_DELETED), F.max(F.when(upsert, F.col(SEQUENCE))).alias(_WRITTEN), *known
     )
@@ -165,11 +180,39 @@ def _compute_last_known_values(changes: DataFrame, keys: Sequence[str], values: 
     def stands(since: Column) -> Column:
         return since.isNotNull() & (F.col(_DELETED).isNull() | (since > F.col(_DELETED)))
 
-    kept = (
-        F.when(stands(quote_column(f"_last_{name}")[SEQUENCE]), quote_column(f"_last_{name}")["value"]).alias(name)
-        for name in values
-    )
-    return found.where(stands(F.col(_WRITTEN))).withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *kept))
+    def kept(last: Column) -> Column:
+        return F.when(stands(last[SEQUENCE]), last["value"])
+
+    built = (_build_from_fields(quote_column(f"_last_{name}"), kind, kept).alias(name) for name, kind in kinds.items())
+    return found.where(stands(F.col(_WRITTEN))).withColumn(_VALUES, F.struct(F.lit(True).alias(_VALUES), *built))
+
+
+def _list_fields(kind: DataType) -> list[StructField]:
+    """The fields of a STRUCT; a value of another type has none."""
+    fields: list[StructField] = getattr(kind, "fields", [])
+    return fields
+
+
+def _fold_by_field(column: Column, kind: DataType, fold: Callable[[Column], Column]) -> Column:
+    """Folds a column; a STRUCT field by field, also within a STRUCT, into a STRUCT that is never NULL. An array or map is one value."""
+    if not (fields := _list_fields(kind)):
+        return fold(column)
+    return F.struct(*(_fold_by_field(column[field.name], field.dataType, fold).alias(field.name) for field in fields))
+
+
+def _build_from_fields(column: Column, kind: DataType, read: Callable[[Column], Column]) -> Column:
+    """Builds the value of a column that `_fold_by_field` made: NULL for a STRUCT without a value in any field."""
+    if not (fields := _list_fields(kind)):
+        return read(column)
+    built = (_build_from_fields(column[field.name], field.dataType, read).alias(field.name) for field in fields)
+    known = (read(value).isNotNull() for value in _list_innermost_values(column, kind))
+    return F.when(functools.reduce(lambda a, b: a | b, known), F.struct(*built))
+
+
+def _list_innermost_values(column: Column, kind: DataType) -> list[Column]:
+    if not (fields := _list_fields(kind)):
+        return [column]
+    return [value for field in fields for value in _list_innermost_values(column[field.name], field.dataType)]
 
 
 def _next_sequence(all_of: str, after: str) -> Column:
