@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
     from sluice.quality.quarantine import QuarantinedRow
-    from sluice.quality.quarantine import QuarantinedRow
 
 
 @dataclass(frozen=True)
