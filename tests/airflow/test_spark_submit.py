@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -256,6 +256,52 @@ def test_upkeep_that_needs_no_spark_is_not_submitted(checkout: Checkout, records
     assert (report["stage"], told(records)) == (stage, [])
     assert [flow["flow"] for flow in report["flows"]][:1] == ([] if stage == "propagate_deletions" else ["readings"])
     assert operator.execute(context(mode="refresh", tables=["workouts"])) and len(told(records)) == 1
+
+
+@pytest.fixture
+def upkeep(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Any]:
+    """Makes the operator of a stage whose process without Spark is a script of the shell."""
+    from orchestration.spark_submit import operator as module
+
+    def make(script: str) -> Any:
+        program = tmp_path / "python"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(module, "sys", SimpleNamespace(executable=str(program)))
+        return module.SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage="optimize")
+
+    return make
+
+
+def test_a_task_that_is_killed_ends_its_process_without_spark_and_submits_nothing(
+    records: Path, upkeep: Callable[[str], Any]
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    operator, seen = upkeep("exec sleep 600"), []
+
+    def kill() -> None:
+        until(lambda: operator._alone is not None)
+        seen.append(operator._alone.pid)
+        operator.on_kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(AirflowException, match="killed before it was submitted"):
+        operator.execute(context())
+    killer.join()
+    assert not is_alive(seen[0]) and told(records) == []
+
+
+def test_a_run_that_is_asked_to_stop_in_a_stage_without_spark_submits_nothing(
+    records: Path, upkeep: Callable[[str], Any]
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowException
+
+    with pytest.raises(AirflowException, match="stopped on request"):
+        upkeep("echo sluice optimize: stopped on request; exit 5").execute(context())
+    assert told(records) == []
+    assert upkeep("exit 1").execute(context()) and len(told(records)) == 1, "any other failure is left to the job"
 
 
 @pytest.mark.parametrize("stage", ["silver", "gold"])

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -126,6 +126,16 @@ def name_parent_runs(settings: Settings, context: Context) -> dict[str, str]:
         **dict(zip(LINEAGE_PARENT, (above, namespace, f"{task.dag_id}.{task.task_id}"), strict=True)),
         **dict(zip(LINEAGE_ROOT, (top, namespace, run.dag_id), strict=True)),
     }
+
+
+def name_parent_runs_in_environment(conf: Mapping[str, str]) -> dict[str, str]:
+    """The same runs as variables, for a process that has no such configuration."""
+    found = {}
+    for variable, names in (("OPENLINEAGE_PARENT_ID", LINEAGE_PARENT), ("OPENLINEAGE_ROOT_PARENT_ID", LINEAGE_ROOT)):
+        if all(name in conf for name in names):
+            run, namespace, name = (conf[one] for one in names)
+            found[variable] = f"{namespace}/{name}/{run}"
+    return found
 
 
 def _make_run_id(at: datetime, *parts: object) -> str:

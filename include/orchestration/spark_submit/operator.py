@@ -38,7 +38,7 @@ from orchestration.spark_submit.cluster_driver import (
     read_driver_name,
 )
 from orchestration.spark_submit.driver_trigger import STOP_SECONDS, DriverTrigger
-from orchestration.spark_submit.given_to_job import name_parent_runs
+from orchestration.spark_submit.given_to_job import name_parent_runs, name_parent_runs_in_environment
 from orchestration.spark_submit.hook import (
     SluiceSparkSubmitHook,
     choose_driver_manager_by_connection,
@@ -110,6 +110,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         by_default = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = by_default if deferrable is None else deferrable
         self._followed: DriverFollower | None = None
+        self._alone: subprocess.Popen[str] | None = None
         self._killed = False
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
@@ -128,10 +129,11 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
             report = Path(folder) / "report.json"
             self.application_args = self._arguments(asked, context, ("--report", str(report)))
             # Airflow's secrets are in no file that could be compared.
-            if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args):
+            parents = name_parent_runs(settings, context)
+            if asked.takes_what_is_new and not given and self._is_done_without_spark(records, self.application_args, parents):
                 return self._alert_and_return(_read_report(report), run)
             self._refuse_unanswered_stop(records, context)
-            self._hook = hook = self._make_hook(records, run, given=given, conf=name_parent_runs(settings, context))
+            self._hook = hook = self._make_hook(records, run, given=given, conf=parents)
             try:
                 unwrap(SparkSubmitOperator.execute)(self, context)  # Airflow 2 warns if an `execute` calls another operator's
             except AirflowException:
@@ -158,7 +160,8 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
             report = Path(folder) / "report.json"
             arguments = self._arguments(asked, context, ("--report", str(report)))
-            if asked.takes_what_is_new and self._is_done_without_spark(records, arguments):
+            parents = name_parent_runs(records.settings, context)
+            if asked.takes_what_is_new and self._is_done_without_spark(records, arguments, parents):
                 return self._alert_and_return(_read_report(report), run)
         self._refuse_unanswered_stop(records, context)
         remove_old_followed_jobs(records)
@@ -268,30 +271,42 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """Stop the job: ask it first. Airflow 3 goes on with `execute` afterwards, which must not submit it then."""
         self._killed = True
+        if self._alone is not None:
+            self._alone.kill()  # as safe as a power failure: it is one process, and each of its commits is whole or not there
         if self._followed is not None:
             self._followed.stop(KILLED_SECONDS)
         elif self._hook is not None:
             self._hook.on_kill()
 
-    def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str]) -> bool:
+    def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str], parents: Mapping[str, str]) -> bool:
         """Whether Python alone has run the stage: the pipeline is quiet, or this is upkeep that needs no Spark.
 
-        A separate process does that, with packages that Airflow does not load. If it fails for any reason, the job is submitted.
+        A separate process does that, with packages that Airflow does not load. If it fails for any reason, the job is submitted. parents: as
+        the job's conf says them. Raises AirflowException if the task was killed, or the run asked to stop.
         """
         if not describe_stage(self.stage).without_spark and quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
             return False
-        done = subprocess.run(
+        self._alone = process = subprocess.Popen(
             [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],
-            env=build_job_environment(records.settings),
+            env=build_job_environment(records.settings) | name_parent_runs_in_environment(parents),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            check=False,
         )
-        if done.returncode == 0:
-            self.log.info("%s", done.stdout.strip())
-        return done.returncode == 0
+        try:
+            output, _ = process.communicate()
+        finally:
+            process.kill()  # only after an interrupt is it still there
+            process.wait()
+            self._alone = None
+        if self._killed:
+            raise AirflowException(f"{self.name}: killed before it was submitted")
+        if process.returncode == quiet.STOPPED:
+            raise AirflowException(f"{output.strip()} The next attempt goes on from there.")
+        if process.returncode == 0:
+            self.log.info("%s", output.strip())
+        return process.returncode == 0
 
     def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
         """The arguments of the job's script, which a subclass may replace. answer: as in `spark_job_arguments`."""

@@ -15,7 +15,7 @@ from typing import Any
 from sluice import durable_files
 from sluice.declare.assembly.fingerprint import digest_declarations
 from sluice.declare.assembly.loading import load_declaration_graph, load_pipeline_declaration
-from sluice.errors import SluiceError
+from sluice.errors import SluiceError, StopRequested
 from sluice.lake.report import FlowReport
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import list_stages_of_task
@@ -49,7 +49,7 @@ def _take_quiet_turn(settings: Settings, request: JobRequest) -> dict[str, Any] 
 
 
 def take_quiet_turns(settings: Settings, request: JobRequest, stages: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Runs, records and reports stages that need no Spark. Returns None if one of them does, which then runs them all."""
+    """Runs, records and reports stages that need no Spark. Returns None if one of them does, which then runs them all. Raises StopRequested."""
     reports: list[dict[str, Any]] = []
     for stage in stages:
         asked = replace(request, stage=stage)
@@ -90,6 +90,9 @@ def run_quiet_script() -> None:
             settings = Settings.current()
             stages = list_stages_of_task(load_pipeline_declaration(settings, arguments.pipeline), task)
             reports = take_quiet_turns(settings, script.read_job_request(arguments), stages)
+    except StopRequested as error:
+        print(f"sluice {task}: {error}", flush=True)
+        sys.exit(quiet.STOPPED)
     except Exception as error:
         print(f"sluice {task}: {type(error).__name__}; a job finds out", file=sys.stderr, flush=True)
         reports = None

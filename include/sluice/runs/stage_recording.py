@@ -74,8 +74,7 @@ def record_stage_run(
         places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
         with collect_step_times(times), show_progress(request.pipeline, subject, count_tasks):
             reports = work()
-    except SparkNeeded:  # nothing failed: a job does it
-        open_lineage.send_stage_end(workspace.settings, workspace.graph, told, [], failed=True)
+    except SparkNeeded:  # nothing failed: a job does it, and what leads to a quiet pipeline stands
         raise
     except BaseException as error:
         quiet.remove_quiet_mark(workspace.records)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from sluice import delta_log
 from sluice.declare.assembly.loading import load_declaration_graph
-from sluice.errors import SparkNeeded
+from sluice.errors import SparkNeeded, StopRequested
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
 from sluice.runs import job, stage_recording
@@ -65,7 +65,7 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
     """Runs a stage under the lease and records it, if that needs no Spark. Returns its report; None if a job must do it.
 
     The lease is not waited for. Whatever fails is left to the job, which does it again and reports why; a table that this has finished is
-    done then.
+    done then. Raises StopRequested between two tables.
     """
     question = describe_stage(request.stage).without_spark
     if not (question and request.takes_what_is_new):
@@ -75,19 +75,23 @@ def run_stage_without_spark(settings: Settings, request: JobRequest) -> dict[str
         clones.check_stage_in_clone(settings, graph, request.stage)
         records, run, at = PipelineRecords(settings, request.pipeline), request.run or uuid.uuid4().hex[:12], datetime.now(UTC)
         lock.check_lake_format(records)
+        from sluice.lake.workspace import Workspace
+        from sluice.runs.execution import stages
+
+        workspace = Workspace(settings, graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
+        if not _has_any_table(workspace):
+            return None  # before the lease, which would make folders where a worker does not see the lake
         with (
             collect_step_times(StepTimes()),
             lock.hold_lease_without_spark(records, run, "The job waits for it."),
         ):
-            from sluice.lake.workspace import Workspace
-            from sluice.runs.execution import stages
-
-            workspace = Workspace(settings, graph, cast("SparkSession", SessionWithoutSpark(settings)), run, request.mode)
-            if not (_has_any_table(workspace) and _load_question(question)(workspace)):
+            if not _load_question(question)(workspace):
                 return None
             report = stage_recording.record_stage_run(
                 workspace, request, lambda: stages.run_pipeline_stage(workspace, request.stage), at, towards_quiet=True
             )
+    except StopRequested:
+        raise
     except Exception:
         return None
     return job.add_request_standings(settings, request, report)

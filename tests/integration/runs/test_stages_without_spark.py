@@ -12,8 +12,10 @@ from tests.conftest import Lakehouse
 from sluice import upkeep
 from sluice.declare import Pipeline, Source, table
 from sluice.declare.assembly.graph import build_declaration_graph
+from sluice.errors import StopRequested
 from sluice.lake import commit_history, small_writes
 from sluice.lake.small_writes import SmallWriteFailed
+from sluice.locations import locate
 from sluice.pipeline_stages import DELETIONS, OPTIMIZE, VACUUM, list_stage_names
 from sluice.runs import ledger, quiet, quiet_run, stage_recording, without_spark
 from sluice.runs.execution import stages
@@ -117,6 +119,18 @@ def test_what_needs_spark_is_left_to_a_job(lake: Lakehouse, monkeypatch: pytest.
     lake.graph = shop(lake.settings, lake.spark, replace(sales, keep_for="9000 days", dated_by="at")).graph
     assert take_turn(lake, DELETIONS.name) is None, "somebody has to look for what is too old"
     assert len(ledger.read_run_ledger(lake.records)) == rows, "nothing is recorded that was not done"
+
+
+def test_a_lake_that_is_not_there_stays_away_and_a_request_to_stop_is_obeyed(lake: Lakehouse) -> None:
+    assert {take_turn(lake, stage) for stage in UPKEEP} == {None}
+    assert not locate(lake.records.bookkeeping()).exists(), "not even the folder of a lease"
+    run_layers(lake, "r")
+    request = lake.records.stop_request("r")
+    request.parent.mkdir(parents=True, exist_ok=True)
+    request.touch()
+    for stage in (OPTIMIZE.name, VACUUM.name):
+        with pytest.raises(StopRequested):
+            take_turn(lake, stage)
 
 
 def test_where_delta_rs_fails_the_job_does_it_and_the_pipeline_gets_quiet(

@@ -210,7 +210,19 @@ def test_a_column_whose_type_identifies_nobody_is_no_subject(kind: str, why: str
 
 @pytest.mark.parametrize(
     "kind",
-    ["STRING", "CHAR(9)", "VARCHAR(20)", "byte", "SMALLINT", "INTEGER", "LONG", "DECIMAL", "DECIMAL(20)", "NUMERIC(20, 0)"],
+    [
+        "STRING",
+        "CHAR(9)",
+        "CHARACTER(9)",
+        "VARCHAR(20)",
+        "byte",
+        "SMALLINT",
+        "INTEGER",
+        "LONG",
+        "DECIMAL",
+        "DECIMAL(20)",
+        "NUMERIC(20, 0)",
+    ],
 )
 def test_a_column_of_whole_numbers_or_texts_may_be_the_subject(kind: str) -> None:
     ddl = f"id BIGINT, who {kind} NOT NULL COMMENT 'whose, DOUBLE', email STRING"

@@ -27,7 +27,7 @@ from sluice.declare.interval import Interval
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import describe_stage, list_stage_names
+from sluice.pipeline_stages import list_stage_names
 from sluice.printable import count_noun
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
@@ -83,8 +83,7 @@ def run(
     asked = job.JobRequest(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
     if looks.note:
         print(f"sluice: {looks.note}", flush=True)
-    alone = stage is None or bool(describe_stage(stage).without_spark)
-    if alone and looks.every is None and report_quiet_run(settings, wanted, asked, as_json):
+    if stage is None and looks.every is None and report_quiet_run(settings, wanted, asked, as_json):
         return
     with signals_as_stop_requests(settings, asked, f"sluice {pipeline} run", long_lived=looks.every is not None):
         if looks.every is not None:

@@ -20,7 +20,7 @@ from sluice.declare.sql import schema
 Declared = Mapping[str, Source | Dataset[Any]]
 
 _IDENTIFYING = re.compile(
-    r"string|string collate .*|(var)?char \( \d+ \)|tinyint|smallint|int|bigint|decimal( \( \d+( , 0)? \))?"
+    r"string|string collate .*|(varchar|char(acter)?) \( \d+ \)|tinyint|smallint|int|bigint|decimal( \( \d+( , 0)? \))?"
 )
 """The types by whose columns people are found, as `schema.parse_column_types` writes them."""
 _NUMBER = "BIGINT, DECIMAL(n, 0) or STRING"

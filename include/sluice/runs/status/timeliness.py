@@ -70,11 +70,15 @@ def measure_freshness(settings: Settings, graph: Graph, now: datetime | None = N
 
 @dataclass(frozen=True)
 class Gap:
-    """A range of scheduled intervals without a successful run. failed: for all or part of it a run failed."""
+    """A range of scheduled intervals without a successful run. failed: for all or part of it a run failed.
+
+    by_days: whether a backfill takes whole days for each of them, as `whole_days_replayed` says.
+    """
 
     interval: Interval
     failed: bool
     missing: bool
+    by_days: bool = False
 
     @property
     def why(self) -> str:
@@ -83,7 +87,7 @@ class Gap:
 
     def command(self, pipeline: str) -> str:
         """The backfill that closes it, by whole days."""
-        days = whole_days_replayed(self.interval)
+        days = whole_days_replayed(self.interval) if self.by_days else self.interval
         last = days.end - timedelta(microseconds=1)
         return f"sluice backfill {pipeline} --from {days.start:%Y-%m-%d} --to {last:%Y-%m-%d}"
 
@@ -107,15 +111,24 @@ def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = 
     if first >= end:
         return []
     open_ones = Interval(first, end).without(merge_intervals([*done, *read_kept_running_intervals(settings, graph)]))
-    # A replay takes the whole days that stand for an interval of the schedule, at whatever hour that begins.
-    replayed = [
-        interval
-        for one in open_ones
-        for interval in data_intervals_overlapping(graph.pipeline.schedule, one)
-        if not whole_days_replayed(interval).without(done)
+    by_days = any(whole_days_replayed(one) != one for one in _list_first_intervals(graph.pipeline.schedule, open_ones))
+    if by_days:  # one interval a day at most
+        open_ones = [part for one in open_ones for part in _remove_replayed_days(graph.pipeline.schedule, one, done)]
+    return [
+        Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed)), by_days=by_days)
+        for one in merge_intervals(open_ones)
     ]
-    left = [part for one in open_ones for part in one.without(replayed)]
-    return [Gap(one, failed=one.without(failed) != [one], missing=bool(one.without(failed))) for one in merge_intervals(left)]
+
+
+def _list_first_intervals(schedule: str, spans: list[Interval]) -> list[Interval]:
+    """The scheduled interval in which each span begins."""
+    return [data_intervals_overlapping(schedule, Interval(one.start, one.start + timedelta(seconds=1)))[0] for one in spans]
+
+
+def _remove_replayed_days(schedule: str, span: Interval, done: list[Interval]) -> list[Interval]:
+    """What is left of a span without the scheduled intervals for whose whole days a replay is done, at whatever hour they begin."""
+    near = [one for one in done if one.end > span.start - timedelta(days=1) and one.start < span.end]
+    return span.without(one for one in data_intervals_overlapping(schedule, span) if not whole_days_replayed(one).without(near))
 
 
 def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Interval, str]]:

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.commands import Call
 
-from sluice.declare import Pipeline, Source, table
+from sluice.declare import Pipeline, Source, schedule_intervals, table
 from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading import load_declaration_graph
@@ -208,6 +209,23 @@ def test_the_backfill_of_the_day_whose_run_is_missing_closes_the_gap(settings: S
         replay = {"mode": "replay", "interval_start": midnight, "interval_end": midnight + DAY}
         record(settings, "shop", both_layers(START + (6 + day) * DAY, **replay))
     assert timeliness.find_schedule_gaps(settings, shop, now) == []
+
+
+def test_the_backfill_of_a_gap_of_hours_reaches_its_last_day(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop, hour = declared(), timedelta(hours=1)
+    shop = replace(shop, pipeline=replace(shop.pipeline, schedule="*/5 * * * *"))
+    for start in (START, START + 2 * DAY):
+        record(settings, "shop", both_layers(start + hour, interval_start=start, interval_end=start + hour))
+    asked: list[Interval] = []
+
+    def count_overlapping(schedule: str, span: Interval) -> list[Interval]:
+        asked.append(span)
+        return schedule_intervals.data_intervals_overlapping(schedule, span)
+
+    monkeypatch.setattr(timeliness, "data_intervals_overlapping", count_overlapping)
+    (gap, *_) = timeliness.find_schedule_gaps(settings, shop, START + 2 * DAY + hour)
+    assert gap.command("shop") == "sluice backfill shop --from 2026-01-01 --to 2026-01-03"
+    assert max(span.end - span.start for span in asked) < hour, "the ticks of months are not listed one by one"
 
 
 def test_what_was_taken_while_it_was_kept_running_is_no_gap(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
