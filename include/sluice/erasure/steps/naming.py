@@ -39,7 +39,10 @@ _AROUND_SIGN = rb"[\"'\\]{0,16}(?:\s|\\{1,8}[nrt]){0,128}[:=>]{1,2}(?:\s|\\{1,8}
 _LIST_BEGINS = re.compile(
     rb"(?:" + _AROUND_SIGN + rb"[^a-z0-9\n\[(]{0,16}|[^a-z0-9\n\[(]{1,16}[ \t]{0,128})(?:in[^a-z0-9\n\[(]{0,4})?[\[(]"
 )
-_LISTED = re.compile(rb"[^\])]{0,100000}")
+_LIST_PART = re.compile(rb"""(?s)\\.|(["'])(?:(?!\1)[^\\]|\\.)*(?:\1(?=\s*(?:[,:\])}]|\Z))|\Z)|[\[\]()]""")
+"""What bears on where a list ends: brackets, and the quoted texts that may hold some. One ends before a mark, or is cut off."""
+_NESTED_ELEMENT = re.compile(rb"(?:\A|[,\[(])([^,\[\]()]*)")
+_LONGEST_LIST = 100_000
 _LONGEST_ELEMENT = 200
 
 
@@ -120,9 +123,9 @@ class ErasedNames:
                 lowered[begun.end() : begun.end() + _LONGEST_ELEMENT].partition(b",")[0].partition(b"]")[0].partition(b")")[0]
             ]
         else:
-            listed = _LISTED.match(lowered, begun.end())
-            elements = listed[0].split(b",") if listed else []
-            searched[named[1]] = begun.end() + (len(listed[0]) if listed else 0)
+            end = searched[named[1]] = _find_list_end(lowered, begun.end())
+            listed = lowered[begun.end() : end]
+            elements = [*listed.split(b","), *_NESTED_ELEMENT.findall(listed)]
         return any((named[1], element.strip(written_forms.AROUND_ELEMENTS)) in self.short for element in elements)
 
     def _begins_short(self, lowered: bytes, named: re.Match[bytes]) -> bool:
@@ -253,6 +256,17 @@ def index_erased_names(
     grouped = [*(written_forms.find_phone_digits(value) for value in texts), *map(written_forms.keep_digits, phones)]
     numbers = frozenset(digits.encode() for digits in grouped if digits and len(digits) >= written_forms.LEAST_DIGITS)
     return ErasedNames(by_first, frozenset(short), numbers, tuple(sorted(encodings)))
+
+
+def _find_list_end(content: bytes, start: int) -> int:
+    """Where a list ends whose elements begin there: at the bracket that closes it, those in quoted texts aside, or at the greatest length."""
+    opening, depth, limit = content[start - 1 : start], 1, min(start + _LONGEST_LIST, len(content))
+    closing = b"]" if opening == b"[" else b")"
+    for part in _LIST_PART.finditer(content, start, limit):
+        depth += (part[0] == opening) - (part[0] == closing)
+        if not depth:
+            return part.start()
+    return limit
 
 
 def _ends_value(content: bytes, start: int, end: int) -> bool:

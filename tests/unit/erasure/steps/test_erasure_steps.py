@@ -410,6 +410,44 @@ def test_a_short_name_is_found_in_a_list_of_any_length_and_on_the_next_line(othe
         assert not names.are_in_bytes(record.replace("member", "other").encode()), record[:40]
 
 
+@pytest.mark.parametrize(
+    ("record", "is_named"),
+    [
+        (b'{"user_id": ["a (b)", "7042"]}', True),
+        (b'{"user_id": ["[a]", "7042"], "z": 1', True),
+        (b'{"user_id": ["a]", "7042"]}', True),
+        (b'{"user_id": ["a], 7042', True),
+        (rb'{"user_id": ["a\"], b", "7042"]}', True),
+        (rb'"{\"user_id\": [\"a]\", \"7042\"]}"', True),
+        (b"""{"user_id": ["o'x", "7042"]}""", True),
+        (b'{"user_id": [[1, 2], [3, 7042]]}', True),
+        (b'{"user_id": [[1, 2], [7042]]}', True),
+        (b'{"user_id": [{"x": [1]}, 7042]}', True),
+        (b"user_id in ((1), 7042)", True),
+        (b"user_id: [a), 7042]", True),
+        (b'{"user_id": [1, 2], "z": [1, 7042]}', False),
+        (b'{"user_id": [[1], [2]], "z": [1, 7042]}', False),
+        (b'{"user_id": ["[a"], "z": [1, 7042]}', False),
+        (b'{"user_id": ["", 3], "z": [1, 7042]}', False),
+        (b'{"user_id": [""], "z": [1, 7042]}', False),
+        (rb'{"user_id": ["a\"b"], "z": [1, 7042]}', False),
+        (b"user_id in ((1), 2) and z in (1, 7042)", False),
+        (b'{"user_id": [{"x": 7042}]}', False),
+        (b'{"user_id": [' + b"[1], " * 20_001 + b"7042]}", False),
+    ],
+)
+def test_a_short_name_is_found_up_to_the_end_of_its_list_and_not_behind_it(record: bytes, is_named: bool) -> None:
+    assert naming.index_erased_names(["7042"], [("user_id", "7042")]).are_in_record(record) == is_named
+
+
+def test_lists_full_of_quotes_and_brackets_are_searched_in_linear_time() -> None:
+    names = naming.index_erased_names(["42"], [("member", "42")])
+    before = time.process_time()
+    for part in (b"\"'", b'"a', b'\\"', b"[", b"[]", b'"a", ', b"'\"],"):
+        assert not names.are_in_bytes(b'"member": [' + part * (100_000 // len(part))), part
+    assert time.process_time() - before < 6
+
+
 @pytest.mark.parametrize("between", [":\n  ", "\n : ", ":" + " " * 17, " " * 40, "=\r\n\t", ":\\n  ", '\\":\\n  \\"'])
 def test_a_short_name_is_found_on_the_line_after_that_of_its_column(between: str) -> None:
     names = naming.index_erased_names(["42", "jan"], [("member", "42"), ("member", "jan")])
