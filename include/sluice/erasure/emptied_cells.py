@@ -22,6 +22,7 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_identifier
 from sluice.erasure.request_events import name_erasure_flow
 from sluice.erasure.steps import naming, places
+from sluice.erasure.steps.erased_names import ErasedNames
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
 from sluice.erasure.steps.shared_keys import find_tables_with_shared_keys, refold_or_start_over
@@ -58,7 +59,7 @@ def empty_other_subject_cells(erasing: Erasing) -> None:
 
 
 def _empty_cells_in_bronze(
-    workspace: Workspace, source: Source, cells: dict[str, str], texts: Sequence[str], names: naming.ErasedNames
+    workspace: Workspace, source: Source, cells: dict[str, str], texts: Sequence[str], names: ErasedNames
 ) -> FlowReport:
     path = workspace.path(source.name)
     with report_table_change(source.name, DELETIONS.name, path) as report:
@@ -91,7 +92,7 @@ def _find_rows_with_erased_cells(workspace: Workspace, source: Source, cells: di
     return theirs.select(*PROVENANCE, *(anonymised.erased_cell_flag(name) for name in cells))
 
 
-def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[str], names: naming.ErasedNames) -> DataFrame:
+def _find_rows_naming_erased(workspace: Workspace, path: str, columns: Sequence[str], names: ErasedNames) -> DataFrame:
     """The rows whose free text names an erased person: their provenance, and a flag for each cell.
 
     Reads part by part without a JVM, so that no value gets into a plan.

@@ -19,6 +19,7 @@ from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
 from sluice.erasure.steps import landed_files, naming
+from sluice.erasure.steps.erased_names import ErasedNames
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.landed_files import UnfinishedFiles
 from sluice.errors import LeaseLost, SluiceError
@@ -85,7 +86,7 @@ def rewrite_redelivered_files(workspace: Workspace) -> list[FlowReport]:
     waiting = _find_redelivered_files(workspace)
     reports = []
     for name, files in waiting.items():
-        rows, count, _ = rewrite_source_files(workspace, workspace.graph.sources[name], naming.ErasedNames(), files)
+        rows, count, _ = rewrite_source_files(workspace, workspace.graph.sources[name], ErasedNames(), files)
         report = FlowReport(flow=f"{name}_landing", layer=DELETIONS.name)
         report.notes.append(
             f"{count_noun(count, 'landed file')} rewritten, which had {count_noun(rows, 'record')} of people who were erased"
@@ -131,7 +132,7 @@ class TakenOutCounts(NamedTuple):
 
 
 def rewrite_source_files(
-    workspace: Workspace, source: Source, names: naming.ErasedNames, only: Collection[str] | None = None
+    workspace: Workspace, source: Source, names: ErasedNames, only: Collection[str] | None = None
 ) -> TakenOutCounts:
     """Rewrites a source's files. only: the names in the ledger of the files to rewrite."""
     append.create_bronze_tables(workspace, source)
@@ -171,9 +172,7 @@ class _RewritePass:
     writing: set[str] = field(default_factory=set)
 
 
-def _rewrite_files_once(
-    workspace: Workspace, source: Source, names: naming.ErasedNames, only: Collection[str] | None
-) -> _RewritePass:
+def _rewrite_files_once(workspace: Workspace, source: Source, names: ErasedNames, only: Collection[str] | None) -> _RewritePass:
     state = UnfinishedFiles(workspace, source, known.read_known_files(workspace.deliveries).files_of_source(source.name))
     done = _RewritePass()
     for some in landed_files.batch_deliveries_by_size(landed_files.list_landed_files(workspace, source, only)):
@@ -201,7 +200,7 @@ def _is_archived_file(workspace: Workspace, delivery: Delivery) -> bool:
 
 
 def _examine_landed_files(
-    workspace: Workspace, source: Source, names: naming.ErasedNames, together: list[Delivery]
+    workspace: Workspace, source: Source, names: ErasedNames, together: list[Delivery]
 ) -> tuple[list[ExaminedDelivery], dict[int, set[int] | None], Emptied]:
     """Examines files. Returns, by file number, the records to remove (None: the whole file), and the fields to empty."""
     looked, found = _read_examined_records(workspace, source, examine_deliveries(source, together))
@@ -250,7 +249,7 @@ def _read_examined_records(
 
 
 def _find_suppressed_records(
-    workspace: Workspace, source: Source, names: naming.ErasedNames, read: DeliveredRecords
+    workspace: Workspace, source: Source, names: ErasedNames, read: DeliveredRecords
 ) -> dict[int, set[int]]:
     """By file number, the records that an ingest would leave out, and unattributed ones that name somebody."""
     found: defaultdict[int, set[int]] = defaultdict(set)
@@ -289,7 +288,7 @@ def _find_other_subject_fields(
     return found, unfit
 
 
-def _add_named_text_fields(texts: Collection[str], names: naming.ErasedNames, read: DeliveredRecords, emptied: Emptied) -> None:
+def _add_named_text_fields(texts: Collection[str], names: ErasedNames, read: DeliveredRecords, emptied: Emptied) -> None:
     """Adds the free text fields that name somebody. texts: their columns. Searches in this process, so that no value gets into a plan."""
     if read.frame is None or not names:
         return

@@ -34,7 +34,7 @@ from sluice.erasure import aging, canary, ledger, physical, propagation, receivi
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import scope, sought
-from sluice.erasure.steps import landing, naming, places, rows, sweep
+from sluice.erasure.steps import erased_names, landing, naming, places, rows, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.link_rows import LinkRow
@@ -286,12 +286,12 @@ def test_checkpoints_go_that_no_flow_names(workspace: Workspace) -> None:
 
 
 def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
-    names = naming.index_erased_names(["anna@example.org", "912140001", "ab"])
+    names = erased_names.index_erased_names(["anna@example.org", "912140001", "ab"])
     assert names.are_in_bytes(b'x,"Anna@Example.org",') and names.are_in_bytes(b"912140001;1")
     assert not names.are_in_bytes(b"9121400012 hanna@example.organic ab")
     assert names.are_in_content(gzip.compress(b"a 912140001 b" * 9000)[:-20])
-    assert not naming.index_erased_names(["ab"]).are_in_content(b"ab")
-    other = naming.index_erased_names(["+49 171 555", "Müller", "Анна Шмидт"])
+    assert not erased_names.index_erased_names(["ab"]).are_in_content(b"ab")
+    other = erased_names.index_erased_names(["+49 171 555", "Müller", "Анна Шмидт"])
     for text, there in (
         ("of +49 171 555.", True),
         ("x+49 171 555", False),
@@ -314,9 +314,9 @@ def test_somebody_is_named_by_a_word_of_its_own_and_not_by_chance() -> None:
     ],
 )
 def test_somebody_is_named_however_it_is_written(written: bytes) -> None:
-    names = naming.index_erased_names(["me@example.org"])
+    names = erased_names.index_erased_names(["me@example.org"])
     assert names.are_in_record(written) and names.are_in_content(gzip.compress(written + b"." * 99)[:-9])
-    assert not naming.index_erased_names(["he@example.org"]).are_in_record(written)
+    assert not erased_names.index_erased_names(["he@example.org"]).are_in_record(written)
 
 
 @pytest.mark.parametrize(
@@ -330,11 +330,11 @@ def test_somebody_is_named_however_it_is_written(written: bytes) -> None:
     ],
 )
 def test_somebody_with_quotes_is_named_in_csv_sql_html_and_urls(written: bytes) -> None:
-    assert naming.index_erased_names(['"ada "ad" o\'brien"@example.org']).are_in_record(written)
+    assert erased_names.index_erased_names(['"ada "ad" o\'brien"@example.org']).are_in_record(written)
 
 
 def test_somebody_is_named_in_another_case_also_outside_ascii() -> None:
-    names = naming.index_erased_names(["ödegaard@example.org", "Straße 7b"])
+    names = erased_names.index_erased_names(["ödegaard@example.org", "Straße 7b"])
     composed_otherwise = unicodedata.normalize("NFD", "Ödegaard@example.org")
     for written in ("Ödegaard@example.org", "ÖDEGAARD@EXAMPLE.ORG", composed_otherwise, "STRASSE 7B"):
         assert names.are_in_record(f"of {written}, \ud83d".encode("utf-8", "surrogatepass")), written
@@ -355,15 +355,15 @@ PHONE, MAC = "+49 170 123-4567", "AA:bb:CC:00:11:22"
     ],
 )
 def test_somebody_is_named_with_other_separators_or_none(asked: str, written: str) -> None:
-    names = naming.index_erased_names([asked])
+    names = erased_names.index_erased_names([asked])
     assert names.are_in_record(f"of {written}, and".encode()) and names.are_in_content(gzip.compress(written.encode()))
     assert not names.are_in_record(f"of {written.replace('2', '3').replace('i', 'o').replace('İ', 'O')}, and".encode())
 
 
 @pytest.mark.parametrize("written", [PHONE, "+49170.1234567", "2026-11-20 08:30:00 49 170 1234567"])
 def test_a_telephone_number_of_digits_alone_is_found_in_groups_where_its_domain_says_that_it_is_one(written: str) -> None:
-    assert naming.index_erased_names(["491701234567"], phones=["491701234567"]).are_in_record(f"of {written}, and".encode())
-    assert not naming.index_erased_names(["491701234567"]).are_in_record(f"of {written}, and".encode())
+    assert erased_names.index_erased_names(["491701234567"], phones=["491701234567"]).are_in_record(f"of {written}, and".encode())
+    assert not erased_names.index_erased_names(["491701234567"]).are_in_record(f"of {written}, and".encode())
 
 
 @pytest.mark.parametrize(
@@ -381,12 +381,12 @@ def test_a_telephone_number_of_digits_alone_is_found_in_groups_where_its_domain_
     ],
 )
 def test_a_number_is_not_found_in_times_addresses_and_coordinates_of_others(value: str, others: str) -> None:
-    names = naming.index_erased_names([value])
+    names = erased_names.index_erased_names([value])
     assert names.are_in_record(f"x {value} y".encode()) and not names.are_in_record(others.encode())
 
 
 def test_a_column_whose_list_nothing_closes_is_searched_once() -> None:
-    names = naming.index_erased_names(["42"], [("member", "42")])
+    names = erased_names.index_erased_names(["42"], [("member", "42")])
     lists = b'{"member": 7, "x": (' + b'"member" [1, ' * 20_000
     before = time.process_time()
     assert not names.are_in_bytes(lists)
@@ -398,7 +398,7 @@ def test_a_column_whose_list_nothing_closes_is_searched_once() -> None:
 @pytest.mark.parametrize("count", [1, 84, 85, 1_000, 9_000])
 @pytest.mark.parametrize("other", ["99", '"rob"'])
 def test_a_short_name_is_found_in_a_list_of_any_length_and_on_the_next_line(other: str, count: int) -> None:
-    names = naming.index_erased_names(["42"], [("member", "42")])
+    names = erased_names.index_erased_names(["42"], [("member", "42")])
     for before, between, after in (
         ('{"member": [', ", ", "]}"),
         ('{"member":\n [\n  ', ",\n  ", "\n]}"),
@@ -437,11 +437,11 @@ def test_a_short_name_is_found_in_a_list_of_any_length_and_on_the_next_line(othe
     ],
 )
 def test_a_short_name_is_found_up_to_the_end_of_its_list_and_not_behind_it(record: bytes, is_named: bool) -> None:
-    assert naming.index_erased_names(["7042"], [("user_id", "7042")]).are_in_record(record) == is_named
+    assert erased_names.index_erased_names(["7042"], [("user_id", "7042")]).are_in_record(record) == is_named
 
 
 def test_lists_full_of_quotes_and_brackets_are_searched_in_linear_time() -> None:
-    names = naming.index_erased_names(["42"], [("member", "42")])
+    names = erased_names.index_erased_names(["42"], [("member", "42")])
     before = time.process_time()
     for part in (b"\"'", b'"a', b'\\"', b"[", b"[]", b'"a", ', b"'\"],"):
         assert not names.are_in_bytes(b'"member": [' + part * (100_000 // len(part))), part
@@ -450,7 +450,7 @@ def test_lists_full_of_quotes_and_brackets_are_searched_in_linear_time() -> None
 
 @pytest.mark.parametrize("between", [":\n  ", "\n : ", ":" + " " * 17, " " * 40, "=\r\n\t", ":\\n  ", '\\":\\n  \\"'])
 def test_a_short_name_is_found_on_the_line_after_that_of_its_column(between: str) -> None:
-    names = naming.index_erased_names(["42", "jan"], [("member", "42"), ("member", "jan")])
+    names = erased_names.index_erased_names(["42", "jan"], [("member", "42"), ("member", "jan")])
     for value in ("42", "jan"):
         assert names.are_in_bytes(f'{{"member"{between}{value}, "x'.encode())
         assert not names.are_in_bytes(f'{{"other"{between}{value}, "x'.encode())
@@ -465,7 +465,7 @@ def test_a_short_name_is_found_on_the_line_after_that_of_its_column(between: str
 def test_every_form_in_which_the_scan_looks_for_somebody_is_found_by_the_erasure(value: str) -> None:
     """Of what is no hash and no number of a file's bytes."""
     names, kinds = (
-        naming.index_erased_names([value]),
+        erased_names.index_erased_names([value]),
         ("raw", "trimmed", "folded", "upper", "hex digits", "other separators", "digits", "dotted i"),
     )
     written = [one.value for one in needles.build_needles([("who", value)]) if one.kind in kinds and isinstance(one.value, bytes)]
@@ -474,8 +474,8 @@ def test_every_form_in_which_the_scan_looks_for_somebody_is_found_by_the_erasure
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-be", "cp500"])
 def test_a_whole_file_names_somebody_in_any_encoding_and_packing(encoding: str) -> None:
-    names = naming.index_erased_names(["ödegaard@example.org"], encodings=("cp500",))
-    other = naming.index_erased_names(["edegaard@example.org"], encodings=("cp500",))
+    names = erased_names.index_erased_names(["ödegaard@example.org"], encodings=("cp500",))
+    other = erased_names.index_erased_names(["edegaard@example.org"], encodings=("cp500",))
     for before in ("", "x"):
         file = before.encode() + f"1;Ödegaard@example.org;2\n{'.' * 99}".encode(encoding)
         for written in (file, gzip.compress(file), bz2.compress(file), pa.compress(file, "zstd", asbytes=True)):
@@ -483,12 +483,12 @@ def test_a_whole_file_names_somebody_in_any_encoding_and_packing(encoding: str) 
 
 
 def test_a_short_number_is_found_that_is_escaped() -> None:
-    names = naming.index_erased_names([], [("member", "12140")])
+    names = erased_names.index_erased_names([], [("member", "12140")])
     assert names.are_in_record(rb'{"member": "1\u0032140"') and not names.are_in_record(rb'{"steps": "1\u0032140"')
 
 
 def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_names() -> None:
-    names = naming.index_erased_names(["12140", "77"], [("member", "12140"), ("user.Member_Id", "77"), ("member", "anna1")])
+    names = erased_names.index_erased_names(["12140", "77"], [("member", "12140"), ("user.Member_Id", "77"), ("member", "anna1")])
     for text in (
         b'{"member": [4711, 12140]',
         b'{"member": ["4711",\n "12140"]}',
@@ -509,7 +509,7 @@ def test_a_short_number_names_somebody_beside_its_column_or_as_a_field_without_n
 
 
 def test_a_short_text_names_somebody_beside_its_column_or_as_a_field() -> None:
-    names = naming.index_erased_names(["bob", "12345678"], [("reviewer", "bob"), ("member", "12345678"), ("who", "+é")])
+    names = erased_names.index_erased_names(["bob", "12345678"], [("reviewer", "bob"), ("member", "12345678"), ("who", "+é")])
     for text in (
         b'{"reviewer": "Bob"}',
         rb'{"reviewer": "\u0062ob"}',
@@ -557,7 +557,7 @@ def test_a_short_text_names_somebody_beside_its_column_or_as_a_field() -> None:
     ],
 )
 def test_a_whole_file_of_rows_names_somebody_by_a_short_text_in_its_column(content: bytes, wanted: bool) -> None:
-    names = naming.index_erased_names(["bob"], [("reviewer", "bob")])
+    names = erased_names.index_erased_names(["bob"], [("reviewer", "bob")])
     assert names.are_in_content(content) is names.are_in_content(gzip.compress(content)) is wanted
 
 
@@ -584,7 +584,7 @@ def test_a_number_of_unreadable_rows_that_the_scan_finds_is_found_by_the_erasure
     content = rows.format(double=value, number=value).lower().encode()
     start = content.index(value.lower().encode())
     assert DelimitedRows(content, columns, None).holds(content, start, start + len(value), columns)
-    names = naming.index_erased_names([number], [("customer_id", number)])
+    names = erased_names.index_erased_names([number], [("customer_id", number)])
     assert names.are_in_content(content)
     assert not names.are_in_content(content.translate(bytes.maketrans(b"17", b"89")))
 
@@ -880,7 +880,7 @@ def test_a_file_that_turns_out_unreadable_goes_where_it_names_somebody(
     monkeypatch.setattr(records, "read_delivered_records", read)
     monkeypatch.setattr(append, "create_bronze_tables", lambda *_: None)
     monkeypatch.setattr(intake, "current_source_columns", lambda _, of: SimpleNamespace(source=of, schema=None))
-    assert landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"])) == (1, 1, 1)
+    assert landing.rewrite_source_files(workspace, source, erased_names.index_erased_names(["anna1"])) == (1, 1, 1)
     assert called[:3] == [3, 2, 0]
     assert [path.exists() for path in (hers, others, changing)] == [False, True, True]
 
@@ -939,10 +939,10 @@ def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Works
             SluiceError,
             match=r"from which people must be removed, are not there: .*/says\. If it is on a disk or a share, mount that",
         ):
-            landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"]))
+            landing.rewrite_source_files(workspace, source, erased_names.index_erased_names(["anna1"]))
         (workspace.landing / "says").mkdir(parents=True, exist_ok=True)
     _made(workspace.landing / "says" / "2.json", content="{}\n")
-    assert landing.rewrite_source_files(workspace, source, naming.index_erased_names(["anna1"])) == (0, 0, 0), (
+    assert landing.rewrite_source_files(workspace, source, erased_names.index_erased_names(["anna1"])) == (0, 0, 0), (
         "somebody removed the other one"
     )
 
@@ -974,15 +974,16 @@ def test_a_file_that_its_producer_still_writes_stays_and_keeps_the_request_open(
         still = _made(folder / name, time.time(), '{"who": "anna1"}')
         if at_rest == LONG_AGO:
             with pytest.raises(SluiceError, match="1 file of source 'says' are written to"):
-                landing.rewrite_source_files(workspace, of, naming.index_erased_names(["anna1"]))
+                landing.rewrite_source_files(workspace, of, erased_names.index_erased_names(["anna1"]))
             assert still.read_text() == '{"who": "anna1"}'
-            assert landing.rewrite_source_files(workspace, of, naming.index_erased_names(["berta"])) == (0, 0, 0), (
+            assert landing.rewrite_source_files(workspace, of, erased_names.index_erased_names(["berta"])) == (0, 0, 0), (
                 "who is not in it need not wait"
             )
         # A file that a discovery would take is finished, however young it is.
         os.utime(still, (at_rest, at_rest))
         assert (
-            landing.rewrite_source_files(workspace, of, naming.index_erased_names(["anna1"])) == (1, 1, 1) and not still.exists()
+            landing.rewrite_source_files(workspace, of, erased_names.index_erased_names(["anna1"])) == (1, 1, 1)
+            and not still.exists()
         )
 
 
@@ -1161,6 +1162,6 @@ def test_what_no_place_is_called_is_no_step(workspace: Workspace) -> None:
 
 
 def test_the_names_that_are_searched_for_do_not_show_themselves() -> None:
-    names = naming.index_erased_names(["anna-schmidt", "+49 170 1234567"], [("reviewer", "bob")], phones=["441632960961"])
+    names = erased_names.index_erased_names(["anna-schmidt", "+49 170 1234567"], [("reviewer", "bob")], phones=["441632960961"])
     assert names.are_in_bytes(b"call (49) 170-1234567") and "1234567" not in repr(names)
     assert not any(value in repr(names) for value in ("schmidt", "bob", "441632960961"))
