@@ -261,14 +261,15 @@ def test_upkeep_that_needs_no_spark_is_not_submitted(checkout: Checkout, records
 @pytest.fixture
 def upkeep(checkout: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Any]:
     """Makes the operator of a stage whose process without Spark is a script of the shell."""
-    from orchestration.spark_submit import operator as module
+    from orchestration.spark_submit import process_without_spark
+    from orchestration.spark_submit.operator import SluiceSparkSubmitOperator
 
     def make(script: str) -> Any:
         program = tmp_path / "python"
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
-        monkeypatch.setattr(module, "sys", SimpleNamespace(executable=str(program)))
-        return module.SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage="optimize")
+        monkeypatch.setattr(process_without_spark, "sys", SimpleNamespace(executable=str(program)))
+        return SluiceSparkSubmitOperator(task_id="optimize", pipeline="gym", stage="optimize")
 
     return make
 
@@ -281,8 +282,8 @@ def test_a_task_that_is_killed_ends_its_process_without_spark_and_submits_nothin
     operator, seen = upkeep("exec sleep 600"), []
 
     def kill() -> None:
-        until(lambda: operator._alone is not None)
-        seen.append(operator._alone.pid)
+        until(lambda: operator._process_without_spark.pid is not None)
+        seen.append(operator._process_without_spark.pid)
         operator.on_kill()
 
     killer = threading.Thread(target=kill)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping
@@ -47,6 +45,7 @@ from orchestration.spark_submit.hook import (
 from orchestration.spark_submit.job_arguments import digest_job_arguments, spark_job_arguments
 from orchestration.spark_submit.job_code import job_code_to_ship
 from orchestration.spark_submit.job_failures import explain_failed_job, leave_to_kept_running
+from orchestration.spark_submit.process_without_spark import ProcessWithoutSpark
 from orchestration.spark_submit.stop_requests import remove_earlier_stop_request
 from orchestration.ui import stage_task_links
 from sluice.durable_files import remove_file_durably
@@ -110,7 +109,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         by_default = airflow_conf.getboolean("operators", "default_deferrable", fallback=False)
         self.deferrable = by_default if deferrable is None else deferrable
         self._followed: DriverFollower | None = None
-        self._alone: subprocess.Popen[str] | None = None
+        self._process_without_spark = ProcessWithoutSpark()
         self._killed = False
 
     def execute(self, context: Context) -> Any:  # wider than the provider's None, as an override may be
@@ -271,8 +270,7 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def on_kill(self) -> None:
         """Stop the job: ask it first. Airflow 3 goes on with `execute` afterwards, which must not submit it then."""
         self._killed = True
-        if self._alone is not None:
-            self._alone.kill()  # as safe as a power failure: it is one process, and each of its commits is whole or not there
+        self._process_without_spark.kill()
         if self._followed is not None:
             self._followed.stop(KILLED_SECONDS)
         elif self._hook is not None:
@@ -281,32 +279,20 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
     def _is_done_without_spark(self, records: PipelineRecords, arguments: list[str], parents: Mapping[str, str]) -> bool:
         """Whether Python alone has run the stage: the pipeline is quiet, or this is upkeep that needs no Spark.
 
-        A separate process does that, with packages that Airflow does not load. If it fails for any reason, the job is submitted. parents: as
-        the job's conf says them. Raises AirflowException if the task was killed, or the run asked to stop.
+        If its process fails for any reason, the job is submitted. parents: as the job's conf says them. Raises AirflowException if the task
+        was killed, or the run asked to stop.
         """
         if not describe_stage(self.stage).without_spark and quiet.find_quiet_mark(records, datetime.now(UTC)) is None:
             return False
-        self._alone = process = subprocess.Popen(
-            [sys.executable, "-m", "sluice.runs.quiet_run", self.stage, *arguments],
-            env=build_job_environment(records.settings) | name_parent_runs_in_environment(parents),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        try:
-            output, _ = process.communicate()
-        finally:
-            process.kill()  # only after an interrupt is it still there
-            process.wait()
-            self._alone = None
+        environment = build_job_environment(records.settings) | name_parent_runs_in_environment(parents)
+        end = self._process_without_spark.run_stage(self.stage, arguments, environment)
         if self._killed:
             raise AirflowException(f"{self.name}: killed before it was submitted")
-        if process.returncode == quiet.STOPPED:
-            raise AirflowException(f"{output.strip()} The next attempt goes on from there.")
-        if process.returncode == 0:
-            self.log.info("%s", output.strip())
-        return process.returncode == 0
+        if end.exit_code == quiet.STOPPED:
+            raise AirflowException(f"{end.output} The next attempt goes on from there.")
+        if end.exit_code == 0:
+            self.log.info("%s", end.output)
+        return end.exit_code == 0
 
     def _arguments(self, asked: RunRequest, context: Context, answer: tuple[str, str]) -> list[str]:
         """The arguments of the job's script, which a subclass may replace. answer: as in `spark_job_arguments`."""
