@@ -43,7 +43,7 @@ class SoughtTexts:
         """Whether there is anything to search for."""
         return bool(self.numbers_of or self.texts)
 
-    def bound(self, data: bytes, cells: Offsets | None = None) -> Iterator[tuple[int, int, list[int]]]:
+    def find_short_values(self, data: bytes, cells: Offsets | None = None) -> Iterator[tuple[int, int, list[int]]]:
         """Where values stand as whole words that are searched for in columns only: start, end, needles. data: in lower case."""
         if self.any_text is None or (len(self.texts) <= FEW and not any(text in data for text in self.texts)):
             return

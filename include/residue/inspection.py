@@ -77,7 +77,7 @@ class Inspection:
             if not joined or self.compiled.needles[number].kind in ENCODED:
                 self.counts[decoder, column, number] += 1
         if sought.any_text is not None and not joined:
-            self._bound_cells(decoder, column, data.tobytes().lower(), cells, sought)
+            self._count_short_values_in_cells(decoder, column, data.tobytes().lower(), cells, sought)
 
     def _in_spelled_cells(self, column: str, data: Bytes, cells: Offsets, some: Offsets) -> None:
         """Searches the decoded meaning of those cells that are written in another spelling."""
@@ -153,9 +153,11 @@ class Inspection:
         within = (name for name in columns if "." in name)
         return not columns.isdisjoint(re.split(r"[.\[\]]+", path)) or any(f".{path}.".find(f".{name}.") >= 0 for name in within)
 
-    def _bound_cells(self, decoder: str, column: str, lowered: bytes, cells: Offsets, sought: SoughtTexts) -> None:
+    def _count_short_values_in_cells(
+        self, decoder: str, column: str, lowered: bytes, cells: Offsets, sought: SoughtTexts
+    ) -> None:
         searched, named, own = -1, NamedValues(self.compiled.names, b""), dict[bytes, bool]()
-        for start, end, numbers in sought.bound(lowered, cells):
+        for start, end, numbers in sought.find_short_values(lowered, cells):
             cell = int(np.searchsorted(cells, start, side="right")) - 1
             first, last = int(cells[cell]), int(cells[cell + 1])
             if cell != searched:
@@ -164,10 +166,10 @@ class Inspection:
             if value not in own:
                 own[value] = holds_value(lowered[first:last].decode("utf-8", "replace"), value.decode("utf-8", "replace"))
             for number in numbers:
-                if (own[value] and self._belongs(number, column)) or self._are_of(number, beside):
+                if (own[value] and self._belongs(number, column)) or self._belongs_to_any(number, beside):
                     self.counts[decoder, column, number] += 1
 
-    def _are_of(self, number: int, named: Set[str]) -> bool:
+    def _belongs_to_any(self, number: int, named: Set[str]) -> bool:
         """Whether one of these names is that of one of the needle's columns."""
         columns = self.compiled.needles[number].columns or frozenset()
         return bool(named) and not named.isdisjoint({*columns, *map(innermost_field_name, columns)})
@@ -216,7 +218,7 @@ class SearchFeed:
             if searched < ends <= limit and (not joined or compiled.needles[number].kind in ENCODED):
                 self._of.counts[decoder, "", number] += 1
         if self._text and sought.any_text is not None and not joined:
-            self._bound(data.lower(), decoder, at, searched, limit, sought)
+            self._count_short_values(data.lower(), decoder, at, searched, limit, sought)
 
     def close(self) -> None:
         """Searches what the last chunk left."""
@@ -231,15 +233,15 @@ class SearchFeed:
             keep = keep if opened is None else max(keep, len(data) - opened)
         return keep
 
-    def _bound(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int, sought: SoughtTexts) -> None:
+    def _count_short_values(self, lowered: bytes, decoder: str, at: int, searched: int, limit: int, sought: SoughtTexts) -> None:
         if self._rows is None and self._comma:
             self._rows = DelimitedRows(lowered, self._of.compiled.columns, self._dialect)
         named = NamedValues(self._of.compiled.names, lowered)
-        for start, end, numbers in sought.bound(lowered):
+        for start, end, numbers in sought.find_short_values(lowered):
             if not searched < at + end <= limit:
                 continue
             beside = named.find_columns(start)
             for number in numbers:
                 columns = self._of.compiled.needles[number].columns or frozenset()
-                if self._of._are_of(number, beside) or (self._rows and self._rows.holds(lowered, start, end, columns)):
+                if self._of._belongs_to_any(number, beside) or (self._rows and self._rows.holds(lowered, start, end, columns)):
                     self._of.counts[decoder, "", number] += 1

@@ -98,21 +98,21 @@ class _TextEvidence:
         self._decoder = codecs.getincrementaldecoder(dialect.encoding)() if dialect else None
         self._size = self._strays = 0
 
-    def add(self, chunk: bytes) -> None:
+    def add_chunk(self, chunk: bytes) -> None:
         """Takes the next bytes, in the declared encoding."""
-        self._count(chunk)
+        self._count_strays(chunk)
         try:
             if self._decoder is not None:
                 self._decoder.decode(chunk, final=not chunk)
         except UnicodeError:
             self._decoder = None
 
-    def add_decoded(self, part: bytes | None) -> None:
+    def add_decoded_chunk(self, part: bytes | None) -> None:
         """Takes the next bytes, decoded and as UTF-8. None: they are not in the declared encoding."""
-        self._count(part or b"")
+        self._count_strays(part or b"")
         self._decoder = None if part is None else self._decoder
 
-    def _count(self, part: bytes) -> None:
+    def _count_strays(self, part: bytes) -> None:
         self._size += len(part)
         self._strays += kinds.count_control_characters(part, self._expected)
 
@@ -132,8 +132,8 @@ def search_text_stream(stream: IO[bytes], head: bytes, name: str, inspection: In
         feed = inspection.stream(decoder, comma=comma, dialect=dialect)
         while chunk := stream.read(CHUNK):
             feed.feed(chunk)
-            evidence.add(chunk)
-        evidence.add(b"")
+            evidence.add_chunk(chunk)
+        evidence.add_chunk(b"")
         feed.close()
     else:
         feed = inspection.stream(kind or decoder, comma=comma, dialect=dialect)
@@ -165,6 +165,6 @@ def _search_transcoded_text(
             text, broken = "", True
         part = text.encode("utf-8", "surrogatepass")
         feed.feed(part)
-        evidence.add_decoded(None if broken else part)
+        evidence.add_decoded_chunk(None if broken else part)
     raw.close()
     feed.close()
