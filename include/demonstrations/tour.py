@@ -54,7 +54,7 @@ LEGS: tuple[Leg, ...] = (("first days", {"days": 3}), ("one more day", {"days": 
 LEGS_WITHOUT_DAYS: tuple[Leg, ...] = (("all there is", {}), ("nothing new", None))
 
 START_SECONDS = 15
-TASK_SECONDS = 18
+TASK_SECONDS = 13
 LOG_LINES = 15
 
 
@@ -71,7 +71,7 @@ def run_tour(settings: Settings, console: Console, name: str, from_path: Path | 
     legs: tuple[Leg, ...] = getattr(maker, "TOUR", LEGS if by_day else LEGS_WITHOUT_DAYS)
     tasks = len(tasks_of_pipeline(pipeline))
     minutes = max(1, round((START_SECONDS + len(legs) * tasks * TASK_SECONDS) / 60))
-    console.print(f"{count_noun(len(legs), 'run')} of the DAG '{name}' through Airflow, {tasks} Spark jobs each.")
+    console.print(f"{count_noun(len(legs), 'run')} of the DAG '{name}' through Airflow, {tasks} tasks each.")
     console.print(f"On two cores this takes about {count_noun(minutes, 'minute')}.")
     own = clear_tour_folders(settings, console, name)
     try:
