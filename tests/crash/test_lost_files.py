@@ -12,7 +12,7 @@ from sluice import durable_files
 from sluice.declare import Pipeline
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.delta_log import DamagedLog
-from sluice.lake import places
+from sluice.lake import pipeline_paths
 from sluice.locations import locate
 from sluice.privacy import suppression_list
 from sluice.runs import job, stage_recording
@@ -112,7 +112,7 @@ def test_what_was_not_made_to_its_end_is_made_again_and_what_was_lost_is_made_up
             assert (row["stage"], row["flow"], row["state"], row["failure"]) == (stage, WHOLE_STAGE, "failed", "DamagedLog")
             assert has_failed_as_whole(lake.records, stage)
         if unharmed:
-            places.check_stage_logs(lake.settings, lake.graph, unharmed)
+            pipeline_paths.check_stage_logs(lake.settings, lake.graph, unharmed)
         (found,) = lost_commits.find_log_repairs(lake.settings, lake.graph)
         lost_commits.repair_table_log(lake.settings, lake.graph, found)
     jvm: Any = lake.spark._jvm

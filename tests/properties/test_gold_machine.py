@@ -199,7 +199,7 @@ class History:
         def asking(of: Any) -> None:
             batches.append(1)
             if len(batches) == after + 1:  # once: the run that comes after the stopped one is not stopped
-                request = workspace.places.stop_request(of.run)
+                request = workspace.paths.stop_request(of.run)
                 request.parent.mkdir(parents=True, exist_ok=True)
                 request.touch()
             real(of)

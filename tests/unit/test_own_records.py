@@ -33,8 +33,8 @@ def _find_spelled_names(text: str) -> list[str]:
 
 
 def test_nobody_spells_the_name_of_a_record_beside_the_list() -> None:
-    assert _find_spelled_names("locate(records.bookkeeping()) / 'idle'; places.bookkeeping(f'schemas/{table}')") != []
-    assert _find_spelled_names("records.bookkeeping(); places.bookkeeping(f'{SCHEMAS.name}/{table}')") == []
+    assert _find_spelled_names("locate(records.bookkeeping()) / 'idle'; paths.bookkeeping(f'schemas/{table}')") != []
+    assert _find_spelled_names("records.bookkeeping(); paths.bookkeeping(f'{SCHEMAS.name}/{table}')") == []
     assert {path.name: found for path in ENGINE.rglob("*.py") if (found := _find_spelled_names(path.read_text()))} == {}
 
 

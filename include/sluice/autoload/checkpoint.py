@@ -24,8 +24,8 @@ _OF_THE_LEASE = (*LEASE_FILES, f".{LEASE_DESCRIPTION.name}.*.tmp")
 
 
 @dataclass(frozen=True)
-class AutoloadPlaces:
-    """The locations of everything: all in the checkpoint directory, except the table and the data's folder."""
+class AutoloadPaths:
+    """The paths of everything: all in the checkpoint directory, except the table and the data's folder."""
 
     folder: Path
     data: Path
@@ -108,7 +108,7 @@ def refuse_foreign_checkpoint(folder: Path, known: CheckpointPurpose, data: Path
         where = path or "one that is yet to be made"
         raise UsageError(
             f"The checkpoint directory {folder} belongs to the table at {known.location}, not to {where}. {another} "
-            f"If that table was moved, write its new place into {_FILE}."
+            f"If that table was moved, write its new path into {_FILE}."
         )
     if not delta_log.is_delta_table(known.location) or log.read_table_id(known.location) != known.table_id:
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import InheritableThread
 
 from sluice.autoload import checkpoint, options, targets
-from sluice.autoload.checkpoint import AutoloadPlaces, CheckpointPurpose
+from sluice.autoload.checkpoint import AutoloadPaths, CheckpointPurpose
 from sluice.autoload.targets import AutoloadTarget
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.source import Source
@@ -84,7 +84,7 @@ def _prepare_ingestion(
     def workspace_at(path: str) -> Workspace:
         nothing = folder / "none"  # no secrets, no truth: nothing of a lake is needed
         settings = Settings(folder, str(folder), data.parent, nothing, nothing, nothing)
-        return Workspace(settings, declared, session, run, elsewhere=AutoloadPlaces(folder, data, path))
+        return Workspace(settings, declared, session, run, elsewhere=AutoloadPaths(folder, data, path))
 
     purpose = checkpoint.read_checkpoint_purpose(folder)
     workspace = workspace_at(target.path or "")
@@ -120,15 +120,15 @@ def _adopt_existing_columns(workspace: Workspace, source: Source) -> None:
 def _refuse_nested_folders(data: Path, folder: Path, table: str | None) -> None:
     """Refuses output inside the folder that is read, and data inside the table, where VACUUM would remove it."""
     path = Path(table).resolve() if table else None
-    for what, place in (("checkpoint directory", folder), ("table", path)):
-        if place is not None and (place == data or data in place.parents):
+    for what, given in (("checkpoint directory", folder), ("table", path)):
+        if given is not None and (given == data or data in given.parents):
             raise UsageError(
-                f"autoload_to_table: the {what} {place} lies in {data}, whose files are read. Choose a place outside it."
+                f"autoload_to_table: the {what} {given} lies in {data}, whose files are read. Choose a folder outside it."
             )
     if path is not None and (path in data.parents or path in folder.parents or path == folder):
         inner = data if path in data.parents else folder
         raise UsageError(
-            f"autoload_to_table: {inner} lies in the table {path}, whose VACUUM would remove it. Choose a place outside it."
+            f"autoload_to_table: {inner} lies in the table {path}, whose VACUUM would remove it. Choose a folder outside it."
         )
 
 
@@ -162,7 +162,7 @@ class Autoload:
 
     def stop(self) -> None:
         """Ends it after the current batch, and waits for that. What is committed stays; the next call goes on from there."""
-        request = self._workspace.places.stop_request(self.runId)
+        request = self._workspace.paths.stop_request(self.runId)
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
         self._thread.join()

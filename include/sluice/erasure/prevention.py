@@ -20,7 +20,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.lake import log_files
 from sluice.lake.commit_marks import MARK_FIELDS
 from sluice.lake.log_files import LogAction
-from sluice.lake.places import PipelinePlaces, list_own_tables
+from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
 from sluice.lake.workspace import has_quarantine
 from sluice.locations import locate
 from sluice.own_records import CANARY, SUPPRESSION, name_own_record
@@ -63,17 +63,17 @@ def inspect_lake_logs(settings: Settings, graph: Graph) -> list[LogFinding]:
 
 def personal_columns_by_path(settings: Settings, graph: Graph) -> dict[str, frozenset[str]]:
     """By path, the personal columns of each declared table, and of those that Sluice keeps for itself."""
-    places, found = PipelinePlaces(graph.records(settings), graph), dict[str, frozenset[str]]()
+    paths, found = PipelinePaths(graph.records(settings), graph), dict[str, frozenset[str]]()
     for one in graph:
-        path = places.table(one.name)
+        path = paths.table(one.name)
         found[path] = found.get(path, frozenset()).union(*(each.private for each in graph.sharing(one)))
         if has_quarantine(one):
-            found[places.quarantine(one.name)] = PERSONAL_IN_QUARANTINE
+            found[paths.quarantine(one.name)] = PERSONAL_IN_QUARANTINE
     for stream in graph.streams.values():
         late = frozenset().union(stream.private, *(graph[name].private for name in stream.reads))
         found[graph.location_of_late(settings, stream.name)] = late
-    found |= dict.fromkeys(list_own_tables(places).values(), frozenset[str]())  # ids and counts
-    found[places.bookkeeping(SUPPRESSION.name)] = frozenset({"pseudonym"})
+    found |= dict.fromkeys(list_own_tables(paths).values(), frozenset[str]())  # ids and counts
+    found[paths.bookkeeping(SUPPRESSION.name)] = frozenset({"pseudonym"})
     return found
 
 

@@ -15,7 +15,7 @@ from sluice.declare.datasets.dataset import Dataset
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.lake import commit_marks
-from sluice.lake.places import PipelinePlaces, Places, locate_streamed_tables
+from sluice.lake.pipeline_paths import FlowPaths, PipelinePaths, locate_streamed_tables
 from sluice.locations import Location, locate
 from sluice.own_records import DELIVERIES, OUTCOMES, SCHEMAS, STAGING, SUPPRESSION
 from sluice.pipeline_records import PipelineRecords, name_quarantine
@@ -71,7 +71,7 @@ class Workspace:
     """What one run knows about the lake.
 
     session: the session to read and write with. Inside foreachBatch that is the batch's own: use `within`. interval: what a run in mode replay
-    takes again; None in every other mode. elsewhere: the places of tables that belong to no pipeline. follows_deletion: whether people's rows
+    takes again; None in every other mode. elsewhere: the paths of tables that belong to no pipeline. follows_deletion: whether people's rows
     were removed and every flow must follow, even if it would refuse otherwise. merged_keys: what this run's flows have changed in change logs,
     for the flows that follow them.
     """
@@ -82,14 +82,14 @@ class Workspace:
     run: str
     mode: str = "increment"
     interval: Interval | None = None
-    elsewhere: Places | None = None
+    elsewhere: FlowPaths | None = None
     follows_deletion: bool = False
     merged_keys: MergedKeysByTable = field(default_factory=MergedKeysByTable, compare=False)
 
     @property
-    def places(self) -> Places:
-        """The places of everything that the run reads and writes."""
-        return self.elsewhere or PipelinePlaces(self.records, self.graph)
+    def paths(self) -> FlowPaths:
+        """The paths of everything that the run reads and writes."""
+        return self.elsewhere or PipelinePaths(self.records, self.graph)
 
     @cached_property
     def records(self) -> PipelineRecords:
@@ -115,16 +115,16 @@ class Workspace:
 
     @property
     def staging(self) -> Location:
-        """The folder for records that are read and not written yet, if executors share no other place."""
-        return locate(self.places.bookkeeping(STAGING.name))
+        """The folder for records that are read and not written yet, if executors share no other folder."""
+        return locate(self.paths.bookkeeping(STAGING.name))
 
     def path(self, name: str) -> str:
-        """Returns where a declared table lies. For a source whose records go into another source's table, that table's place."""
-        return self.places.table(name)
+        """Returns where a declared table lies. For a source whose records go into another source's table, that table's path."""
+        return self.paths.table(name)
 
     def quarantine(self, name: str) -> str:
         """Returns where the rows lie that a table's flow did not accept."""
-        return self.places.quarantine(name)
+        return self.paths.quarantine(name)
 
     def late(self, name: str) -> str:
         """Returns where the rows lie that came too late for a stream."""
@@ -132,48 +132,48 @@ class Workspace:
 
     def checkpoints(self, flow: str) -> str:
         """Returns the folder of a flow's checkpoints."""
-        return self.places.checkpoints(flow)
+        return self.paths.checkpoints(flow)
 
     def schemas(self, table: str) -> str:
         """Returns the folder of a bronze table's schema log."""
-        return self.places.bookkeeping(f"{SCHEMAS.name}/{table}")
+        return self.paths.bookkeeping(f"{SCHEMAS.name}/{table}")
 
     @property
     def landing(self) -> Location:
         """The folder that holds the sources' landing folders."""
-        return self.places.landing
+        return self.paths.landing
 
     def streamed_tables(self, declared: Source | Dataset[Any]) -> dict[str, str]:
         """Returns what a declaration's flow streams, as `locate_streamed_tables` does."""
-        return locate_streamed_tables(self.places, declared)
+        return locate_streamed_tables(self.paths, declared)
 
     @property
     def deliveries(self) -> str:
         """The table of deliveries: which file came when. Append-only; bronze flows stream it."""
-        return self.places.bookkeeping(DELIVERIES.name)
+        return self.paths.bookkeeping(DELIVERIES.name)
 
     @property
     def outcomes(self) -> str:
         """The table of outcomes: what became of each delivery. Append-only; silver flows stream it."""
-        return self.places.bookkeeping(OUTCOMES.name)
+        return self.paths.bookkeeping(OUTCOMES.name)
 
     @property
     def suppression(self) -> str:
         """The table of people who were erased, as keyed hashes."""
-        return self.places.bookkeeping(SUPPRESSION.name)
+        return self.paths.bookkeeping(SUPPRESSION.name)
 
     def tables(self) -> dict[str, str]:
         """Returns every table that may hold records, by its SQL name: declared tables, quarantines, and late tables of streams."""
-        return list_record_tables(self.graph, self.places, self.settings)
+        return list_record_tables(self.graph, self.paths, self.settings)
 
 
-def list_record_tables(graph: Graph, places: Places, settings: Settings) -> dict[str, str]:
+def list_record_tables(graph: Graph, paths: FlowPaths, settings: Settings) -> dict[str, str]:
     """Returns what `Workspace.tables` does, without a session."""
     found: dict[str, str] = {}
     for declared in graph:
-        found[graph.table_of(declared.name)] = places.table(declared.name)
+        found[graph.table_of(declared.name)] = paths.table(declared.name)
         if has_quarantine(declared):
-            found[name_quarantine(declared.name)] = places.quarantine(declared.name)
+            found[name_quarantine(declared.name)] = paths.quarantine(declared.name)
     for stream in (one for one in graph.streams.values() if one.may_be_late):
         found[stream.late] = graph.location_of_late(settings, stream.name)
     return found

@@ -41,7 +41,7 @@ def record_stage_run(
     `work` raises; each of them once it is recorded, if it can be.
     """
     from sluice import durable_files
-    from sluice.lake import places, spark_counters
+    from sluice.lake import pipeline_paths, spark_counters
     from sluice.lake.report import FlowsFailed
     from sluice.runs.execution import quiet_marking
 
@@ -71,7 +71,7 @@ def record_stage_run(
     open_lineage.send_stage_start(workspace.settings, told)
     mark = quiet_marking.begin_stage(workspace, request.stage) if towards_quiet else None
     try:
-        places.check_stage_logs(workspace.settings, workspace.graph, request.stage)
+        pipeline_paths.check_stage_logs(workspace.settings, workspace.graph, request.stage)
         with collect_step_times(times), show_progress(request.pipeline, subject, count_tasks):
             reports = work()
     except SparkNeeded:  # nothing failed: a job does it, and what leads to a quiet pipeline stands

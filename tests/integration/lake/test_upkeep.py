@@ -266,7 +266,7 @@ def test_a_request_to_stop_does_not_hide_which_tables_failed_before_it(lake: Lak
     workspace = lake.workspace()
 
     def fail_and_ask_to_stop(*_: object) -> None:
-        request = workspace.places.stop_request(workspace.run)
+        request = workspace.paths.stop_request(workspace.run)
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
         raise OSError("the disk does not answer")

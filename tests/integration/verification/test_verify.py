@@ -314,7 +314,7 @@ def test_a_view_of_bronze_is_compared_over_bronze(copied: Lakehouse) -> None:
 
 def test_a_stop_is_heard_between_two_tables(copied: Lakehouse) -> None:
     space, heard = copied.workspace(), list[VerificationFinding]()
-    request = space.places.stop_request(space.run)
+    request = space.paths.stop_request(space.run)
 
     def stop(one: VerificationFinding) -> None:
         heard.append(one)

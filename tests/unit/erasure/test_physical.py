@@ -1,4 +1,4 @@
-"""Which places of a store lose the former versions of objects when an erasure becomes physical."""
+"""Which folders of a store lose the former versions of objects when an erasure becomes physical."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ def test_former_versions_go_wherever_a_store_holds_rows_or_deliveries(
 
     monkeypatch.setattr(physical, "remove_former_versions", remove)
     due = cast("list[ErasureRequest]", [SimpleNamespace(done_at="2026-11-01T00:00:00+00:00")])
-    places = ("landing", "restricted", "released")
-    on_store: dict[str, Any] = {name: locate(f"s3://bucket/{name}") for name in places}
+    roots = ("landing", "restricted", "released")
+    on_store: dict[str, Any] = {name: locate(f"s3://bucket/{name}") for name in roots}
     left = settings.vault.parent / "rewriting" / "1.versions"
     left.parent.mkdir(parents=True)
     left.write_text('["s3://bucket/landing/gym/a/1.json"]')
     monkeypatch.setattr(rewriting, "remove_replaced_versions", lambda place: len([searched.append(str(place))]))
     (report,) = physical._remove_due_versions(_workspace(replace(settings, lake="s3://bucket/lake", **on_store)), due)
     rewritten = "s3://bucket/landing/gym/a/1.json"
-    assert {*searched} == {*(f"s3://bucket/{name}/gym" for name in ("lake", *places)), rewritten} and report.deleted == 5
+    assert {*searched} == {*(f"s3://bucket/{name}/gym" for name in ("lake", *roots)), rewritten} and report.deleted == 5
     assert not left.exists()
     searched.clear()
     assert physical._remove_due_versions(_workspace(settings), due) == [] and not searched
@@ -48,6 +48,6 @@ def test_former_versions_go_wherever_a_store_holds_rows_or_deliveries(
 
 def _workspace(settings: Settings) -> Workspace:
     records = PipelineRecords(settings, "gym")
-    places = SimpleNamespace(bookkeeping=lambda name: str(settings.vault.parent / name))
-    found = SimpleNamespace(settings=settings, pipeline="gym", records=records, landing=records.landing, places=places)
+    paths = SimpleNamespace(bookkeeping=lambda name: str(settings.vault.parent / name))
+    found = SimpleNamespace(settings=settings, pipeline="gym", records=records, landing=records.landing, paths=paths)
     return cast("Workspace", found)

@@ -15,7 +15,7 @@ from sluice.ingest.deliveries.listing import AT_REST, PARTIAL
 from sluice.ingest.landing.cleaning import ARCHIVE, archived_file_names
 from sluice.ingest.landing.rewriting import MARK
 from sluice.lake import releases
-from sluice.lake.places import PipelinePlaces
+from sluice.lake.pipeline_paths import PipelinePaths
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, is_on_disk, locate
 from sluice.own_records import CHECKPOINTS, OWN_FOLDER, OWN_RECORDS
@@ -27,15 +27,15 @@ _CLAIMED_AS_A_WHOLE = frozenset(one.name for one in OWN_RECORDS if not one.by_ta
 
 def claim_tables(settings: Settings, graph: Graph) -> Claim:
     """Claims declared tables, quarantines and late tables that exist."""
-    paths = list_record_tables(graph, PipelinePlaces(graph.records(settings), graph), settings).values()
-    known = {_plain_place(path) for path in paths if delta_log.is_delta_table(path)}
-    return lambda root, path: root in (LAKE, RESTRICTED) and _plain_place(str(path)) in known
+    paths = list_record_tables(graph, PipelinePaths(graph.records(settings), graph), settings).values()
+    known = {_normalise_location(path) for path in paths if delta_log.is_delta_table(path)}
+    return lambda root, path: root in (LAKE, RESTRICTED) and _normalise_location(str(path)) in known
 
 
-def _plain_place(path: str) -> Location:
-    """The place, without a ".." in the path of a disk; a URL has none."""
-    place = locate(path)
-    return locate(os.path.normpath(path)) if is_on_disk(place) else place
+def _normalise_location(path: str) -> Location:
+    """The location, without a ".." in the path of a disk; a URL has none."""
+    location = locate(path)
+    return locate(os.path.normpath(path)) if is_on_disk(location) else location
 
 
 def claim_checkpoints(_: Settings, graph: Graph) -> Claim:
@@ -53,7 +53,7 @@ def claim_landed_files(settings: Settings, graph: Graph) -> Claim:
     """Claims landed and archived files that a source takes, whatever their state, and the folders above them."""
     landing = graph.records(settings).landing
     sources = [one for one in graph.sources.values() if one.kind.in_files]
-    folders = {one.name: [_plain_place(str(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
+    folders = {one.name: [_normalise_location(str(at / one.path)) for at in (landing, landing / ARCHIVE)] for one in sources}
 
     def claims(root: str, path: Location) -> bool:
         if root != LANDING:

@@ -24,7 +24,7 @@ from sluice.ingest.deliveries import known
 from sluice.ingest.deliveries.absence import is_landing_folder_absent
 from sluice.ingest.landing.cleaning import ARCHIVE
 from sluice.lake import releases
-from sluice.lake.places import PipelinePlaces, list_own_tables
+from sluice.lake.pipeline_paths import PipelinePaths, list_own_tables
 from sluice.lake.workspace import list_record_tables
 from sluice.locations import Location, locate, walk_folders
 from sluice.own_records import OWN_FOLDER, OWN_RECORDS
@@ -81,8 +81,8 @@ def list_source_encodings(graph: Graph) -> list[str]:
 
 def find_searched_tables(settings: Settings, graph: Graph) -> dict[str, str]:
     """Every existing table that may hold people, by name: declared tables, quarantines, late tables, Sluice's own records."""
-    places = PipelinePlaces(graph.records(settings), graph)
-    found = {**list_record_tables(graph, places, settings), **list_own_tables(places)}
+    paths = PipelinePaths(graph.records(settings), graph)
+    found = {**list_record_tables(graph, paths, settings), **list_own_tables(paths)}
     return {name: path for name, path in found.items() if delta_log.is_delta_table(path)}
 
 
@@ -126,12 +126,12 @@ def find_table_clocks(settings: Settings, graph: Graph) -> dict[str, TableClock]
 
     Views are left out because they are recomputed from these tables, and so are tables whose subject is inside a column.
     """
-    changing, places, found = graph.changing_hands(), PipelinePlaces(graph.records(settings), graph), {}
+    changing, paths, found = graph.changing_hands(), PipelinePaths(graph.records(settings), graph), {}
     for declared in graph:
         domain = graph.domain(declared)
         if declared.subject and domain in changing and not declared.subject_in:
             at, per_second = parse_instant_expression(subjects.subject_time_expression(declared) or "")
-            path = places.table(declared.name)
+            path = paths.table(declared.name)
             found[graph.table_of(declared.name)] = TableClock(path, str(domain), declared.subject, at, per_second)
     return found
 

@@ -55,8 +55,8 @@ class RowJournal:
 
     @property
     def _rows_folder(self) -> Location:
-        return locate(self.workspace.places.bookkeeping(self.kind)) / f"{self.source}.rows"
+        return locate(self.workspace.paths.bookkeeping(self.kind)) / f"{self.source}.rows"
 
     @property
     def _note_file(self) -> Location:
-        return locate(self.workspace.places.bookkeeping(self.kind)) / f"{self.source}.json"
+        return locate(self.workspace.paths.bookkeeping(self.kind)) / f"{self.source}.json"

@@ -7,21 +7,21 @@ from sluice.declare.assembly import subjects
 from sluice.declare.assembly.graph import PSEUDONYM, Graph
 from sluice.declare.ingest.source import Source
 from sluice.lake import log
-from sluice.lake.places import PipelinePlaces
+from sluice.lake.pipeline_paths import PipelinePaths
 from sluice.settings import Settings
 
 
 def columns_by_domain(settings: Settings, graph: Graph) -> dict[str, set[str]]:
     """By domain, the names of the columns with its identifiers, in any table, source or link."""
     found: dict[str, set[str]] = {domain: {"_subject"} for domain in graph.domains()}
-    places = PipelinePlaces(graph.records(settings), graph)
+    paths = PipelinePaths(graph.records(settings), graph)
     for declared in graph:
         if isinstance(declared, Source):
             domain = graph.domain(declared)
             pairs = [(declared.subject, domain)] if declared.subject and domain else []
             pairs += declared.also_subjects
         else:
-            path = places.table(declared.name)
+            path = paths.table(declared.name)
             pairs = list(
                 subjects.find_table_subjects(
                     graph, declared, log.read_column_names(path) if delta_log.is_delta_table(path) else []

@@ -22,7 +22,7 @@ from sluice.flows.progress import batches, checkpoints
 from sluice.lake import commit_history, log
 from sluice.lake.commit_history import WITHOUT_FILES, WITHOUT_ROWS
 from sluice.lake.log import read_table_retention
-from sluice.lake.places import Places, locate_streamed_tables
+from sluice.lake.pipeline_paths import FlowPaths, locate_streamed_tables
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate, open_to_read
 
@@ -66,18 +66,18 @@ def read_flow_progress(folder: str, flow: str) -> FlowProgress | None:
     if memory is None:
         return None
     identity, inputs = str(memory["identity"]), memory.get("inputs")
-    place = locate(folder) / identity
+    checkpoint = locate(folder) / identity
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
-    begun, done = batches.list_batch_numbers(place / "offsets"), batches.list_batch_numbers(place / "commits")
+    begun, done = batches.list_batch_numbers(checkpoint / "offsets"), batches.list_batch_numbers(checkpoint / "commits")
     last = max(done, default=None)
-    streamed = read_stream_positions(str(place), last, tables) if last is not None and last in begun else {}
+    streamed = read_stream_positions(str(checkpoint), last, tables) if last is not None and last in begun else {}
     reached = move_past_followed(streamed, checkpoints.read_followed_versions(memory))
-    finished = _modification_time(place / "commits" / str(last)) if last is not None else None
+    finished = _modification_time(checkpoint / "commits" / str(last)) if last is not None else None
     return FlowProgress(
         flow=flow,
         identity=identity,
         reason=str(memory["reason"]) if memory.get("reason") else None,
-        made_at=_modification_time(place / "metadata") or _modification_time(locate(folder) / "flow.json"),
+        made_at=_modification_time(checkpoint / "metadata") or _modification_time(locate(folder) / "flow.json"),
         batch=last,
         finished_at=finished if reached == streamed else _modification_time(locate(folder) / "flow.json"),
         unfinished=tuple(sorted(begun - done)) if last is None else tuple(sorted(batch for batch in begun if batch > last)),
@@ -211,15 +211,15 @@ class LaggingFlow:
 
 def find_lagging_flows(workspace: Workspace, now: datetime) -> dict[str, list[LaggingFlow]]:
     """Returns, by table path, the flows that VACUUM would take files from: they have yet to read versions older than its retention."""
-    return find_lagging_flows_at(workspace.places, workspace.graph, now)
+    return find_lagging_flows_at(workspace.paths, workspace.graph, now)
 
 
-def find_lagging_flows_at(places: Places, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
+def find_lagging_flows_at(paths: FlowPaths, graph: Graph, now: datetime) -> dict[str, list[LaggingFlow]]:
     """Returns what `find_lagging_flows` does, without a Spark session."""
     found: dict[str, list[LaggingFlow]] = {}
     for declared in graph:
-        flow, streamed = graph.flow_name(declared), locate_streamed_tables(places, declared)
-        folder = places.checkpoints(flow)
+        flow, streamed = graph.flow_name(declared), locate_streamed_tables(paths, declared)
+        folder = paths.checkpoints(flow)
         # The state of a stream cannot be made again from its inputs as they are now, so VACUUM waits for it.
         waits = None if declared.name in graph.streams else graph.pipeline.vacuum_waits
         for name, (version, whole) in _read_unread_versions(folder, flow).items():
@@ -235,15 +235,15 @@ def _read_unread_versions(folder: str, flow: str) -> dict[str, tuple[int, bool]]
     memory = checkpoints.read_flow_memory(folder, flow)
     if memory is None or memory.get("reset"):
         return {}  # it starts anew, from its inputs as they are then
-    place, inputs = locate(folder) / str(memory["identity"]), memory.get("inputs")
-    if batches.find_checkpoint_damage(place):
+    checkpoint, inputs = locate(folder) / str(memory["identity"]), memory.get("inputs")
+    if batches.find_checkpoint_damage(checkpoint):
         return {}  # likewise
     tables: Mapping[str, str] = {name: str(id_) for name, id_ in inputs.items()} if isinstance(inputs, dict) else {}
-    done = bool(batches.list_batch_numbers(place / "commits"))
+    done = bool(batches.list_batch_numbers(checkpoint / "commits"))
     unread = (
-        batches.read_first_unread_versions(str(place), tables)
+        batches.read_first_unread_versions(str(checkpoint), tables)
         if done
-        else {name: end + 1 for name, end in batches.read_batch_end_versions(str(place), 0, tables).items()}
+        else {name: end + 1 for name, end in batches.read_batch_end_versions(str(checkpoint), 0, tables).items()}
     )
     followed = checkpoints.read_followed_versions(memory)
     return {

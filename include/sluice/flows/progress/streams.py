@@ -133,7 +133,7 @@ def run_with_rebase(attempt: Callable[[str | None], None], anew: str | None) -> 
 
 def stop_if_requested(workspace: Workspace) -> None:
     """Raises StopRequested if somebody asked this run to stop."""
-    if workspace.places.stop_request(workspace.run).is_file():
+    if workspace.paths.stop_request(workspace.run).is_file():
         raise StopRequested("stopped on request, at a batch boundary; the next run goes on from there")
 
 

@@ -48,7 +48,7 @@ def finish_interrupted_journals(workspace: Workspace) -> None:
 
 def rewriting_journal_folder(workspace: Workspace) -> Location:
     """Returns the folder of the journals of files that are being rewritten."""
-    return locate(workspace.places.bookkeeping(REWRITING.name))
+    return locate(workspace.paths.bookkeeping(REWRITING.name))
 
 
 def settle_readmission(workspace: Workspace, leaving: LeavingEntries) -> None:
@@ -172,4 +172,4 @@ def _parse_leaving_entries(loaded: dict[str, Any]) -> LeavingEntries:
 
 
 def _readmission_journal_folder(workspace: Workspace) -> Location:
-    return locate(workspace.places.bookkeeping(READMISSIONS.name))
+    return locate(workspace.paths.bookkeeping(READMISSIONS.name))

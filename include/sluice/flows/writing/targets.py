@@ -27,7 +27,7 @@ from sluice.flows.progress import checkpoints
 from sluice.flows.progress.stream_starts import REFRESH
 from sluice.flows.writing.enforced import constraint_refusal_text, enforceable_schema
 from sluice.flows.writing.ranges import BoundingColumns
-from sluice.lake import log, log_files, places, rowless_commits, table_frames, tables, versions
+from sluice.lake import log, log_files, pipeline_paths, rowless_commits, table_frames, tables, versions
 from sluice.lake.layout_properties import PropertyChanges
 from sluice.lake.small_writes import OPERATION
 from sluice.lake.tables import TableShape
@@ -270,9 +270,9 @@ def check_personal_data_protection(workspace: Workspace, dataset: Dataset[Any], 
     """Raises UsageError or SluiceError if rows must not be written. anew: whether all rows are made again, so that the key may differ."""
     path = workspace.path(dataset.name)
     if workspace.elsewhere is None:
-        places.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
+        pipeline_paths.refuse_moved_table(workspace.settings, dataset.name, path, dataset.restricted)
     if dataset.restricted:
-        places.prepare_restricted_root(workspace.settings)
+        pipeline_paths.prepare_restricted_root(workspace.settings)
     before = tables.read_table_property(path, PSEUDONYM_KEYS) if dataset.treatments and delta_log.is_delta_table(path) else None
     if before and not anew and before != treatments.treatment_key_marks(workspace.settings, dataset):
         names = ", ".join(f"'{name}'" for name in secrets.list_marked_keys(before))

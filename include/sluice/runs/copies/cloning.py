@@ -19,7 +19,7 @@ from sluice.erasure import requests
 from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.lake import log
 from sluice.lake.clone_registry import register_shallow_clone
-from sluice.lake.places import PipelinePlaces
+from sluice.lake.pipeline_paths import PipelinePaths
 from sluice.locations import Location, locate, locate_given
 from sluice.pipeline_records import PipelineRecords, name_quarantine
 from sluice.pipeline_stages import CLONE, DELETIONS
@@ -178,13 +178,13 @@ def _list_tables_to_clone(settings: Settings, graph: Graph) -> list[TableToClone
     """Lists every existing table: declared ones and quarantines."""
     from sluice.lake.workspace import has_quarantine
 
-    places, found = PipelinePlaces(graph.records(settings), graph), []
+    paths, found = PipelinePaths(graph.records(settings), graph), []
     for one in graph:
         private = frozenset[str]().union(*(each.private for each in graph.sharing(one)))
         if graph.table_of(one.name) == one.name:
-            found.append((one.name, places.table(one.name), graph.datasets.get(one.name), private, one.keys))
+            found.append((one.name, paths.table(one.name), graph.datasets.get(one.name), private, one.keys))
         if has_quarantine(one):
-            found.append((name_quarantine(one.name), places.quarantine(one.name), None, private, ()))
+            found.append((name_quarantine(one.name), paths.quarantine(one.name), None, private, ()))
     versions = {path: log.latest_table_version(path) for _, path, *_ in found}
     return [
         TableToClone(name, path, version, dataset, private, keys)

@@ -16,7 +16,7 @@ from sluice.declare.ingest.source import Source
 from sluice.erasure import physical
 from sluice.erasure.steps import sweep
 from sluice.flows.progress import streams
-from sluice.lake.places import list_own_tables
+from sluice.lake.pipeline_paths import list_own_tables
 from sluice.lake.report import FlowReport, TableTurns, take_table_turns
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import OPTIMIZE, VACUUM
@@ -96,7 +96,7 @@ def _remove_killed_commit_files(workspace: Workspace, now: datetime) -> list[Flo
 
 def _vacuum_record_tables(workspace: Workspace, turns: TableTurns, slow: Mapping[str, list[SlowReader]], now: datetime) -> None:
     """Vacuums the record tables whose files are due to go."""
-    for flow, path in list_own_tables(workspace.places, RECORD_TABLES).items():
+    for flow, path in list_own_tables(workspace.paths, RECORD_TABLES).items():
         if delta_log.is_delta_table(path):
             streams.stop_if_requested(workspace)
             in_full, behind = _remove_expired_record_files, slow.get(path, ())
@@ -142,7 +142,7 @@ def run_optimize_stage(workspace: Workspace, stage: str, options: StageOptions) 
         for name, path in _visit_tables(workspace, dict(sorted(paths.items(), key=lambda one: one[0] not in declared))):
             layer = workspace.graph.layer(declared[name]) if name in declared else stage
             turns.take_turn(name, layer, path, partial(_lay_out_table, workspace, declared.get(name), name, path, options))
-        for name, path in list_own_tables(workspace.places, RECORD_TABLES).items():
+        for name, path in list_own_tables(workspace.paths, RECORD_TABLES).items():
             turns.take_turn(name, stage, path, partial(upkeep.join_record_files, workspace, name, path))
     return turns.reports
 

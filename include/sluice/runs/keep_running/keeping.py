@@ -120,7 +120,7 @@ class PipelineKeeper:
 
     def is_to_stop(self) -> bool:
         """Whether somebody asked this run to stop."""
-        return self._workspace.places.stop_request(self._workspace.run).is_file()
+        return self._workspace.paths.stop_request(self._workspace.run).is_file()
 
     def wait(self, until: float) -> None:
         """Waits until that time (monotonic), or until somebody asks to stop."""

@@ -25,7 +25,7 @@ from sluice.errors import SluiceError, UsageError, nearest_name_hint
 from sluice.flows.progress import checkpoints
 from sluice.lake.commit_history import REPAIR
 from sluice.lake.commit_marks import format_commit_mark
-from sluice.lake.places import locate_stage_tables
+from sluice.lake.pipeline_paths import locate_stage_tables
 from sluice.locations import Location, locate
 from sluice.own_records import OUTCOMES, SET_ASIDE
 from sluice.pipeline_records import name_quarantine

@@ -18,7 +18,7 @@ from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files, select_deliveries_in_interval
 from sluice.lake import log
-from sluice.lake.places import PipelinePlaces, locate_streamed_tables
+from sluice.lake.pipeline_paths import PipelinePaths, locate_streamed_tables
 from sluice.locations import Location
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs import ledger
@@ -60,7 +60,7 @@ class PipelineBooks:
 
     def streamed_tables(self, declared: Source | AnyDataset) -> dict[str, str]:
         """The tables that a declaration's flow streams, as `locate_streamed_tables` returns them."""
-        return locate_streamed_tables(PipelinePlaces(self.records, self.graph), declared)
+        return locate_streamed_tables(PipelinePaths(self.records, self.graph), declared)
 
     def checkpoints(self, declared: Source | AnyDataset) -> tuple[str, str]:
         """Returns the name of a table's flow in checkpoints and commits, and the folder of its checkpoints."""

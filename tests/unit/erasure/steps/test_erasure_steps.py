@@ -611,7 +611,7 @@ def test_a_bucket_that_lets_no_version_go_is_noted_and_holds_up_no_other_step(
 ) -> None:
     said: list[SluiceError] = [SluiceError("An erasure needs s3:DeleteObjectVersion"), LeaseLost("Another has it")]
     left = _made(
-        Path(workspace.places.bookkeeping("rewriting")) / "1.versions", content='["s3://bucket/landing/house/says/1.json"]'
+        Path(workspace.paths.bookkeeping("rewriting")) / "1.versions", content='["s3://bucket/landing/house/says/1.json"]'
     )
 
     def refuse(place: object) -> int:
@@ -732,7 +732,7 @@ def test_what_is_too_old_and_fails_holds_up_nobody_who_asked(workspace: Workspac
 def test_expiry_that_was_not_followed_tells_what_it_did(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     old, report = replace(source, keep_for="1 day", subject_at="at"), FlowReport(flow="says", layer="propagate_deletions")
     _written(workspace.path("says"), [1])
-    journal = _made(Path(workspace.places.bookkeeping("aging")) / "says.json")
+    journal = _made(Path(workspace.paths.bookkeeping("aging")) / "says.json")
     monkeypatch.setattr(aging, "_delete_journalled_rows", lambda *_: [report])
 
     def follow() -> list[FlowReport]:
@@ -751,7 +751,7 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
     made = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [first, old, said, each]))
     for name in ("broken", "says"):
         _written(made.path(name), [1])
-        _made(Path(workspace.places.bookkeeping("aging")) / f"{name}.json")
+        _made(Path(workspace.paths.bookkeeping("aging")) / f"{name}.json")
 
     def carried_out(_: Workspace, of: Source) -> list[FlowReport]:
         if of.name == "broken":
@@ -768,7 +768,7 @@ def test_a_source_whose_old_rows_cannot_go_holds_up_no_other(workspace: Workspac
     with pytest.raises(NotFollowed) as failed:
         aging.delete_expired_rows(made, follow)
     assert list(failed.value.errors) == ["broken"] and [one.flow for one in failed.value.reports] == ["broken", "says"]
-    left = Path(workspace.places.bookkeeping("aging")).glob("*.json")
+    left = Path(workspace.paths.bookkeeping("aging")).glob("*.json")
     assert followed and [one.name for one in left] == ["broken.json"], "the next run goes on with it"
 
 
@@ -781,7 +781,7 @@ def test_what_ends_the_stage_ends_it_at_the_first_source(
     made = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [*sources, said, each]))
     for name in ("broken", "says"):
         _written(made.path(name), [1])
-        _made(Path(workspace.places.bookkeeping("aging")) / f"{name}.json")
+        _made(Path(workspace.paths.bookkeeping("aging")) / f"{name}.json")
     tried: list[str] = []
 
     def fail(_: Workspace, of: Source) -> list[FlowReport]:
@@ -993,7 +993,7 @@ def test_upkeep_stops_between_two_tables(workspace: Workspace, monkeypatch: pyte
 
     def one(of: Workspace, table: Any, *_: object, **__: object) -> FlowReport:
         done.append(table if isinstance(table, str) else table.name)
-        stop = of.places.stop_request(of.run)
+        stop = of.paths.stop_request(of.run)
         stop.parent.mkdir(parents=True, exist_ok=True)
         stop.touch()
         return FlowReport(flow=done[-1], layer=stage)

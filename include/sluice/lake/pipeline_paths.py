@@ -22,8 +22,8 @@ from sluice.private_files import require_private_folder
 from sluice.settings import Settings
 
 
-class Places(Protocol):
-    """The places that flows ask for: paths of Delta tables as text, of other things as Location."""
+class FlowPaths(Protocol):
+    """The paths that flows ask for: of Delta tables as text, of other things as Location."""
 
     @property
     def landing(self) -> Location:
@@ -45,15 +45,15 @@ class Places(Protocol):
         """Returns the file whose presence asks a run to stop before its next batch."""
 
 
-def locate_streamed_tables(places: Places, declared: Source | Dataset[Any]) -> dict[str, str]:
+def locate_streamed_tables(paths: FlowPaths, declared: Source | Dataset[Any]) -> dict[str, str]:
     """Returns the paths of the tables that a declaration's flow streams, by their names in its checkpoint."""
-    inputs = {name: places.table(name) for name in declared.streamed_reads}
-    return inputs | {name: places.bookkeeping(record) for name, record in declared.streamed_records.items()}
+    inputs = {name: paths.table(name) for name in declared.streamed_reads}
+    return inputs | {name: paths.bookkeeping(record) for name, record in declared.streamed_records.items()}
 
 
 @dataclass(frozen=True)
-class PipelinePlaces:
-    """A pipeline's places: its tables lie where their declarations say, everything else where its records say."""
+class PipelinePaths:
+    """A pipeline's paths: its tables lie where their declarations say, everything else where its records say."""
 
     records: PipelineRecords
     graph: Graph
@@ -84,9 +84,9 @@ class PipelinePlaces:
         return self.records.stop_request(run)
 
 
-def list_own_tables(places: Places, tables: Iterable[OwnRecord] = OWN_TABLES) -> dict[str, str]:
+def list_own_tables(paths: FlowPaths, tables: Iterable[OwnRecord] = OWN_TABLES) -> dict[str, str]:
     """Returns the paths of tables of Sluice's own records, whether they exist or not, by their names in reports: all, or these."""
-    return {name_own_record(one): places.bookkeeping(one.name) for one in tables}
+    return {name_own_record(one): paths.bookkeeping(one.name) for one in tables}
 
 
 def check_stage_logs(settings: Settings, graph: Graph, stage: str) -> None:
@@ -98,14 +98,14 @@ def locate_stage_tables(settings: Settings, graph: Graph, stage: str = "") -> di
     """Returns, by name, the paths of the tables that a stage reads or writes, or of all tables if the stage is no layer."""
     of_layer = [item.name for item in graph if graph.layer(item) == stage]
     reads = [name for item in graph if item.name in of_layer for name in item.reads]
-    places = PipelinePlaces(graph.records(settings), graph)
-    found = locate_bookkeeping_tables(places.records)
+    paths = PipelinePaths(graph.records(settings), graph)
+    found = locate_bookkeeping_tables(paths.records)
     for item in graph:
         if of_layer and item.name not in (*of_layer, *reads):
             continue
         found[graph.table_of(item.name)] = graph.location(settings, item.name)
         if item.kind.sets_rows_aside and (not of_layer or item.name in of_layer):
-            found[name_quarantine(item.name)] = places.quarantine(item.name)
+            found[name_quarantine(item.name)] = paths.quarantine(item.name)
         if item.late and item.may_be_late:
             found[item.late] = graph.location_of_late(settings, item.name)
     return found
