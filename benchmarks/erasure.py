@@ -108,14 +108,14 @@ class Bench:
     def merged(self, people: Sequence[int]) -> None:
         """By Sluice: on the suppression list, then one merge by pseudonym."""
         from sluice.erasure.requests import SuppressedIdentifier
-        from sluice.erasure.steps import places, rows
+        from sluice.erasure.steps import rows, subject_tables
         from sluice.privacy import secrets, suppression_list
         from sluice.privacy.pseudonyms import compute_pseudonym
 
         key = secrets.read_secret_key(self.workspace.settings)
         listed = [SuppressedIdentifier("device_id", str(compute_pseudonym(key, "device_id", str(one)))) for one in people]
         suppression_list.suppress_subjects(self.workspace, {f"r{len(self.waiting)}": listed})
-        rows.delete_suppressed_rows(self.workspace, places.find_subject_tables(self.workspace))
+        rows.delete_suppressed_rows(self.workspace, subject_tables.find_subject_tables(self.workspace))
 
     def deleted(self, people: Sequence[int]) -> None:
         """One DELETE each, with the number in the condition."""

@@ -21,7 +21,7 @@ from sluice.declare.ingest.field_names import rescued_text_expression
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_identifier
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.erasure.steps import naming, places
+from sluice.erasure.steps import naming, subject_tables
 from sluice.erasure.steps.erased_names import ErasedNames
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.steps.rows import SAME_ROW, note_rows, refold_tables_of_source
@@ -185,7 +185,10 @@ def _anonymise_bronze_rows(workspace: Workspace, source: Source) -> FlowReport:
     path = workspace.path(source.name)
     with report_table_change(source.name, DELETIONS.name, path) as report:
         _add_mark_column(workspace, source, anonymised.MARK)
-        subject, bronze = places.bronze_subject_expression(source, workspace), table_frames.read_table(workspace.session, path)
+        subject, bronze = (
+            subject_tables.bronze_subject_expression(source, workspace),
+            table_frames.read_table(workspace.session, path),
+        )
         told = bronze.withColumn("_whose", F.expr(subject)).where(F.col("_whose").isNotNull())
         at = suppression.row_instant_column(told, source.subject_at)
         theirs = suppression.select_suppressed_rows(workspace, told, F.col("_whose"), source.domain, at).select(*PROVENANCE)

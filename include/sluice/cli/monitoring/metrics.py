@@ -18,7 +18,7 @@ import typer
 
 from sluice.cli.monitoring.metrics_server import MetricsServer, serve_until_signal
 from sluice.cli.monitoring.status import compute_status
-from sluice.cli.places import select_pipelines
+from sluice.cli.named_tables import select_pipelines
 from sluice.cli.printing import OnePipeline
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import find_replacing_sources, resolve_table_name
+from sluice.cli.named_tables import find_replacing_sources, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, PipelineName, escaping_console, format_instant, print_json, print_rows
 from sluice.errors import UsageError, find_nearest_name, nearest_name_hint
 from sluice.flow_counts import NEWS_COUNTS

@@ -17,7 +17,7 @@ from sluice.cli.monitoring.report_charts import OTHER_COLOUR, draw_run_strips, d
 from sluice.cli.monitoring.report_sections import SECTIONS, ReportFacts, describe_last_failure
 from sluice.cli.monitoring.report_tables import describe_nodes, describe_panels
 from sluice.cli.monitoring.status import compute_status
-from sluice.cli.places import select_pipelines
+from sluice.cli.named_tables import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_instant, print_json
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph

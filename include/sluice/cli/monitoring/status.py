@@ -13,7 +13,7 @@ import typer
 
 from sluice.cli.erasure import request_states
 from sluice.cli.monitoring.standing import compute_standing
-from sluice.cli.places import find_replacing_sources, select_pipelines
+from sluice.cli.named_tables import find_replacing_sources, select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, escaping_console, format_duration, format_instant, print_json, print_rows
 from sluice.declare.assembly.loading import load_pipeline_declaration
 from sluice.errors import SluiceError

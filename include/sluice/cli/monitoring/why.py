@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import select_pipelines
+from sluice.cli.named_tables import select_pipelines
 from sluice.cli.printing import AsJson, Limit, escaping_console, format_instant, print_json, print_rows
 from sluice.errors import UsageError, nearest_name_hint
 from sluice.flows.progress.stream_numbers import STREAM_SECONDS

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import resolve_table_name
+from sluice.cli.named_tables import resolve_table_name
 from sluice.cli.printing import AsJson, LeaseWait, Limit, PipelineName, escaping_console, print_json, print_rows
 from sluice.cli.tables.read import query_delta_table
 from sluice.declare.assembly.loading import load_declaration_graph

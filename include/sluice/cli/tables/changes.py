@@ -11,7 +11,7 @@ import typer
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from sluice.cli.places import resolve_table_name
+from sluice.cli.named_tables import resolve_table_name
 from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, format_instant, print_json, print_rows
 from sluice.cli.tables.read import select_printable_columns
 from sluice.declare.assembly.loading import load_declaration_graph

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sluice import delta_log
-from sluice.cli.places import resolve_table_name
+from sluice.cli.named_tables import resolve_table_name
 from sluice.cli.printing import AsJson, OnlyTables, PipelineName, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import load_declaration_graph

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sluice.cli.places import find_computed_view_graph, load_graph_if_readable, resolve_table_name
+from sluice.cli.named_tables import find_computed_view_graph, load_graph_if_readable, resolve_table_name
 from sluice.cli.printing import AsJson, Limit, TableName, escaping_console, print_json, print_rows
 from sluice.declare.assembly.graph import Graph
 from sluice.errors import UsageError, nearest_name_hint

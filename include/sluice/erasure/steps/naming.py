@@ -12,7 +12,7 @@ from sluice.declare.ingest.file_formats import CsvDialect
 from sluice.erasure import vault
 from sluice.erasure.canary import PREFIX
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.erasure.steps import places
+from sluice.erasure.steps import subject_tables
 from sluice.erasure.steps.erased_names import ErasedNames, index_erased_names
 from sluice.erasure.steps.erasing import Erasing
 from sluice.erasure.subjects import domain_columns
@@ -49,26 +49,26 @@ def erase_unattributed_quarantine(erasing: Erasing) -> None:
     If a record may hold people other than its subject (`also_subjects`), also removes entries that are attributed to somebody else.
     """
     workspace, looked_for = erasing.workspace, load_erased_names(erasing)
-    for place in places.find_subject_quarantines(workspace):
-        if not erasing.is_done("unattributed", place.name):
-            entries = _find_naming_entries(place, looked_for) if looked_for else []
-            workspace.mark_next_commits(name_erasure_flow(place.name), sorted({delivery for delivery, _ in entries}))
-            quarantine.remove_quarantine_entries(workspace.session, place.path, entries)
-            report = FlowReport(flow=place.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
+    for table in subject_tables.find_subject_quarantines(workspace):
+        if not erasing.is_done("unattributed", table.name):
+            entries = _find_naming_entries(table, looked_for) if looked_for else []
+            workspace.mark_next_commits(name_erasure_flow(table.name), sorted({delivery for delivery, _ in entries}))
+            quarantine.remove_quarantine_entries(workspace.session, table.path, entries)
+            report = FlowReport(flow=table.name, layer=DELETIONS.name, deleted=len(entries), rows_out=len(entries))
             erasing.reports += [report] if entries else []
-            erasing.done("unattributed", place.name, rows=len(entries))
+            erasing.done("unattributed", table.name, rows=len(entries))
 
 
-def _find_naming_entries(place: places.SubjectTable, looked_for: ErasedNames) -> list[quarantine.QuarantinedRow]:
+def _find_naming_entries(table: subject_tables.SubjectTable, looked_for: ErasedNames) -> list[quarantine.QuarantinedRow]:
     """Reads part by part without a JVM, so that no value gets into a plan."""
     # A subject with a backslash is not reliable: older lakes have it from records that were cut off.
     wanted = 'SELECT "_delivery", "_row", "record", "made", "content" FROM t WHERE "_subject" IS NULL OR strpos("_subject", chr(92)) > 0'
-    if place.others:
+    if table.others:
         wanted = wanted.partition(" WHERE ")[0]
     found = []
-    for batch in open_table_snapshot(place.path).query_batches(wanted):
+    for batch in open_table_snapshot(table.path).query_batches(wanted):
         rows: list[dict[str, Any]] = batch.to_pylist()
-        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _has_erased_name(row, looked_for, place.dialect)]
+        found += [(int(row["_delivery"]), row["_row"]) for row in rows if _has_erased_name(row, looked_for, table.dialect)]
     return sorted(set(found), key=repr)
 
 

@@ -20,9 +20,9 @@ from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_columns, quote_identifier
 from sluice.erasure import vault
 from sluice.erasure.request_events import name_erasure_flow
-from sluice.erasure.steps import places
+from sluice.erasure.steps import subject_tables
 from sluice.erasure.steps.erasing import Erasing
-from sluice.erasure.steps.places import SubjectTable
+from sluice.erasure.steps.subject_tables import SubjectTable
 from sluice.flows.copies import released
 from sluice.flows.silver import refold
 from sluice.lake import commit_marks, releases, small_writes, table_frames
@@ -51,12 +51,12 @@ _DELIVERY = PROVENANCE[0]
 
 def erase_quarantined_rows(erasing: Erasing) -> None:
     """Erases from the quarantines of bronze and silver, as far as their rows are attributed."""
-    erase_step_tables(erasing, "quarantine", places.find_subject_quarantines(erasing.workspace))
+    erase_step_tables(erasing, "quarantine", subject_tables.find_subject_quarantines(erasing.workspace))
 
 
 def erase_late_rows(erasing: Erasing) -> None:
     """Erases from the late tables of streams."""
-    erase_step_tables(erasing, "late", places.find_late_subject_tables(erasing.workspace))
+    erase_step_tables(erasing, "late", subject_tables.find_late_subject_tables(erasing.workspace))
 
 
 def erase_step_tables(
@@ -71,10 +71,10 @@ def erase_step_tables(
 
 
 def group_by_table(found: Iterable[SubjectTable]) -> dict[str, list[SubjectTable]]:
-    """The places by table: a table is there once per kind of subject it has."""
+    """The subject tables by table: a table is there once per kind of subject it has."""
     by_table: dict[str, list[SubjectTable]] = {}
-    for place in found:
-        by_table.setdefault(place.name, []).append(place)
+    for subject_table in found:
+        by_table.setdefault(subject_table.name, []).append(subject_table)
     return by_table
 
 
@@ -85,13 +85,15 @@ def delete_suppressed_rows(workspace: Workspace, of_table: list[SubjectTable], b
     """
     name, path = of_table[0].name, of_table[0].path
     with report_table_change(name, DELETIONS.name, path) as report:
-        for place in of_table:
+        for subject_table in of_table:
             gone = (
-                _find_suppressed_quarantine_rows(workspace, place) if by_row else _find_suppressed_subjects(workspace, place)
+                _find_suppressed_quarantine_rows(workspace, subject_table)
+                if by_row
+                else _find_suppressed_subjects(workspace, subject_table)
             ).persist()
             try:
                 if note_rows(workspace, name, gone):
-                    deleted = delete_by_merge(workspace, path, gone, _erasure_merge_condition(place, gone.columns))
+                    deleted = delete_by_merge(workspace, path, gone, _erasure_merge_condition(subject_table, gone.columns))
                     report.deleted += deleted
                     report.rows_out += deleted
             finally:
@@ -165,7 +167,7 @@ def _find_columns_of_table(matches: DataFrame) -> list[str]:
     """Returns the columns of the left side that the condition of a join looks at, spelt as the table spells them."""
     join: Any = matches._jdf.queryExecution().analyzed()
     looked_at, output = join.condition().get().references(), join.left().output()
-    columns = [output.apply(place) for place in range(output.size())]
+    columns = [output.apply(position) for position in range(output.size())]
     return [str(column.name()) for column in columns if looked_at.contains(column)]
 
 
@@ -177,54 +179,60 @@ def _find_delivery_bounds(rows: pa.Table) -> dict[str, tuple[int, int]]:
     return {_DELIVERY: (min(numbers), max(numbers))}
 
 
-def _erasure_merge_condition(place: SubjectTable, columns: list[str]) -> str:
+def _erasure_merge_condition(subject_table: SubjectTable, columns: list[str]) -> str:
     if _SUBJECT not in columns:
         return " AND ".join(f"t.{quote_identifier(name)} <=> s.{quote_identifier(name)}" for name in columns)
-    same = [f"CAST({place.subject} AS STRING) <=> s.{quote_identifier(_SUBJECT)}"]
-    same += [f"try_cast({place.at} AS TIMESTAMP) <=> s.{quote_identifier(_AT)}"] if _AT in columns else []
-    same += [place.where] if place.where else []
+    same = [f"CAST({subject_table.subject} AS STRING) <=> s.{quote_identifier(_SUBJECT)}"]
+    same += [f"try_cast({subject_table.at} AS TIMESTAMP) <=> s.{quote_identifier(_AT)}"] if _AT in columns else []
+    same += [subject_table.where] if subject_table.where else []
     return " AND ".join(f"({one})" for one in same)
 
 
-def _find_suppressed_subjects(workspace: Workspace, place: SubjectTable) -> DataFrame:
+def _find_suppressed_subjects(workspace: Workspace, subject_table: SubjectTable) -> DataFrame:
     """The table's values for people on the list, with the times of their rows if the identifier changes hands.
 
     Each value is looked up once, however many rows have it.
     """
-    table = table_frames.read_table(workspace.session, place.path)
-    rows = table.where(place.where) if place.where else table
-    at = suppression.row_instant_column(rows, place.at)
-    told = rows.select(F.expr(place.subject).cast("string").alias(_SUBJECT), *([] if at is None else [at.alias(_AT)]))
+    table = table_frames.read_table(workspace.session, subject_table.path)
+    rows = table.where(subject_table.where) if subject_table.where else table
+    at = suppression.row_instant_column(rows, subject_table.at)
+    told = rows.select(F.expr(subject_table.subject).cast("string").alias(_SUBJECT), *([] if at is None else [at.alias(_AT)]))
     told = told.where(F.col(_SUBJECT).isNotNull())
-    people = suppression.select_suppressed_rows(workspace, told.select(_SUBJECT).distinct(), F.col(_SUBJECT), place.domain)
+    people = suppression.select_suppressed_rows(
+        workspace, told.select(_SUBJECT).distinct(), F.col(_SUBJECT), subject_table.domain
+    )
     if at is None:
         return people.select(_SUBJECT)
     near = told.join(F.broadcast(people.select(_SUBJECT)), _SUBJECT, "left_semi").distinct()
-    return suppression.select_suppressed_rows(workspace, near, F.col(_SUBJECT), place.domain, F.col(_AT)).select(_SUBJECT, _AT)
+    return suppression.select_suppressed_rows(workspace, near, F.col(_SUBJECT), subject_table.domain, F.col(_AT)).select(
+        _SUBJECT, _AT
+    )
 
 
-def find_suppressed_rows(workspace: Workspace, place: SubjectTable) -> DataFrame:
+def find_suppressed_rows(workspace: Workspace, subject_table: SubjectTable) -> DataFrame:
     """The table's rows of people on the list, by their provenance: those that `delete_suppressed_rows` removes."""
-    gone = _find_suppressed_subjects(workspace, place)
-    theirs = F.expr(_erasure_merge_condition(place, gone.columns))
-    rows = table_frames.read_table(workspace.session, place.path).alias("t")
+    gone = _find_suppressed_subjects(workspace, subject_table)
+    theirs = F.expr(_erasure_merge_condition(subject_table, gone.columns))
+    rows = table_frames.read_table(workspace.session, subject_table.path).alias("t")
     return rows.join(F.broadcast(gone.alias("s")), theirs, "left_semi").select(*PROVENANCE)
 
 
-def _find_suppressed_quarantine_rows(workspace: Workspace, place: SubjectTable) -> DataFrame:
+def _find_suppressed_quarantine_rows(workspace: Workspace, subject_table: SubjectTable) -> DataFrame:
     """The rows of a quarantine that belong to people on the list. A record without a time counts as theirs."""
-    rows = table_frames.read_table(workspace.session, place.path).where("`_subject` IS NOT NULL")
+    rows = table_frames.read_table(workspace.session, subject_table.path).where("`_subject` IS NOT NULL")
     told = rows.select(*PROVENANCE, "_subject", "record")
     at = None
-    if place.at:
-        source = places.find_originating_source(workspace, workspace.graph[name_quarantined_table(place.name) or place.name])
+    if subject_table.at:
+        source = subject_tables.find_originating_source(
+            workspace, workspace.graph[name_quarantined_table(subject_table.name) or subject_table.name]
+        )
         schema = table_frames.read_table(workspace.session, workspace.path(source.name)).schema
         fields = StructType([schema[name] for name in delivered_columns(schema.names)])
         told = told.select(*PROVENANCE, "_subject", F.from_json("record", fields).alias("_told")).select(
             *PROVENANCE, "_subject", "_told.*"
         )
-        at = suppression.row_instant_column(told, place.at)
-    found = suppression.select_suppressed_rows(workspace, told, F.col("_subject"), place.domain, at)
+        at = suppression.row_instant_column(told, subject_table.at)
+    found = suppression.select_suppressed_rows(workspace, told, F.col("_subject"), subject_table.domain, at)
     return found.select(*PROVENANCE).distinct()
 
 

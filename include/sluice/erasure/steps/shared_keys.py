@@ -13,9 +13,8 @@ from sluice import delta_log
 from sluice.declare.cdc.expanded_tables import ChangeLogFold
 from sluice.declare.cdc.histories import SEQUENCE
 from sluice.declare.ingest.source import Source
-from sluice.erasure.steps import places
+from sluice.erasure.steps import subject_tables
 from sluice.erasure.steps.erasing import Erasing
-from sluice.erasure.steps.places import SubjectTable
 from sluice.erasure.steps.row_journal import RowJournal
 from sluice.erasure.steps.rows import (
     SAME_ROW,
@@ -25,6 +24,7 @@ from sluice.erasure.steps.rows import (
     note_rows,
     refold_tables_of_source,
 )
+from sluice.erasure.steps.subject_tables import SubjectTable
 from sluice.errors import StageEnded
 from sluice.flows.progress import checkpoints
 from sluice.lake import table_frames
@@ -46,15 +46,15 @@ _NOT_FOLDED = "people were erased from its source, and its rows could not be fol
 def erase_table_rows(erasing: Erasing) -> None:
     """Erases from bronze, silver, the change logs of `auto_cdc` with their tombstones, and restricted tables."""
     workspace = erasing.workspace
-    found = places.find_subject_tables(workspace)
-    of_bronze = {place.name: place for place in found if place.name in workspace.graph.sources}
+    found = subject_tables.find_subject_tables(workspace)
+    of_bronze = {subject_table.name: subject_table for subject_table in found if subject_table.name in workspace.graph.sources}
     left = Counter(erasing.left)
     extracts = _count_extracts(workspace)
-    for name, place in of_bronze.items():
+    for name, subject_table in of_bronze.items():
         source = workspace.graph.sources[name]
         begun = open_erased_rows_journal(workspace, source).is_written()
         if begun or (not erasing.is_done("tables", name) and find_tables_with_shared_keys(workspace, source)):
-            left += _erase_bronze_rows(erasing, source, place)
+            left += _erase_bronze_rows(erasing, source, subject_table)
             if not erasing.is_done("tables", name):
                 erasing.done("tables", name, rows=left[name])
     erase_step_tables(erasing, "tables", found, left)
@@ -105,7 +105,7 @@ def find_tables_with_shared_keys(workspace: Workspace, source: Source) -> list[A
     ]
 
 
-def _erase_bronze_rows(erasing: Erasing, source: Source, place: SubjectTable) -> Counter[str]:
+def _erase_bronze_rows(erasing: Erasing, source: Source, subject_table: SubjectTable) -> Counter[str]:
     """Erases from bronze of a source, and folds again the tables where other people may have the same keys.
 
     What a killed erasure has begun is finished first. Returns how many rows left each table.
@@ -114,7 +114,7 @@ def _erase_bronze_rows(erasing: Erasing, source: Source, place: SubjectTable) ->
     journal = open_erased_rows_journal(workspace, source)
     for begun in (True, False):
         if not begun:
-            journal.write_rows(find_suppressed_rows(workspace, place), {"run": workspace.run})
+            journal.write_rows(find_suppressed_rows(workspace, subject_table), {"run": workspace.run})
         if journal.is_written():
             for report in _erase_journalled_rows(workspace, source, journal):
                 erasing.reports.append(report)

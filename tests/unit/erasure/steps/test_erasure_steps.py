@@ -34,7 +34,7 @@ from sluice.erasure import aging, canary, ledger, physical, propagation, receivi
 from sluice.erasure.personal_places.place import TEXT, PersonalPlace
 from sluice.erasure.personal_places.registry import PERSONAL_PLACES
 from sluice.erasure.proof import scope, sought
-from sluice.erasure.steps import erased_names, landing, naming, places, rows, sweep
+from sluice.erasure.steps import erased_names, landing, naming, rows, subject_tables, sweep
 from sluice.erasure.steps.erasing import Erasing, NotFollowed
 from sluice.erasure.subjects import closure, settling
 from sluice.erasure.subjects.link_rows import LinkRow
@@ -819,7 +819,7 @@ def nicknamed(says: Any) -> Any:
 def test_rows_are_of_a_time_by_whichever_column_they_are_found(workspace: Workspace) -> None:
     made = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, [source, nicknamed]))
     write_deltalake(made.path("nicknamed"), pa.table({"who": ["a"], "nick": ["b"], "at": [NOW]}))
-    assert [(one.subject, one.domain, one.at) for one in places.find_subject_tables(made)] == [
+    assert [(one.subject, one.domain, one.at) for one in subject_tables.find_subject_tables(made)] == [
         ("`who`", "who", "at"),
         ("`nick`", "pseudonym", "at"),
     ]
@@ -900,12 +900,12 @@ def test_nobody_is_passed_over_in_releases_and_restricted_tables_whose_disk_is_n
     workspace = replace(workspace, graph=build_declaration_graph(workspace.graph.pipeline, declared))
     row = {"run": "r", "state": "done"}
     runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret"}])
-    assert places.find_subject_tables(workspace) == [], "a flow that had nothing to do has made no table"
+    assert subject_tables.find_subject_tables(workspace) == [], "a flow that had nothing to do has made no table"
     runs.append_run_rows(workspace.records, [row | {"stage": "silver", "flow": "secret", "version_after": 0}])
     with pytest.raises(SluiceError, match=r"are not there: secret\. .*mount that, or let SLUICE_RESTRICTED say"):
-        places.find_subject_tables(workspace)
+        subject_tables.find_subject_tables(workspace)
     _written(workspace.path("secret"), [1])
-    assert {one.name for one in places.find_subject_tables(workspace)} == {"secret"}
+    assert {one.name for one in subject_tables.find_subject_tables(workspace)} == {"secret"}
 
     request = receiving.receive_erasure_request(workspace.settings, workspace.graph, [Identifier("who", "anna")])
     requests.advance_request_state(workspace.records, request, request_events.LOGICALLY, physical_due_at=NOW.isoformat())

@@ -85,11 +85,11 @@ def find_subject_quarantines(workspace: Workspace) -> list[SubjectTable]:
                 subjects.find_other_subject_columns(workspace.graph, source)
                 or subjects.find_free_text_columns(workspace.graph, source)
             )
-            place = SubjectTable(
+            table = SubjectTable(
                 name_quarantine(declared.name), path, "`_subject`", domain, source.subject_at, None, source.row_dialect, others
             )
-            found.append(place)
-    return [place for place in found if delta_log.is_delta_table(place.path)]
+            found.append(table)
+    return [table for table in found if delta_log.is_delta_table(table.path)]
 
 
 def find_late_subject_tables(workspace: Workspace) -> list[SubjectTable]:
