@@ -47,7 +47,7 @@ def last_error_condition(text: str) -> str | None:
 
 
 def explain_refused_query(error: Any) -> str:
-    """Why Spark does not run a query: its own sentence if that holds only names, else the condition and its place in the code.
+    """Why Spark does not run a query: its own sentence if that holds only names, else the condition and its call site.
 
     error: an AnalysisException.
     """
@@ -55,8 +55,8 @@ def explain_refused_query(error: Any) -> str:
     condition = error.getCondition() or last_error_condition(text)
     if condition and condition.split(".")[0] in _SAYS_NAMES_ONLY:
         return text.splitlines()[0]
-    places = dict.fromkeys(place for one in error.getQueryContext() if (place := _call_site(one)))
-    where = f", at {' and '.join(places)}" if places else ""
+    call_sites = dict.fromkeys(call_site for one in error.getQueryContext() if (call_site := _call_site(one)))
+    where = f", at {' and '.join(call_sites)}" if call_sites else ""
     return f"Spark refused a query: {condition or type(error).__name__}{where}. SLUICE_DEBUG=1 shows it (and may show data)."
 
 
@@ -64,9 +64,9 @@ def _call_site(context: Any) -> str:
     """Where in the code a part of a query was written; empty for SQL, which has only a text."""
     if context.contextType().name != "DataFrame":
         return ""
-    place = str(context.callSite())
-    # A JVM that has compiled its calls by reflection gives a place of its own instead, which helps nobody.
-    return place if _PYTHON_LINE.search(place) else ""
+    call_site = str(context.callSite())
+    # A JVM that has compiled its calls by reflection gives a line of its own instead, which helps nobody.
+    return call_site if _PYTHON_LINE.search(call_site) else ""
 
 
 @cache

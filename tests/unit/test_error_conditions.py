@@ -1,4 +1,4 @@
-"""The place of a refused query in the code is reported only if Spark knows the Python line."""
+"""The call site of a refused query is reported only if Spark knows the Python line."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ MISMATCH = "DATATYPE_MISMATCH.BINARY_OP_DIFF_TYPES"
 
 
 class Refused(Exception):
-    """What `refused_query` asks of an AnalysisException; its place depends on how warm the JVM is, so it is given here."""
+    """What `refused_query` asks of an AnalysisException; its call site depends on how warm the JVM is, so it is given here."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, call_site: str) -> None:
         super().__init__(f"[{MISMATCH}] Cannot resolve 'SSN-078'")
-        self.place = place
+        self.call_site = call_site
 
     def getCondition(self) -> str:
         return MISMATCH
 
     def getQueryContext(self) -> list[SimpleNamespace]:
-        return [SimpleNamespace(contextType=lambda: SimpleNamespace(name="DataFrame"), callSite=lambda: self.place)]
+        return [SimpleNamespace(contextType=lambda: SimpleNamespace(name="DataFrame"), callSite=lambda: self.call_site)]
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("call_site", "told"),
     [
         ("/pipelines/gym/silver.py:12", ", at /pipelines/gym/silver.py:12."),
         ("jdk.internal.reflect.GeneratedMethodAccessor763.invoke(Unknown Source)", "DIFF_TYPES. "),
     ],
 )
-def test_only_a_line_of_python_is_a_place(place: str, told: str) -> None:
-    why = explain_refused_query(Refused(place))
+def test_only_a_line_of_python_is_a_call_site(call_site: str, told: str) -> None:
+    why = explain_refused_query(Refused(call_site))
     assert told in why and MISMATCH in why
     assert "SSN" not in why and "jdk." not in why

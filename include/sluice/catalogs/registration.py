@@ -48,7 +48,7 @@ def plan_catalog_names(settings: Settings, graph: Graph) -> CatalogPlan:
     left_out: dict[str, str] = {}
     for declared in graph:
         name = declared.name
-        if declared.serves or declared.place is not None or graph.table_of(name) != name:
+        if declared.serves or declared.record_path is not None or graph.table_of(name) != name:
             continue  # a record that Sluice keeps for itself, or a source whose records go into another's table
         if why := _find_reason_against_declared(graph, name):
             left_out[name] = why

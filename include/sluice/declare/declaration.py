@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
-from sluice.declare.declared_places import find_loading_module
 from sluice.declare.kinds import DatasetKind
+from sluice.declare.recorded_declarations import find_loading_module
 
 
 class Declaration:
@@ -44,7 +44,7 @@ class Declaration:
     asked_by: tuple[str, ...] = ()
     table_expectations: tuple[Any, ...] = ()
     treatments: Mapping[str, Any] = MappingProxyType({})
-    place: str | None = None
+    record_path: str | None = None
     serves: str | None = None
     restricted: bool = False
     apply_as_deletes: str | None = None

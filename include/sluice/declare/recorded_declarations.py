@@ -21,10 +21,10 @@ _BODY = "<module>"
 
 @dataclass
 class _Decorator:
-    """A decorator that a file calls for. place: the file and the line; there: whether anything can apply it still, once it was not."""
+    """A decorator that a file calls for. called_at: the file and the line; there: whether anything can apply it still, once it was not."""
 
     called: str
-    place: str
+    called_at: str
     applied: bool = False
     there: Callable[[], object | None] = lambda: None
 
@@ -54,7 +54,7 @@ def record_declaration(declared: Any) -> None:
     for body in bodies:
         _open_record(body).declared.append(declared)
     if bodies:
-        object.__setattr__(declared, "declared_at", _describe_place(bodies[0]))  # a declaration is frozen
+        object.__setattr__(declared, "declared_at", _describe_call_site(bodies[0]))  # a declaration is frozen
 
 
 def watch_decorator(decorator: Callable[[Any], Any], called: str) -> Callable[[Any], Any]:
@@ -62,7 +62,7 @@ def watch_decorator(decorator: Callable[[Any], Any], called: str) -> Callable[[A
     bodies = _find_running_bodies(list(_walk_calling_frames()))
     if not bodies:
         return decorator
-    noted = _Decorator(called, _describe_place(bodies[0]))
+    noted = _Decorator(called, _describe_call_site(bodies[0]))
 
     def declare(function: Any) -> Any:
         noted.applied = True
@@ -78,7 +78,7 @@ def list_lost_decorators(module: ModuleType) -> list[tuple[str, str]]:
     """Returns what the module's file called for and nothing applied, nor can apply any more: what it called, and where."""
     record = vars(module).get(_RECORD)
     noted = record.decorators if isinstance(record, _Record) else []
-    return [(one.called, one.place) for one in noted if not one.applied and one.there() is None]
+    return [(one.called, one.called_at) for one in noted if not one.applied and one.there() is None]
 
 
 def _open_record(body: FrameType) -> _Record:
@@ -88,7 +88,7 @@ def _open_record(body: FrameType) -> _Record:
     return record
 
 
-def _describe_place(body: FrameType) -> str:
+def _describe_call_site(body: FrameType) -> str:
     return f"{Path(body.f_code.co_filename).name}, line {body.f_lineno}"
 
 

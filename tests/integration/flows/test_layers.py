@@ -65,7 +65,7 @@ def test_a_days_increment_takes_few_jobs_and_executions(gym: Lakehouse) -> None:
 def test_the_tables_are_the_truth(gym: Lakehouse) -> None:
     expected = maker.expected(gym.settings.truth / "gym")
     made = (*gym.graph.tables.values(), *gym.graph.views.values())
-    kept = {dataset.name for dataset in made if dataset.place is None} | {"device_counts"}
+    kept = {dataset.name for dataset in made if dataset.record_path is None} | {"device_counts"}
     assert set(expected) == kept, "all but what Sluice keeps for itself, and streams that leave out what is late"
     for table, rows in expected.items():
         assert rows and compare_with_truth(table, rows, ledger.read_table_rows(gym.records, table)).equal, table

@@ -144,7 +144,7 @@ def test_whoever_reaches_a_port_of_the_session_must_know_its_secret(spark: Spark
     assert len(environment.securityManager().getSecretKey()) >= 32
 
 
-def test_the_reason_names_the_condition_and_the_place_in_the_code(spark: SparkSession) -> None:
+def test_the_reason_names_the_condition_and_the_call_site(spark: SparkSession) -> None:
     with pytest.raises(Exception) as raised:
         spark.range(1).select(F.col("id") + F.array(F.lit(CANARY)))
     why = describe_error_without_values(raised.value)

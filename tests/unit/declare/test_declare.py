@@ -76,15 +76,15 @@ def test_mistakes_between_declarations(items: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("named", "message"),
     [
         ("sale.quarantined", "alert_when names the table 'sale'. Did you mean 'sales'?"),
         ("sales.quarantine", "'sales' has no such rule. Did you mean 'quarantined'?"),
     ],
 )
-def test_an_alert_on_nothing_is_refused(place: str, message: str) -> None:
+def test_an_alert_on_nothing_is_refused(named: str, message: str) -> None:
     with pytest.raises(DeclarationError, match=message.replace("?", r"\?")):
-        build_declaration_graph(replace(PIPELINE, alert_when={place: 3}), [SOURCE, declared()])
+        build_declaration_graph(replace(PIPELINE, alert_when={named: 3}), [SOURCE, declared()])
     build_declaration_graph(replace(PIPELINE, alert_when={"sales.dropped": 3}), [SOURCE, declared()])
 
 

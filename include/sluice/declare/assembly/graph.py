@@ -111,14 +111,14 @@ class Graph:
         return self[name].table
 
     def records(self, settings: Settings) -> PipelineRecords:
-        """The place of all records of this pipeline."""
+        """Where all records of this pipeline lie."""
         return PipelineRecords(settings, self.pipeline.name)
 
     def location(self, settings: Settings, name: str) -> str:
         """The path of a declaration's table: in its layer, below the restricted root, or among the pipeline's own records."""
         declared, records = self[name], self.records(settings)
-        if declared.place is not None:
-            return records.bookkeeping(declared.place, restricted=declared.restricted)
+        if declared.record_path is not None:
+            return records.bookkeeping(declared.record_path, restricted=declared.restricted)
         return records.table_path(self.layer(declared), self.table_of(name), restricted=declared.restricted)
 
     def location_of_late(self, settings: Settings, name: str) -> str:

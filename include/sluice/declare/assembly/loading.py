@@ -17,11 +17,11 @@ from typing import Any
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.assembly.loading_errors import describe_databricks_name, describe_loading_error
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import list_lost_decorators, list_recorded_declarations, was_copied
 from sluice.declare.erasure.identifiers import ErasureRequests, Link
 from sluice.declare.expansion import Declared
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.quality.expectations import ExpectingTransform
+from sluice.declare.recorded_declarations import list_lost_decorators, list_recorded_declarations, was_copied
 from sluice.errors import DeclarationError, UsageError, nearest_name_hint
 from sluice.settings import Settings, require_known_pipeline
 
@@ -157,10 +157,10 @@ def prefer_held_declarations(modules: Sequence[ModuleType], declared: Sequence[A
 
 def refuse_lost_decorators(modules: Sequence[ModuleType]) -> None:
     """Raises DeclarationError for a decorator that stands above no function: it declares nothing."""
-    for called, place in (lost for module in modules for lost in list_lost_decorators(module)):
+    for called, called_at in (lost for module in modules for lost in list_lost_decorators(module)):
         by_sql = "" if called == "windowed" else ", or say sql='SELECT ...'"
         raise DeclarationError(
-            f"{place}: {called}(...) declares nothing without a function: write @{called}(...) above one{by_sql}."
+            f"{called_at}: {called}(...) declares nothing without a function: write @{called}(...) above one{by_sql}."
         )
 
 

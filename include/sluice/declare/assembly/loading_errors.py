@@ -87,7 +87,7 @@ def describe_loading_error(error: Exception, pipeline: str) -> str:
 
 def _find_declaring_line(error: Exception) -> _Raised | None:
     """The last line of a file before Sluice or pyspark were called."""
-    place: tuple[str, int] | None = None
+    call_site: tuple[str, int] | None = None
     module, by_the_line, called = "", False, False
     # Of a call of several lines, Python names the first.
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -97,13 +97,13 @@ def _find_declaring_line(error: Exception) -> _Raised | None:
         if not file.startswith("<") and name.partition(".")[0] != "importlib":
             module = name
             outside = module.partition(".")[0] in _OUTSIDE_THE_FILE
-            called = called or (outside and place is not None)
+            called = called or (outside and call_site is not None)
             by_the_line = not outside and not called
-            place = (file, line) if by_the_line else place
-    if place is None:
+            call_site = (file, line) if by_the_line else call_site
+    if call_site is None:
         return None
-    linecache.checkcache(place[0])
-    return _Raised(error, *place, linecache.getline(*place), module, by_the_line)
+    linecache.checkcache(call_site[0])
+    return _Raised(error, *call_site, linecache.getline(*call_site), module, by_the_line)
 
 
 def _repeat_own_mistake(raised: _Raised) -> str | None:

@@ -34,9 +34,9 @@ def find_duplicate_names(declared: Sequence[Declared]) -> Iterator[str]:
         if first is not item and (same := first.serves or item.serves):
             yield f"'{item.name}' is the name of a table that '{same}' keeps for itself; give the other declaration another name."
         elif first is not item:
-            places = "; ".join(one.declared_at for one in (first, item) if one.declared_at)
+            call_sites = "; ".join(one.declared_at for one in (first, item) if one.declared_at)
             yield (
-                f"two declarations are named '{item.name}'{f' ({places})' if places else ''}. The names of all layers are one set: "
+                f"two declarations are named '{item.name}'{f' ({call_sites})' if call_sites else ''}. The names of all layers are one set: "
                 "give one of them another name."
             )
 
@@ -235,17 +235,17 @@ def find_rule_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> list[str
 
 def _find_alert_mistakes(pipeline: Pipeline, declared: DeclaredByName) -> Iterator[str]:
     """Yields alerts on rules that no table has: such an alert would never be sent."""
-    for place in pipeline.alert_when:
-        name, _, rule = place.partition(".")
+    for named in pipeline.alert_when:
+        name, _, rule = named.partition(".")
         if name not in declared:
             yield f"alert_when names the table '{name}'.{nearest_name_hint(name, declared)}"
             continue
         known = (*_rule_names(declared[name]), *ALERT_COUNTS)
         log = next((one for one in declared.values() if one.serves == name), None)
         if log is not None and rule in (*_rule_names(log), *ALERT_COUNTS):
-            yield f"alert_when names '{place}'; the rows of its feed are judged in its change log: write '{log.name}.{rule}'."
+            yield f"alert_when names '{named}'; the rows of its feed are judged in its change log: write '{log.name}.{rule}'."
         elif rule not in known:
-            yield f"alert_when names '{place}'; '{name}' has no such rule.{nearest_name_hint(rule, known)}"
+            yield f"alert_when names '{named}'; '{name}' has no such rule.{nearest_name_hint(rule, known)}"
 
 
 def _rule_names(item: Source | Dataset[Any]) -> list[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Names, Personal, split_personal_treatments
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import find_calling_module, record_declaration
 from sluice.declare.field_values import check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
@@ -24,6 +23,7 @@ from sluice.declare.quality.expectations import (
     select_table_expectations,
 )
 from sluice.declare.quality.whole_table import TableExpectation
+from sluice.declare.recorded_declarations import find_calling_module, record_declaration
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:

@@ -204,7 +204,7 @@ def _shared_log_options(cdc: AutoCdc, feed: str, name: str, comment: str) -> dic
         "restricted": cdc.restricted,
         "comment": comment,
         "declared_in": cdc.declared_in,
-        "place": f"{kind}/{cdc.name}" + (f"__{of}" if of else ""),
+        "record_path": f"{kind}/{cdc.name}" + (f"__{of}" if of else ""),
         "serves": cdc.name,
         "made_by": (_fingerprint_text(cdc, _OF_LOG),),
     }

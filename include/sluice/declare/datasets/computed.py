@@ -15,7 +15,6 @@ from sluice.declare.datasets.dataset import Dataset, Names
 from sluice.declare.datasets.decorator_options import build_unstored_fields
 from sluice.declare.datasets.made_rows import call_transform
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import find_calling_module, record_declaration, watch_decorator
 from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.lazy_spark import F
@@ -23,6 +22,7 @@ from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.mask import Mask
 from sluice.declare.quality.expectations import ExpectingTransform, P
 from sluice.declare.quoting import quote_column
+from sluice.declare.recorded_declarations import find_calling_module, record_declaration, watch_decorator
 from sluice.errors import DeclarationError, nearest_name_hint
 
 if TYPE_CHECKING:

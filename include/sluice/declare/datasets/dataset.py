@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 from sluice.declare.datasets import made_rows
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import record_declaration
 from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout, find_order_mistakes
@@ -18,6 +17,7 @@ from sluice.declare.privacy import treat
 from sluice.declare.privacy.treat import Treatment
 from sluice.declare.quality.expectations import Expectation, P
 from sluice.declare.quality.whole_table import TableExpectation
+from sluice.declare.recorded_declarations import record_declaration
 from sluice.errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Dataset(Declaration, Generic[P]):
 
     asked_by: the columns by which queries select its rows, for measuring what OPTIMIZE gained. They do not change the table.
 
-    own_personal: the personal columns that the declaration names; `personal` also has the inherited ones. place: where a table that
+    own_personal: the personal columns that the declaration names; `personal` also has the inherited ones. record_path: where a table that
     Sluice keeps for itself lies below the pipeline's records. serves: the declared table that such a table is kept for. made_by: the
     functions and texts that the fingerprint covers, if the function is not the user's own. declared_in: the module that declares it.
     """
@@ -68,7 +68,7 @@ class Dataset(Declaration, Generic[P]):
     sql: str | None = None
     comment: str = ""
     declared_in: str = ""
-    place: str | None = None
+    record_path: str | None = None
     serves: str | None = None
     made_by: tuple[Callable[..., Any] | str, ...] = ()
 

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypedDict, get_overloads
 
 from sluice.declare.datasets.dataset import Dataset, Names, Personal
-from sluice.declare.declared_places import find_calling_module, watch_decorator
 from sluice.declare.field_values import check_names
 from sluice.declare.layout import Layout
 from sluice.declare.quality.expectations import (
@@ -23,6 +22,7 @@ from sluice.declare.quality.expectations import (
     select_row_expectations,
     select_table_expectations,
 )
+from sluice.declare.recorded_declarations import find_calling_module, watch_decorator
 from sluice.declare.sql import texts
 from sluice.declare.sql.texts import strip_sql_layout
 from sluice.errors import DeclarationError, nearest_name_hint

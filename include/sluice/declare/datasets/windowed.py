@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from sluice.declare import kinds
 from sluice.declare.datasets.dataset import Dataset, Names, Personal, split_personal_treatments
-from sluice.declare.declared_places import watch_decorator
 from sluice.declare.field_values import check_field_types, check_names
 from sluice.declare.kinds import DatasetKind
 from sluice.declare.layout import Layout
 from sluice.declare.pipeline import is_interval
 from sluice.declare.quality.expectations import P
+from sluice.declare.recorded_declarations import watch_decorator
 from sluice.errors import DeclarationError, nearest_name_hint
 from sluice.own_records import IDLE
 

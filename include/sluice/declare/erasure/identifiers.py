@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from sluice.declare.datasets.dataset import Dataset
-from sluice.declare.declared_places import find_calling_module, record_declaration
 from sluice.declare.field_values import check_declared_name, check_field_types
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
 from sluice.declare.privacy.treat import AS_TEXT, Canonical, Hmac
+from sluice.declare.recorded_declarations import find_calling_module, record_declaration
 from sluice.errors import DeclarationError, nearest_name_hint
 
 Of = tuple[str, str]

@@ -1,4 +1,4 @@
-"""The ways in which a source on a store learns of new objects between two full listings, and the kinds of places where events arrive."""
+"""The ways in which a source on a store learns of new objects between two full listings, and the kinds of addresses at which events arrive."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _EVERY = "1 day"
 
 
 @dataclass(frozen=True, kw_only=True)
-class EventPlaceKind:
-    """A kind of place where a store's events arrive. To add one, write an entry of `EVENT_PLACES` and the two functions that it names.
+class EventAddressKind:
+    """A kind of address at which a store's events arrive. To add one, write an entry of `EVENT_ADDRESS_KINDS` and the two functions that it names.
 
-    written: how the option `events` names such a place. pattern: what it must match as a whole. receive: the function that takes the
-    waiting events; its arguments are the place, the source's folder and the pipeline's landing folder, and it returns `ReceivedEvents`.
+    written: how the option `events` names such an address. pattern: what it must match as a whole. receive: the function that takes the
+    waiting events; its arguments are the address, the source's folder and the pipeline's landing folder, and it returns `ReceivedEvents`.
     count: the function that estimates how many wait, with the same arguments.
     """
 
@@ -32,14 +32,14 @@ class EventPlaceKind:
     count: str
 
 
-EVENT_PLACES: Mapping[str, EventPlaceKind] = {
-    "sqs": EventPlaceKind(
+EVENT_ADDRESS_KINDS: Mapping[str, EventAddressKind] = {
+    "sqs": EventAddressKind(
         written="sqs://QUEUE or sqs://ACCOUNT/QUEUE",
         pattern=re.compile(r"sqs://(\d{12}/)?[A-Za-z0-9_-]{1,80}(\.fifo)?"),
         receive="sluice.ingest.deliveries.event_queue:receive_events",
         count="sluice.ingest.deliveries.event_queue:count_events",
     ),
-    "folder": EventPlaceKind(
+    "folder": EventAddressKind(
         written="folder://FOLDER, below <landing>/<pipeline>/",
         pattern=re.compile(r"folder://(?!\.)[^/\s]+(/(?!\.)[^/\s]+)*"),
         receive="sluice.ingest.deliveries.event_folder:receive_events",
@@ -49,9 +49,9 @@ EVENT_PLACES: Mapping[str, EventPlaceKind] = {
 """By the scheme with which the option `events` begins."""
 
 
-def find_event_place_kind(events: str) -> EventPlaceKind:
-    """Returns the kind of a place that was checked."""
-    return EVENT_PLACES[events.partition("://")[0]]
+def find_event_address_kind(events: str) -> EventAddressKind:
+    """Returns the kind of an address that was checked."""
+    return EVENT_ADDRESS_KINDS[events.partition("://")[0]]
 
 
 def find_full_listing_interval(source: Source) -> timedelta | None:
@@ -72,16 +72,16 @@ def find_new_objects_mistake(source: Source) -> str | None:
         return f"full_listing_every is an interval such as '{_EVERY}', not '{source.full_listing_every}'."
     if said and source.ready_marker is not None:
         return f"{said[0]} would miss a file that waits for its marker: leave out {said[0]} or ready_marker."
-    return _find_event_place_mistake(source.events, source.path) if source.events is not None else None
+    return _find_event_address_mistake(source.events, source.path) if source.events is not None else None
 
 
-def _find_event_place_mistake(events: str, path: str) -> str | None:
-    scheme, _, place = events.partition("://")
-    written = "; ".join(kind.written for kind in EVENT_PLACES.values())
-    if scheme not in EVENT_PLACES:
-        return f"events names no kind of place in '{events}': {written}.{nearest_name_hint(scheme, EVENT_PLACES)}"
-    if EVENT_PLACES[scheme].pattern.fullmatch(events) is None:
-        return f"events is written {EVENT_PLACES[scheme].written}, not '{events}'."
-    if f"{place}/".startswith(f"{path}/") or f"{path}/".startswith(f"{place}/"):
-        return f"events lie in '{place}', and the source reads '{path}': neither may be in the other."
+def _find_event_address_mistake(events: str, path: str) -> str | None:
+    scheme, _, folder = events.partition("://")
+    written = "; ".join(kind.written for kind in EVENT_ADDRESS_KINDS.values())
+    if scheme not in EVENT_ADDRESS_KINDS:
+        return f"events names no kind of address in '{events}': {written}.{nearest_name_hint(scheme, EVENT_ADDRESS_KINDS)}"
+    if EVENT_ADDRESS_KINDS[scheme].pattern.fullmatch(events) is None:
+        return f"events is written {EVENT_ADDRESS_KINDS[scheme].written}, not '{events}'."
+    if f"{folder}/".startswith(f"{path}/") or f"{path}/".startswith(f"{folder}/"):
+        return f"events lie in '{folder}', and the source reads '{path}': neither may be in the other."
     return None

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sluice.declare import kinds
 from sluice.declare.declaration import Declaration
-from sluice.declare.declared_places import record_declaration
 from sluice.declare.field_values import add_parent_columns, check_declared_name, check_field_types, check_names, parse_byte_amount
 from sluice.declare.ingest.checks import CleanSource, Evolution, Redelivery, check_source_options
 from sluice.declare.ingest.file_formats import FILE_FORMATS, CsvDialect, FormatName
 from sluice.declare.kinds import SourceKind
 from sluice.declare.layout import Layout
 from sluice.declare.lazy_spark import write_schema_text
+from sluice.declare.recorded_declarations import record_declaration
 from sluice.errors import DeclarationError
 from sluice.own_records import DELIVERIES
 
@@ -86,7 +86,7 @@ class Source(CsvDialect, _NamedFiles, Declaration):
         clean_source: what happens to a file `clean_after_days` after its ingestion was committed: "keep", "archive" (moved below
         <landing>/<pipeline>/_archive/) or "delete".
         On a store, listing a million objects takes a thousand requests, so a run need not list all of them. names_grow=True: each new
-        object's name follows all earlier names, so that only later names are listed. events: a place to which the store sends events of
+        object's name follows all earlier names, so that only later names are listed. events: the address to which the store sends events of
         its objects, an SQS queue ("sqs://visits-events") or a folder ("folder://visits-events"); only objects that they name are
         examined. A full listing, which alone finds what was missed, happens at least every full_listing_every ("1 day" by default), and
         in each replay, refresh and erasure. A landing folder on a disk is always listed in full.

@@ -63,7 +63,7 @@ class Arrival(Protocol):
 class Look:
     """The options of a look at a source. within: only deliveries of dates in this interval. in_full: leave nothing out, whatever the source declares.
 
-    takes: the findings will be recorded, so events may be taken from their place.
+    takes: the findings will be recorded, so events may be taken from their address.
     """
 
     within: Interval | None = None

@@ -39,13 +39,13 @@ class FiledEvents(ReceivedEvents):
         """Do nothing: all files still exist."""
 
 
-def receive_events(place: str, folder: StoreLocation, landing: Location) -> FiledEvents:
+def receive_events(address: str, folder: StoreLocation, landing: Location) -> FiledEvents:
     """Reads the files of a folder, folder://FOLDER. Raises NoEvents."""
     ours: list[Location] = []
     others: list[Location] = []
     names: set[str] = set()
     with _raise_no_events():
-        waiting = _list_event_files(place, landing)
+        waiting = _list_event_files(address, landing)
         for file in islice(waiting, MOST_EVENTS):
             found = _read_names(file.read_bytes(), folder)
             (others if found is None else ours).append(file)
@@ -54,16 +54,16 @@ def receive_events(place: str, folder: StoreLocation, landing: Location) -> File
     return FiledEvents(frozenset(names), len(others), is_all, tuple(ours), tuple(others))
 
 
-def count_events(place: str, folder: StoreLocation, landing: Location) -> int:
+def count_events(address: str, folder: StoreLocation, landing: Location) -> int:
     """Returns how many files wait, up to the number that one discovery takes. Raises NoEvents."""
     with _raise_no_events():
-        return sum(1 for _ in islice(_list_event_files(place, landing), MOST_EVENTS))
+        return sum(1 for _ in islice(_list_event_files(address, landing), MOST_EVENTS))
 
 
-def _list_event_files(place: str, landing: Location) -> Iterator[Location]:
+def _list_event_files(address: str, landing: Location) -> Iterator[Location]:
     """The files directly in the folder, by name; empty if there is no such folder. Leaves out names that begin with a dot or an underscore."""
     try:
-        found = sorted((landing / place.removeprefix("folder://")).iterdir())
+        found = sorted((landing / address.removeprefix("folder://")).iterdir())
     except FileNotFoundError:
         return iter(())
     return (file for file in found if not file.name.startswith((".", "_")) and file.is_file())

@@ -41,13 +41,13 @@ class QueuedEvents(ReceivedEvents):
         _show_again(self.url, self.receipts)
 
 
-def receive_events(place: str, folder: StoreLocation, landing: Location) -> QueuedEvents:
+def receive_events(address: str, folder: StoreLocation, landing: Location) -> QueuedEvents:
     """Receives the messages of a queue, sqs://QUEUE. Raises NoEvents."""
     ours: list[str] = []
     others: list[str] = []
     names: set[str] = set()
-    with _raise_no_events(place):
-        url = _find_queue_url(place)
+    with _raise_no_events(address):
+        url = _find_queue_url(address)
         is_all = False
         while not is_all and len(ours) + len(others) < MOST_EVENTS:
             told = open_sqs_client().receive_message(
@@ -63,16 +63,16 @@ def receive_events(place: str, folder: StoreLocation, landing: Location) -> Queu
     return QueuedEvents(frozenset(names), len(others), is_all, url, tuple(ours))
 
 
-def count_events(place: str, folder: StoreLocation, landing: Location) -> int:
+def count_events(address: str, folder: StoreLocation, landing: Location) -> int:
     """Returns about how many messages are visible in the queue. Raises NoEvents."""
-    with _raise_no_events(place):
+    with _raise_no_events(address):
         name = "ApproximateNumberOfMessages"
-        said = open_sqs_client().get_queue_attributes(QueueUrl=_find_queue_url(place), AttributeNames=[name])
+        said = open_sqs_client().get_queue_attributes(QueueUrl=_find_queue_url(address), AttributeNames=[name])
         return int(said["Attributes"][name])
 
 
-def _find_queue_url(place: str) -> str:
-    account, _, queue = place.removeprefix("sqs://").rpartition("/")
+def _find_queue_url(address: str) -> str:
+    account, _, queue = address.removeprefix("sqs://").rpartition("/")
     of_account = {"QueueOwnerAWSAccountId": account} if account else {}
     return str(open_sqs_client().get_queue_url(QueueName=queue, **of_account)["QueueUrl"])
 
@@ -90,12 +90,12 @@ def _number_entries(receipts: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
 
 
 @contextmanager
-def _raise_no_events(place: str) -> Iterator[None]:
+def _raise_no_events(address: str) -> Iterator[None]:
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
 
     try:
         yield
     except ClientError as error:
-        raise NoEvents(f"{place} answers {error.response['Error']['Code']}") from None
+        raise NoEvents(f"{address} answers {error.response['Error']['Code']}") from None
     except BotoCoreError as error:
-        raise NoEvents(f"{place} gives no answer ({type(error).__name__})") from None
+        raise NoEvents(f"{address} gives no answer ({type(error).__name__})") from None

@@ -80,7 +80,7 @@ def find_ends_of_partial_listings(
 ) -> list[datetime]:
     """Returns when sources that runs list only in part must be listed in full: if nothing comes, that is a reason to run.
 
-    began: when the calling run began. For a source with events it is returned, since only their place knows what is new.
+    began: when the calling run began. For a source with events it is returned, since only their address knows what is new.
     """
     found = []
     for source in sources:
@@ -95,7 +95,7 @@ def _locate_note(deliveries: str, source: Source) -> Location:
 
 
 _STRANGE_BEFORE: dict[str, int] = {}
-"""How many messages about other things this process has left, by place of events."""
+"""How many messages about other things this process has left, by address of events."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
-from sluice.declare.ingest.new_objects import find_event_place_kind
+from sluice.declare.ingest.new_objects import find_event_address_kind
 from sluice.declare.ingest.source import Source
 from sluice.declare.kinds import load_named_function
 from sluice.locations import Location
@@ -23,12 +23,12 @@ MOST_EVENTS = 10_000
 
 
 class NoEvents(Exception):
-    """The place of events does not answer. The message says what went wrong, and quotes nothing of what was sent."""
+    """The address of events does not answer. The message says what went wrong, and quotes nothing of what was sent."""
 
 
 @dataclass(frozen=True)
 class ReceivedEvents(ABC):
-    """Messages that were taken from a place, and stay there until their objects are recorded.
+    """Messages that were taken from an address, and stay there until their objects are recorded.
 
     names: of objects below the source's folder, each once. strange: how many messages are about something else, or cannot be read; they are
     left there. is_all: whether nothing more waited.
@@ -48,17 +48,19 @@ class ReceivedEvents(ABC):
 
 
 def receive_events(source: Source, folder: StoreLocation, landing: Location) -> ReceivedEvents:
-    """Takes the events of a source that has a place for them. Raises NoEvents."""
-    place = str(source.events)
-    receive: Callable[[str, StoreLocation, Location], ReceivedEvents] = load_named_function(find_event_place_kind(place).receive)
-    return receive(place, folder, landing)
+    """Takes the events of a source that has an address for them. Raises NoEvents."""
+    address = str(source.events)
+    receive: Callable[[str, StoreLocation, Location], ReceivedEvents] = load_named_function(
+        find_event_address_kind(address).receive
+    )
+    return receive(address, folder, landing)
 
 
 def count_events(source: Source, folder: StoreLocation, landing: Location) -> int:
     """Returns about how many messages wait for a source, without taking any. Raises NoEvents."""
-    place = str(source.events)
-    count: Callable[[str, StoreLocation, Location], int] = load_named_function(find_event_place_kind(place).count)
-    return count(place, folder, landing)
+    address = str(source.events)
+    count: Callable[[str, StoreLocation, Location], int] = load_named_function(find_event_address_kind(address).count)
+    return count(address, folder, landing)
 
 
 def read_object_names(body: str | bytes, folder: StoreLocation) -> list[str] | None:

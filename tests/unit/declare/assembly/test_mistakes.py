@@ -10,7 +10,7 @@ from sluice.errors import DeclarationError
 TABLE = "table(name='{0}', reads='orders', keys='id', sql='SELECT * FROM orders')"
 
 
-def test_a_table_with_the_name_of_its_source_is_told_so_with_both_places(load_shop: LoadShop) -> None:
+def test_a_table_with_the_name_of_its_source_is_told_so_with_both_call_sites(load_shop: LoadShop) -> None:
     """It is no circle, although the table then seems to read itself."""
     said = r"two declarations are named 'orders' \(bronze.py, line 2; silver.py, line 2\). The names of all layers are one set"
     with pytest.raises(DeclarationError, match=said):

@@ -216,7 +216,7 @@ def test_all_of_a_target_is_declared_as_tables_and_views() -> None:
     found = of(auto_cdc_from_snapshot("stock", reads="people", keys="id", snapshot_by="day", subject="id"))
     assert isinstance(found["stock_snapshots"], Table)
     assert isinstance(found["stock"], MaterializedView)
-    assert found["stock_snapshots"].place == "snapshots/stock"
+    assert found["stock_snapshots"].record_path == "snapshots/stock"
 
 
 @pytest.mark.spark
