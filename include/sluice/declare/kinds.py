@@ -109,7 +109,7 @@ class SourceKind(DatasetKind):
     count_waiting: (delivery names) returns how many records they have, or None if that is unknown.
     examine: (source, deliveries) returns the result of examining each. examine_to_ingest: (source, deliveries, numbers judged before)
     returns the same for deliveries of which bronze has nothing.
-    read_blocks: (source, a delivery's place, columns) returns its records.
+    read_blocks: (source, a located delivery, columns) returns its records.
     find_unchanged: (source, landing folder, rows of the delivery ledger) returns the numbers of those still readable as discovered.
     find_warnings: (source, paths of deliveries and outcomes) returns what must be attended to before records are lost.
     """

@@ -34,8 +34,8 @@ def read_refused_files(session: SparkSession, refused: list[ExaminedDelivery]) -
     if small or not kept:
         return files
     frame = session.read.format("binaryFile").load([_escape_path_pattern(item.delivery.path) for item in kept])
-    places = [(str(item.delivery.path), item.delivery.number) for item in kept]
-    numbers = tables.make_inline_frame(session, places, "_path STRING, _delivery BIGINT")
+    numbered_paths = [(str(item.delivery.path), item.delivery.number) for item in kept]
+    numbers = tables.make_inline_frame(session, numbered_paths, "_path STRING, _delivery BIGINT")
     contents = (
         frame
         .select(F.regexp_replace("path", "^file:/+", "/").alias("_path"), "content")

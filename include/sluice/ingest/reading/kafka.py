@@ -14,7 +14,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Messa
 from sluice.declare.ingest.kafka import KafkaSource
 from sluice.ingest.formats import ParsedBlock
 from sluice.ingest.reading.examination import Delivery, ExaminedDelivery
-from sluice.ingest.reading.workers import DeliveryPlace
+from sluice.ingest.reading.workers import LocatedDelivery
 from sluice.ingest.topics import offset_ranges
 from sluice.ingest.topics.broker import Broker, KeptOffsets, UnreachableBroker, create_kafka_consumer, translate_kafka_errors
 from sluice.ingest.topics.offset_ranges import LostOffsets, OffsetRange, lost_offsets_message
@@ -33,7 +33,7 @@ SCHEMA = pa.schema([
 ])
 """The columns of a record: those of `sluice.declare.ingest.kafka.SCHEMA`, which is SQL."""
 
-_PLACED = pa.schema([*SCHEMA, pa.field("_row", pa.int64())])
+_NUMBERED = pa.schema([*SCHEMA, pa.field("_row", pa.int64())])
 _AT_ONCE = 10_000
 _A_RECORD = 1_000
 """The assumed bytes of a record if only offsets are known. This only decides where a batch is read."""
@@ -69,16 +69,16 @@ def read_offset_range(
                 yield _build_message_table(messages, wanted)
 
 
-def read_topic_blocks(source: KafkaSource, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
+def read_topic_blocks(source: KafkaSource, located: LocatedDelivery, columns: pa.Schema) -> Iterator[ParsedBlock]:
     """Yields the records of a range of offsets. _row is counted from the range's first offset, whatever the broker still has."""
-    for table in read_offset_range(source, place.file, find_secrets_folder(place.path), parse_start_offset(place.header)):
+    for table in read_offset_range(source, located.file, find_secrets_folder(located.path), parse_start_offset(located.header)):
         rows = table.select(columns.names).cast(columns)
         for name in ("_rescued_data", "_problem", "_record"):
             rows = rows.append_column(name, pa.nulls(table.num_rows, pa.string()))
         rows = (
             rows
-            .append_column("_delivery", pa.repeat(pa.scalar(place.number, pa.int64()), table.num_rows))
-            .append_column("_file", pa.repeat(pa.scalar(place.file, pa.string()), table.num_rows))
+            .append_column("_delivery", pa.repeat(pa.scalar(located.number, pa.int64()), table.num_rows))
+            .append_column("_file", pa.repeat(pa.scalar(located.file, pa.string()), table.num_rows))
             .append_column("_row", table["_row"])
         )
         yield ParsedBlock(rows, pa.struct([]))
@@ -193,8 +193,8 @@ def _build_message_table(messages: list[Message], wanted: OffsetRange) -> pa.Tab
         [_message_timestamp_type(message) for message in messages],
         [(message.offset() or 0) - wanted.start for message in messages],
     ]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, _PLACED, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=_PLACED)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, _NUMBERED, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_NUMBERED)
 
 
 def _message_headers(message: Message) -> list[dict[str, Any]] | None:

@@ -57,27 +57,27 @@ def record_rows_schema(columns: pa.Schema) -> pa.Schema:
 
 
 def read_worker_share(
-    source: Source, bins: list[list[DeliveryPlace]], columns: pa.Schema, folder: Location, numbers: Iterable[pa.RecordBatch]
+    source: Source, bins: list[list[LocatedDelivery]], columns: pa.Schema, folder: Location, numbers: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Runs on a worker: stages the records of the deliveries of these bins in a folder, a file for each bin. Yields a row of `COUNTS` per block."""
     schema = record_rows_schema(columns).append(PART)
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             with StagedRowsWriter(folder / f"{number}.parquet", schema) as writer:
-                for place in bins[number]:
-                    yield pa.RecordBatch.from_pylist(list(_stage_delivery(source, place, columns, writer)), schema=COUNTS)
+                for located in bins[number]:
+                    yield pa.RecordBatch.from_pylist(list(_stage_delivery(source, located, columns, writer)), schema=COUNTS)
 
 
 def _stage_delivery(
-    source: Source, place: DeliveryPlace, columns: pa.Schema, writer: StagedRowsWriter
+    source: Source, located: LocatedDelivery, columns: pa.Schema, writer: StagedRowsWriter
 ) -> Iterator[dict[str, object]]:
     """Stages the records of a delivery or of its part. Yields a row of `COUNTS` for each block, and for what cannot be read."""
     names = record_rows_schema(columns).names
-    of = {"_delivery": place.number, PART.name: place.part}
+    of = {"_delivery": located.number, PART.name: located.part}
     try:
-        for block in read_delivery_blocks(source, place, columns):
+        for block in read_delivery_blocks(source, located, columns):
             rows = block.rows.select(names)
-            writer.add_rows(rows.append_column(PART, pa.repeat(pa.scalar(place.part, PART.type), rows.num_rows)))
+            writer.add_rows(rows.append_column(PART, pa.repeat(pa.scalar(located.part, PART.type), rows.num_rows)))
             news = serialize_new_fields(block.news) if block.news.num_fields else None
             yield {**of, "read": rows.num_rows, "problems": rows.num_rows - rows["_problem"].null_count, "news": news}
     except (UnreadableFile, OSError) as error:
@@ -89,20 +89,20 @@ def unreadable_reason(error: Exception) -> str:
     return f"the file could not be read: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
-def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> list[list[DeliveryPlace]]:
+def balance_worker_bins(source: Source, readable: list[ExaminedDelivery]) -> list[list[LocatedDelivery]]:
     """Divides the deliveries, or parts of them, into groups of about the same size, each in order."""
-    places = [place for item in readable for place in _divide_delivery(source, item)]
-    total = sum(size for _, size in places)
-    bins: list[list[DeliveryPlace]] = [[] for _ in range(max(2, min(len(places), total // A_TASK + 1)))]
+    divided = [located for item in readable for located in _divide_delivery(source, item)]
+    total = sum(size for _, size in divided)
+    bins: list[list[LocatedDelivery]] = [[] for _ in range(max(2, min(len(divided), total // A_TASK + 1)))]
     sizes = [0] * len(bins)
-    for place, size in places:
+    for located, size in divided:
         smallest = sizes.index(min(sizes))
-        bins[smallest].append(place)
+        bins[smallest].append(located)
         sizes[smallest] += size
     return [bin_ for bin_ in bins if bin_]
 
 
-def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[DeliveryPlace, int]]:
+def _divide_delivery(source: Source, item: ExaminedDelivery) -> list[tuple[LocatedDelivery, int]]:
     """Returns a delivery as it is read, with its bytes. A large file that can be shared is divided into parts of about `PART_BYTES` bytes of text."""
     whole, size = locate_delivery(item), item.text_bytes
     starts = _find_part_starts(source, item)
@@ -122,16 +122,16 @@ def _find_part_starts(source: Source, item: ExaminedDelivery) -> list[int]:
         return [0]
 
 
-def locate_delivery(item: ExaminedDelivery) -> DeliveryPlace:
+def locate_delivery(item: ExaminedDelivery) -> LocatedDelivery:
     """Returns where a worker finds an examined delivery."""
-    return DeliveryPlace(item.delivery.number, item.delivery.file, str(item.delivery.path), item.header)
+    return LocatedDelivery(item.delivery.number, item.delivery.file, str(item.delivery.path), item.header)
 
 
 @dataclass(frozen=True)
-class DeliveryPlace:
-    """A delivery as a worker needs it. file: its name relative to the source's folder. path: the file's. header: that of a CSV file.
+class LocatedDelivery:
+    """A delivery, or a part of one, where a worker finds it. file: its name relative to the source's folder. path: the file's.
 
-    span: the lines that are read as its part `part`; None: all.
+    header: that of a CSV file. span: the lines that are read as its part `part`; None: all.
     """
 
     number: int
@@ -142,22 +142,22 @@ class DeliveryPlace:
     part: int = 0
 
 
-def read_delivery_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
+def read_delivery_blocks(source: Source, located: LocatedDelivery, columns: pa.Schema) -> Iterator[ParsedBlock]:
     """Yields a delivery's records with _delivery, _file and _row, the record's number in the file from 0."""
-    read: Callable[[Source, DeliveryPlace, pa.Schema], Iterator[ParsedBlock]] = load_kind_function(source.kind, "read_blocks")
-    return read(source, place, columns)
+    read: Callable[[Source, LocatedDelivery, pa.Schema], Iterator[ParsedBlock]] = load_kind_function(source.kind, "read_blocks")
+    return read(source, located, columns)
 
 
-def read_file_blocks(source: Source, place: DeliveryPlace, columns: pa.Schema) -> Iterator[ParsedBlock]:
+def read_file_blocks(source: Source, located: LocatedDelivery, columns: pa.Schema) -> Iterator[ParsedBlock]:
     """Yields a file's records, numbered as they stand in it or in its span."""
-    values = _select_path_values(source, place.file, columns)
+    values = _select_path_values(source, located.file, columns)
     start = 0
-    for block in formats.read_file_records(source, locate(place.path), columns, values, place.span):
+    for block in formats.read_file_records(source, locate(located.path), columns, values, located.span):
         count = block.rows.num_rows
         rows = (
             block.rows
-            .append_column("_delivery", pa.repeat(pa.scalar(place.number, pa.int64()), count))
-            .append_column("_file", pa.repeat(pa.scalar(place.file, pa.string()), count))
+            .append_column("_delivery", pa.repeat(pa.scalar(located.number, pa.int64()), count))
+            .append_column("_file", pa.repeat(pa.scalar(located.file, pa.string()), count))
             .append_column("_row", pa.array(np.arange(start, start + count)))
         )
         start += count

@@ -54,7 +54,7 @@ def test_a_date_that_the_source_takes_from_the_path_is_not_rescued_into_every_re
     (tmp_path / file).write_text('{"id": 1}\n{"id": 2}\n')
     source = Source(name="sales", format="json", schema=f"{columns}, shop BIGINT", date_in_path=date_in_path)
     there = pa.schema([("id", pa.int64()), ("shop", pa.int64()), *([("date", pa.date32())] if "DATE" in columns else [])])
-    [block] = workers.read_delivery_blocks(source, workers.DeliveryPlace(1, file, str(tmp_path / file)), there)
+    [block] = workers.read_delivery_blocks(source, workers.LocatedDelivery(1, file, str(tmp_path / file)), there)
     assert block.rows["shop"].to_pylist() == [7, 7]
     assert [text and json.loads(text) for text in block.rows["_rescued_data"].to_pylist()] == [
         rescued and json.loads(rescued)
@@ -94,7 +94,7 @@ def test_a_value_in_the_path_fills_what_the_record_lacks_and_is_rescued_where_it
         parquet.write_table(pa.table({"id": [1, 2, 3, 4], "date": ["2026-11-19", None, "2026-11-20", "x"]}), file)
     source = Source(name="s", format=kind, schema_evolution="add_new_columns" if grows else "rescue")
     schema = DATED if grows else pa.schema([("id", pa.int64())])
-    [block] = workers.read_delivery_blocks(source, workers.DeliveryPlace(1, "date=2026-11-20/a", str(file)), schema)
+    [block] = workers.read_delivery_blocks(source, workers.LocatedDelivery(1, "date=2026-11-20/a", str(file)), schema)
     rescued = [text and json.loads(text).get("date") for text in block.rows["_rescued_data"].to_pylist()]
     if grows:
         assert block.rows["date"].to_pylist() == [date(2026, 11, 19), date(2026, 11, 20), date(2026, 11, 20), None]
@@ -110,7 +110,7 @@ def test_an_empty_value_in_the_path_is_not_rescued_beside_the_records_own(tmp_pa
     file.write_bytes(FILES[kind])
     if kind == "parquet":
         parquet.write_table(pa.table({"id": [1, 2, 3, 4], "date": ["2026-11-19", None, "2026-11-20", "x"]}), file)
-    [block] = workers.read_delivery_blocks(Source(name="s", format=kind), workers.DeliveryPlace(1, "date=/a", str(file)), DATED)
+    [block] = workers.read_delivery_blocks(Source(name="s", format=kind), workers.LocatedDelivery(1, "date=/a", str(file)), DATED)
     rescued = [text and json.loads(text) for text in block.rows["_rescued_data"].to_pylist()]
     assert rescued == [None, None, None, {"date": "x"}]
     assert block.rows["date"].to_pylist() == [date(2026, 11, 19), None, date(2026, 11, 20), None]

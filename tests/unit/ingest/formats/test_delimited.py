@@ -330,7 +330,7 @@ def _read_as_delivered(tmp_path: Path, file: str, text: str, source: Source = DA
     path = tmp_path / "env=prod" / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
-    blocks = list(workers.read_file_blocks(source, workers.DeliveryPlace(1, file, str(path)), DATED_COLUMNS))
+    blocks = list(workers.read_file_blocks(source, workers.LocatedDelivery(1, file, str(path)), DATED_COLUMNS))
     rows = [row for block in blocks for row in block.rows.to_pylist()]
     return [(row["date"], row["id"], row["name"], row["_problem"]) for row in rows]
 

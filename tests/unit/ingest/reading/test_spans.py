@@ -62,11 +62,11 @@ def read_rows(source: Source, path: Path) -> list[dict[str, Any]]:
 
 def list_rows(source: Source, item: ExaminedDelivery, columns: pa.Schema) -> list[dict[str, Any]]:
     """The rows that all parts of a file have, in the order of the parts, each numbered on from the part before."""
-    places = sorted((p for one in workers.balance_worker_bins(source, [item]) for p in one), key=lambda place: place.part)
+    divided = sorted((p for one in workers.balance_worker_bins(source, [item]) for p in one), key=lambda located: located.part)
     rows: list[dict[str, Any]] = []
-    for place in places:
+    for located in divided:
         before = len(rows)
-        for block in workers.read_delivery_blocks(source, place, columns):
+        for block in workers.read_delivery_blocks(source, located, columns):
             rows += [{**row, "_row": row["_row"] + before} for row in block.rows.to_pylist()]
     return rows
 
@@ -215,7 +215,7 @@ def test_what_cannot_be_cut_anywhere_has_one_reader(
     path.write_bytes(gzip.compress(b"x" * 10_000) if name.endswith("gz") else b"x" * 10_000)
     monkeypatch.setattr(opening, "PART_BYTES", 1)
     assert not formats.is_read_in_spans(source, path)
-    assert [[place.span for place in one] for one in workers.balance_worker_bins(source, [examine(path)])] == [[None]]
+    assert [[located.span for located in one] for one in workers.balance_worker_bins(source, [examine(path)])] == [[None]]
 
 
 def test_a_span_that_cannot_be_read_says_so_as_the_whole_does(tmp_path: Path) -> None:
