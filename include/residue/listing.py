@@ -143,21 +143,23 @@ def _is_missing_path(path: str) -> bool:
 def _list_store_root(number: int, roots: Sequence[ScanRoot], names: list[_FoundName], result: ScanResult) -> Iterator[ListedFile]:
     root, named = roots[number], set[str]()
     try:
-        place = StoredFile.from_url(root.path)
+        listed = StoredFile.from_url(root.path)
         without = tuple(StoredFile.from_url(path).key for path in root.without)
-        for one in list_stored_versions(place):
+        for one in list_stored_versions(listed):
             key = one.key.rstrip("/")  # of a folder's marker, as Hadoop makes them
             if any(key == left or key.startswith(f"{left}/") for left in without):
                 continue
-            relative = key[len(place.key) :].strip("/") if key != place.key else place.name
+            relative = key[len(listed.key) :].strip("/") if key != listed.key else listed.name
             names += _list_new_names(relative, named)
             if one.size is not None:
                 shown = f"{relative} (version {one.version})" if one.version else relative
-                yield ListedFile(number, StoredFile(place.bucket, one.key, one.version), relative, one.size, shown)
-        for key in list_unfinished_uploads(place):
+                yield ListedFile(number, StoredFile(listed.bucket, one.key, one.version), relative, one.size, shown)
+        for key in list_unfinished_uploads(listed):
             result.unread.append(
                 Unread(
-                    root.name, key[len(place.key) :].strip("/"), "an upload that was never completed, whose parts nobody can read"
+                    root.name,
+                    key[len(listed.key) :].strip("/"),
+                    "an upload that was never completed, whose parts nobody can read",
                 )
             )
         if not named:

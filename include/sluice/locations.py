@@ -15,34 +15,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypeAlias
 
-from sluice.stores.opening import is_store_url, require_known_place
+from sluice.stores.opening import is_store_url, require_known_location
 from sluice.stores.store_location import StoreLocation
 
 Location: TypeAlias = Path
 """A location that may be on a store, while a `Path` is on this machine. Code that needs a path of this machine raises TypeError for it."""
 
 
-def locate(place: str | Location, *names: str) -> Location:
+def locate(location: str | Location, *names: str) -> Location:
     """The location that a text names: a path of this machine, or a URL of a store. Raises UsageError for an invalid URL.
 
     names: folders and a file below it.
     """
-    if isinstance(place, str):
-        place = StoreLocation.from_url(place) if is_store_url(place) else Path(place)
-    return place.joinpath(*names)
+    if isinstance(location, str):
+        location = StoreLocation.from_url(location) if is_store_url(location) else Path(location)
+    return location.joinpath(*names)
 
 
-def locate_given(place: str) -> Location:
-    """As `locate`, of a place that somebody has given to a command or a setting.
+def locate_given(location: str) -> Location:
+    """As `locate`, of a location that somebody has given to a command or a setting.
 
     Raises UsageError for a URL of a store that does not exist, too, and for one that may hold credentials.
     """
-    return locate(require_known_place(place))
+    return locate(require_known_location(location))
 
 
-def is_on_disk(place: Location) -> bool:
+def is_on_disk(location: Location) -> bool:
     """Whether the location is on a disk of this machine, where files have modes, inodes and a flush."""
-    return not isinstance(place, StoreLocation)
+    return not isinstance(location, StoreLocation)
 
 
 def remove_folder(folder: Location, strict: bool = False) -> None:
@@ -62,13 +62,13 @@ def identify_file(file: Location) -> tuple[int | str, ...]:
     return (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-def put_file_in_place(file: Path, place: Location) -> None:
-    """Move a local file (on the same disk as `place`, if that is on one) to a location. It appears whole, and replaces an existing file."""
-    if isinstance(place, StoreLocation):
-        place.upload_file(file)
+def put_file_in_place(file: Path, location: Location) -> None:
+    """Move a local file (on the same disk as `location`, if that is on one) to its location. It appears whole, and replaces an existing file."""
+    if isinstance(location, StoreLocation):
+        location.upload_file(file)
         file.unlink()
     else:
-        file.replace(place)
+        file.replace(location)
 
 
 def open_to_read(file: Location) -> IO[bytes]:
@@ -95,7 +95,7 @@ def open_new_file(file: Location) -> Iterator[IO[bytes]]:
 def list_file_sizes(folder: Location) -> dict[str, int]:
     """The files directly in a folder, by name, with their sizes in bytes; empty if there is no such folder."""
     if isinstance(folder, StoreLocation):
-        return {place.name: size for place, size in folder.list_files()}
+        return {location.name: size for location, size in folder.list_files()}
     try:
         with os.scandir(folder) as entries:
             return {one.name: one.stat().st_size for one in entries if one.is_file()}
@@ -118,9 +118,9 @@ def list_written_files(folder: Location) -> Iterator[tuple[int, float]]:
     if isinstance(folder, StoreLocation):
         yield from ((size, written.timestamp()) for _, size, written in folder.list_objects())
         return
-    for place, _, names in os.walk(folder):
+    for below, _, names in os.walk(folder):
         for name in names:
-            found = Path(place, name).lstat()
+            found = Path(below, name).lstat()
             yield found.st_size, found.st_ctime
 
 
@@ -132,17 +132,17 @@ def walk_folders(root: Location) -> Iterator[tuple[Location, list[str], list[str
         yield from ((Path(folder), folders, files) for folder, folders, files in os.walk(root))
 
 
-def find_last_write(place: Location) -> float:
+def find_last_write(location: Location) -> float:
     """When a file, or a folder's list of files, was last written, in seconds since 1970. Raises FileNotFoundError.
 
     On a store, which has no folders, it is the latest write of anything below.
     """
     try:
-        return place.lstat().st_mtime
+        return location.lstat().st_mtime
     except FileNotFoundError:
-        if is_on_disk(place):
+        if is_on_disk(location):
             raise
-        below = [seconds for _, seconds in list_written_files(place)]
+        below = [seconds for _, seconds in list_written_files(location)]
         if not below:
             raise
         return max(below)

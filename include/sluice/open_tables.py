@@ -140,7 +140,7 @@ def open_delta_table(path: str, version: int | None = None) -> DeltaTable:
             raise
         raise CatalogOwnsCommits(
             f"The commits of the table {path} belong to a catalog (its log has the feature catalogManaged): they must go through that "
-            "catalog, and Sluice commits to a table's own log. Give Sluice another place."
+            "catalog, and Sluice commits to a table's own log. Give Sluice another location."
         ) from None
 
 

@@ -21,7 +21,7 @@ def read_secret_file(path: Path) -> bytes:
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(folder):
         raise UsageError(
-            f"Secret file {path} is a link to a place outside of its folder. Put the file itself there: "
+            f"Secret file {path} is a link to a file outside of its folder. Put the file itself there: "
             f"install -m 600 {real} {path.parent / f'{path.name}.new'} && mv {path.parent / f'{path.name}.new'} {path}"
         )
     # Checks the opened file, so that the file checked is the file read.

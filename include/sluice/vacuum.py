@@ -17,7 +17,7 @@ from sluice.delta_rs_commits import complete_commit
 from sluice.durable_files import write_file_durably
 from sluice.errors import SluiceError
 from sluice.lake import commit_history, commit_marks, log
-from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list_possible_places
+from sluice.lake.inventory import END, START, FileInventory, decide_vacuum, list_possible_locations
 from sluice.lake.report import FlowReport, report_table_change
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, locate
@@ -120,7 +120,9 @@ def remove_inventory_files(path: str, inventory: FileInventory, mark: str | None
     removed = 0
     with count_work("files removed", len(inventory.expired)) as work:
         for file in inventory.expired:
-            found = next((one for one in list_possible_places(root, file.path) if ".." not in one.parts and one.is_file()), None)
+            found = next(
+                (one for one in list_possible_locations(root, file.path) if ".." not in one.parts and one.is_file()), None
+            )
             if found is not None:
                 found.unlink(missing_ok=True)
                 found.with_name(f".{found.name}.crc").unlink(missing_ok=True)

@@ -90,9 +90,9 @@ def test_logs_of_so_many_bytes_are_kept_and_those_asked_for_longest_ago_go(tmp_p
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    place = str(tmp_path / "runs")
-    write_deltalake(place, pa.table({"run": ["a"], "rows": pa.array([1], pa.int32())}))
-    return place
+    path = str(tmp_path / "runs")
+    write_deltalake(path, pa.table({"run": ["a"], "rows": pa.array([1], pa.int32())}))
+    return path
 
 
 def test_what_is_committed_later_is_not_in_an_open_snapshot(path: str) -> None:

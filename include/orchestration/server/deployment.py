@@ -62,10 +62,10 @@ def refuse_weak_secrets(needed: Sequence[DeploymentSecret]) -> None:
 
 def make_environment_folders(settings: Settings) -> None:
     """Make the folders of an environment, which services mount one by one; personal and secret ones for this user alone."""
-    for place in (settings.lake_folder, settings.landing, settings.released, settings.truth):
-        place.mkdir(parents=True, exist_ok=True)
-    for place in (settings.restricted, settings.secrets, settings.vault):
-        make_private_folder(place)
+    for folder in (settings.lake_folder, settings.landing, settings.released, settings.truth):
+        folder.mkdir(parents=True, exist_ok=True)
+    for folder in (settings.restricted, settings.secrets, settings.vault):
+        make_private_folder(folder)
 
 
 def _run_deployment_command(name: str, command: Sequence[str]) -> None:

@@ -118,26 +118,26 @@ class StandaloneCluster:
         self.processes.clear()
 
     def _start(self, name: str, arguments: Sequence[str], before: Sequence[str] = ()) -> None:
-        place = self._folder / name
+        node_folder = self._folder / name
         for folder in ("cwd", "local", "tmp"):
-            (place / folder).mkdir(parents=True, exist_ok=True)
+            (node_folder / folder).mkdir(parents=True, exist_ok=True)
         spark_home = build_spark_environment(self._settings)["SPARK_HOME"]
         environment = {name: said for name, said in os.environ.items() if name in _KEPT or name.startswith(_OF_STORES)} | {
             "SPARK_HOME": spark_home,
             "SPARK_DIST_CLASSPATH": str(self._folder / "jars" / "*"),
-            "SPARK_LOCAL_DIRS": str(place / "local"),
+            "SPARK_LOCAL_DIRS": str(node_folder / "local"),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-            "TMPDIR": str(place / "tmp"),
+            "TMPDIR": str(node_folder / "tmp"),
             "TZ": "UTC",
         }
-        with (place / "log").open("ab") as log:
+        with (node_folder / "log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [*before, str(Path(spark_home) / "bin" / "spark-class"), *arguments],
                 env=environment,
-                cwd=place / "cwd",
+                cwd=node_folder / "cwd",
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -24,7 +24,7 @@ def make_buckets(settings: Settings, reader: str) -> list[str]:
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
 
     refuse_weak_secrets([STORE_KEY])
-    lake, *others = (urlsplit(str(place)).netloc for place in (settings.lake, settings.restricted, settings.landing))
+    lake, *others = (urlsplit(str(folder)).netloc for folder in (settings.lake, settings.restricted, settings.landing))
     buckets = sorted({lake, *others} - {""})  # a path on a disk has none
     client = open_s3_client()
     try:

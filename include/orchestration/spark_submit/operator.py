@@ -192,9 +192,9 @@ class SluiceSparkSubmitOperator(SparkSubmitOperator):
         self, asked: RunRequest, context: Context, records: PipelineRecords, manager: ClusterManager, attempt: str
     ) -> SubmittedDriver:
         run = run_identity(context)
-        place = locate_followed_job(records, attempt)
-        remove_file_durably(place)  # of this attempt, before a user cleared it
-        self.application_args = self._arguments(asked, context, ("--followed-at", str(place)))
+        followed_at = locate_followed_job(records, attempt)
+        remove_file_durably(followed_at)  # of this attempt, before a user cleared it
+        self.application_args = self._arguments(asked, context, ("--followed-at", str(followed_at)))
         options = driver_submit_options(records.settings, manager, self.application)
         options["conf"] = {**options.get("conf", {}), **name_parent_runs(records.settings, context)}
         application = options.pop("application")

@@ -12,7 +12,7 @@ from sluice.catalog_address import CatalogAddress
 
 PIPELINE = "sluice.pipeline"
 """The property that marks an entry as Sluice's: the name of its pipeline."""
-PLACE = "sluice.place"
+LOCATION = "sluice.place"
 """The property with the table's location, or for a view the pipeline's folder, which distinguishes entries of different lakes."""
 
 

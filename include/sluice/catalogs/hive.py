@@ -20,13 +20,13 @@ from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
 from sluice.catalog_address import CatalogAddress
-from sluice.catalogs.catalog import PIPELINE, PLACE, CatalogAway, CatalogFailed, HeldName, NamedTable
+from sluice.catalogs.catalog import LOCATION, PIPELINE, CatalogAway, CatalogFailed, HeldName, NamedTable
 
 _SECONDS = 10.0
 """How long an answer may take: an unreachable metastore must not hold up a run."""
 _PROVIDER = "spark.sql.sources.provider"
 _PATH = "path"
-_OWN = (PIPELINE, PLACE, "comment", "EXTERNAL", _PROVIDER)
+_OWN = (PIPELINE, LOCATION, "comment", "EXTERNAL", _PROVIDER)
 """The parameters of an entry that Sluice sets and removes."""
 _SEQUENCE_FILE = "org.apache.hadoop.mapred.SequenceFileInputFormat"
 _SEQUENCE_OUTPUT = "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat"
@@ -117,7 +117,7 @@ def build_hive_table(table: NamedTable) -> Any:
     columns = [
         ttypes.FieldSchema(column.name.lower(), name_hive_type(column.type), column.comment or None) for column in table.columns
     ]
-    parameters = {PIPELINE: table.pipeline, PLACE: table.location, **({"comment": table.comment} if table.comment else {})}
+    parameters = {PIPELINE: table.pipeline, LOCATION: table.location, **({"comment": table.comment} if table.comment else {})}
     stored = ttypes.StorageDescriptor(cols=columns, compressed=False, numBuckets=-1, bucketCols=[], sortCols=[], parameters={})
     stored.inputFormat, stored.outputFormat = _SEQUENCE_FILE, _SEQUENCE_OUTPUT
     stored.serdeInfo = ttypes.SerDeInfo(serializationLib=_LAZY, parameters={})
@@ -151,7 +151,7 @@ def read_entry(entry: Any) -> HeldName:
     """Returns the taken name that an entry of the metastore describes."""
     said, stored = entry.parameters or {}, entry.sd
     serde = (stored.serdeInfo.parameters or {}) if stored and stored.serdeInfo else {}
-    location = said.get(PLACE) or serde.get(_PATH) or (stored.location if stored else "") or ""
+    location = said.get(LOCATION) or serde.get(_PATH) or (stored.location if stored else "") or ""
     return HeldName(entry.tableName, location, said.get(PIPELINE), entry)
 
 

@@ -137,8 +137,8 @@ def _read_columns(schema: Mapping[str, Any]) -> tuple[NamedColumn, ...]:
 
 def locate_for_readers(path: str) -> str:
     """A location as a URL that Spark and other tools on Hadoop's file systems read: file:///... or s3a://..."""
-    place = locate(path)
-    return place.absolute().as_uri() if is_on_disk(place) else hadoop_url(path)
+    location = locate(path)
+    return location.absolute().as_uri() if is_on_disk(location) else hadoop_url(path)
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class _Registration:
     def _find_reason_to_refuse(self, there: HeldName) -> str:
         name = f"{self.pipeline}.{there.name}"
         if there.pipeline != self.pipeline:
-            return f"the catalog has '{name}' from somebody else, at {there.location or 'no place'}; rename or drop that there"
+            return f"the catalog has '{name}' from somebody else, at {there.location or 'no location'}; rename or drop that there"
         if self._is_own(there) or self.take_over:
             return ""
         return (

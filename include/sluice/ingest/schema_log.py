@@ -74,6 +74,6 @@ def write_schema_version(folder: str, schema: StructType, run: str, why: str) ->
         "why": why,
         "schema": schema.jsonValue(),
     }
-    place = locate(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    write_json_durably(place / f"{number}.json", entry, indent=1)
+    location = locate(folder)
+    location.mkdir(parents=True, exist_ok=True)
+    write_json_durably(location / f"{number}.json", entry, indent=1)

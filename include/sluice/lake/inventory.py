@@ -301,7 +301,7 @@ def lies_in_another_table(name: str) -> bool:
     return _ELSEWHERE.match(name) is not None
 
 
-def list_possible_places(root: Location, name: str) -> list[Location]:
+def list_possible_locations(root: Location, name: str) -> list[Location]:
     """Returns where a file of the log may lie below a table's folder: names of partitions are escaped once or twice in the log."""
     return [root / spelling for spelling in _list_spellings(name)]
 

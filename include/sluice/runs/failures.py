@@ -101,9 +101,9 @@ def _explain_full_disk(failure: Failure) -> str | None:
     if not failure.says("No space left on device", "(os error 28)", "Disk quota exceeded", "(os error 122)"):
         return None
     full = [
-        f"{place} ({_describe_free_space(place)})"
-        for place in _list_written_folders()
-        if place.exists() and shutil.disk_usage(place).free < _LITTLE
+        f"{folder} ({_describe_free_space(folder)})"
+        for folder in _list_written_folders()
+        if folder.exists() and shutil.disk_usage(folder).free < _LITTLE
     ]
     where = f"of {', '.join(full)} is full" if full else "that the lake or Spark's local folder lies on was full"
     return (
@@ -113,7 +113,7 @@ def _explain_full_disk(failure: Failure) -> str | None:
 
 
 def _explain_read_only_folder(failure: Failure) -> str | None:
-    closed = [str(place) for place in _list_written_folders() if place.exists() and not os.access(place, os.W_OK)]
+    closed = [str(folder) for folder in _list_written_folders() if folder.exists() and not os.access(folder, os.W_OK)]
     clearly = failure.says("Read-only file system", "(os error 30)", "Permission denied", "(os error 13)")
     # Hadoop and Delta do not say why they could not create a folder, so check the folders.
     if not clearly and not (closed and failure.says("Mkdirs failed to create", "DELTA_CANNOT_CREATE_LOG_PATH")):
@@ -163,7 +163,7 @@ def _explain_missing_data_file(failure: Failure) -> str | None:
 
 def _explain_missing_landed_file(failure: Failure) -> str | None:
     path = failure.path() if failure.says(_PATH_NOT_FOUND) else None
-    landing = next((place for place in _list_landing_folders() if path is not None and path.is_relative_to(place)), None)
+    landing = next((folder for folder in _list_landing_folders() if path is not None and path.is_relative_to(folder)), None)
     if path is None or landing is None:
         return None
     source = landing.joinpath(*path.relative_to(landing).parts[:2])
@@ -243,8 +243,8 @@ def _list_written_folders() -> list[Location]:
         settings = Settings.current()
     except SluiceError:
         return []
-    places = (locate(settings.lake), settings.restricted, settings.landing, settings.spark_local)
-    return [place for place in dict.fromkeys(places) if is_on_disk(place)]
+    folders = (locate(settings.lake), settings.restricted, settings.landing, settings.spark_local)
+    return [folder for folder in dict.fromkeys(folders) if is_on_disk(folder)]
 
 
 def _list_landing_folders() -> list[Location]:
@@ -254,8 +254,8 @@ def _list_landing_folders() -> list[Location]:
         return []
 
 
-def _describe_free_space(place: Location) -> str:
-    usage = shutil.disk_usage(place)
+def _describe_free_space(folder: Location) -> str:
+    usage = shutil.disk_usage(folder)
     return f"{usage.free >> 20:,} of {usage.total >> 20:,} MB are free"
 
 

@@ -51,16 +51,17 @@ def locate_followed_job(records: PipelineRecords, attempt: str) -> Location:
 
 
 @contextmanager
-def tell_follower(place: str, beat_seconds: float = BEAT_SECONDS) -> Iterator[Callable[[JobEnd], None]]:
-    """Writes to `place` that this job lives, until the end of the block. Yields the function that writes how it ended. place: "" if nobody follows.
+def tell_follower(location: str, beat_seconds: float = BEAT_SECONDS) -> Iterator[Callable[[JobEnd], None]]:
+    """Writes to `location` that this job lives, until the end of the block. Yields the function that writes how it ended.
 
-    A sign of life that cannot be written is skipped: the next one may succeed, and a follower that sees none for long gives up.
+    location: "" if nobody follows. A sign of life that cannot be written is skipped: the next one may succeed, and a follower that sees none
+    for long gives up.
     Raises OSError if the end cannot be written.
     """
-    if not place:
+    if not location:
         yield lambda _: None
         return
-    file, ended = locate(place), threading.Event()
+    file, ended = locate(location), threading.Event()
     file.parent.mkdir(parents=True, exist_ok=True)
 
     def beat() -> None:
@@ -92,8 +93,8 @@ class JobWatch:
     start_seconds: how long its first sign of life may take, from now; a cluster may have no room for its driver.
     """
 
-    def __init__(self, place: Location, start_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._place, self._clock = place, clock
+    def __init__(self, location: Location, start_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._location, self._clock = location, clock
         self._seen = ""
         self._patience = start_seconds
         self._since = clock()
@@ -103,12 +104,12 @@ class JobWatch:
         """Return how it ended, at each look from then on; None while it lives or may yet start. Raises JobLost.
 
         Several threads may share a watch: a task that follows its driver and the one that stops it each learn the end.
-        If the place does not answer, that counts as a look without a change.
+        If the location does not answer, that counts as a look without a change.
         """
         if self._end is not None:
             return self._end
         try:
-            text = self._place.read_text(encoding="utf-8")
+            text = self._location.read_text(encoding="utf-8")
         except OSError:
             text = ""
         if text and text != self._seen:
@@ -123,7 +124,7 @@ class JobWatch:
                 "The next attempt goes on from what is committed."
                 if self._seen
                 else f"No driver has said anything within {self._patience:.0f} s. It had no room on the cluster, failed before it began, "
-                f"or does not reach the lake, where {self._place} would be."
+                f"or does not reach the lake, where {self._location} would be."
             )
         return None
 

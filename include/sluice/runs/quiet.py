@@ -173,12 +173,12 @@ def _digest_lines(*lines: str) -> str:
     return found.hexdigest()
 
 
-def _is_object_left_out(root: Location, place: Location, left_out: Callable[[Location, str], bool], logs_alone: bool) -> bool:
+def _is_object_left_out(root: Location, location: Location, left_out: Callable[[Location, str], bool], logs_alone: bool) -> bool:
     """Whether an object is left out, by the same rules as on a disk: nothing below what is left out, and for a table only its log."""
-    folders = [one for one in place.parents if one == root or one.is_relative_to(root)]
-    if any(left_out(one.parent, one.name) for one in (place, *folders[:-1])):
+    folders = [one for one in location.parents if one == root or one.is_relative_to(root)]
+    if any(left_out(one.parent, one.name) for one in (location, *folders[:-1])):
         return True
-    return logs_alone and LOG not in place.parts and place.suffix == ".parquet"
+    return logs_alone and LOG not in location.parts and location.suffix == ".parquet"
 
 
 def _describe_landing(folder: Location, listed_after: Mapping[Location, str | None]) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _describe_landing(folder: Location, listed_after: Mapping[Location, str | No
         for one in sorted(folder.iterdir()):
             yield from _describe_landing(one, listed_after) if one.is_dir() else (f"{one} {identify_file(one)}",)
     elif (after := listed_after[folder]) is not None:
-        yield from (f"{place} {tag}" for place, tag in list_object_tags(folder, after))
+        yield from (f"{location} {tag}" for location, tag in list_object_tags(folder, after))
 
 
 def _describe_folder(
@@ -206,9 +206,9 @@ def _describe_folder(
     yield str(folder)
     if not is_on_disk(folder):
         yield from (
-            f"{place} {tag}"
-            for place, tag in list_object_tags(folder)
-            if not _is_object_left_out(folder, place, left_out, logs_alone)
+            f"{location} {tag}"
+            for location, tag in list_object_tags(folder)
+            if not _is_object_left_out(folder, location, left_out, logs_alone)
         )
         return
     if not folder.is_dir():

@@ -87,12 +87,12 @@ def _do_job(name: str, work: Callable[[], Iterable[dict[str, Any]]]) -> JobEnd:
     return JobEnd(code, reason, summary.join_stage_reports(name, reports) if reports or not code else None)
 
 
-def write_task_report(place: str, report: dict[str, Any]) -> str:
-    """Writes the report of a task as JSON to the place that the job's caller named, if any. Returns the text."""
+def write_task_report(path: str, report: dict[str, Any]) -> str:
+    """Writes the report of a task as JSON to the file that the job's caller named, if any. Returns the text."""
     text = json.dumps(report)
-    if place:
-        Path(place).parent.mkdir(parents=True, exist_ok=True)
-        write_text_durably(Path(place), text)
+    if path:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_text_durably(Path(path), text)
     return text
 
 

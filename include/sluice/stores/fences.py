@@ -1,4 +1,4 @@
-"""Until when this process may write below a place on a store: for as long as its lease surely holds there, by its own clock.
+"""Until when this process may write below a folder of a store: for as long as its lease surely holds there, by its own clock.
 
 Spark's side of it is in the log store (spark_jobs/java), which asks before each PUT. delta-rs calls nobody before its PUT. So a commit
 through it asks here after its table was opened, and is not tried again at a later version: whoever takes a lost lease over makes a
@@ -38,9 +38,9 @@ def remove_fence(root: str) -> None:
         _OPEN_UNTIL.pop(root.rstrip("/") + "/", None)
 
 
-def require_open_fences(place: str) -> None:
-    """Raises LeaseLost if the place, as a root, is behind a fence that is closed."""
+def require_open_fences(url: str) -> None:
+    """Raises LeaseLost if the URL, as a root, is behind a fence that is closed."""
     with _LOCK:
-        closed = [root for root, until in _OPEN_UNTIL.items() if f"{place}/".startswith(root) and read_fence_clock() >= until]
+        closed = [root for root, until in _OPEN_UNTIL.items() if f"{url}/".startswith(root) and read_fence_clock() >= until]
     if closed:
         raise LeaseLost(f"The lease on {closed[0]} is lost, or could not be renewed in time. Nothing was committed. Run again.")

@@ -38,7 +38,7 @@ def remove_former_versions(folder: StoreLocation, before: datetime, stop: Callab
 
 
 def _ask_store(folder: StoreLocation, ask: Callable[[Any, str], int]) -> int:
-    """Asks the store of a place for something that it may not know; 0 if so. ask: takes the client and the bucket."""
+    """Asks the store of a location for something that it may not know; 0 if so. ask: takes the client and the bucket."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
 
     try:
@@ -52,14 +52,16 @@ def _ask_store(folder: StoreLocation, ask: Callable[[Any, str], int]) -> int:
         raise SluiceError(f"The store of {folder} does not answer ({type(error).__name__}). Run it again.") from None
 
 
-def remove_replaced_versions(place: StoreLocation) -> int:
+def remove_replaced_versions(location: StoreLocation) -> int:
     """Removes all versions of one object but its latest, however old. Returns how many; 0 where the store keeps no versions.
 
     The mark of a removed object goes with them. Raises as `remove_former_versions` does.
     """
     return _ask_store(
-        place,
-        lambda client, bucket: _remove_listed(client, place, bucket, _list_versions_of_object(client, bucket, place.object_key)),
+        location,
+        lambda client, bucket: _remove_listed(
+            client, location, bucket, _list_versions_of_object(client, bucket, location.object_key)
+        ),
     )
 
 

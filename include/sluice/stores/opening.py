@@ -39,19 +39,19 @@ _S3, _AZURE, _GOOGLE, _HDFS = (
     StoreKind("hdfs", "hdfs", tried=False),
 )
 STORE_KINDS = {"s3": _S3, "s3a": _S3, "abfss": _AZURE, "gs": _GOOGLE, "hdfs": _HDFS}
-"""By the scheme of a URL. One place has one kind, whichever of its names the URL uses."""
+"""By the scheme of a URL. One location has one kind, whichever of its names the URL uses."""
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """A single letter before the colon is no scheme, but part of a folder's name."""
 
 
-def is_store_url(place: str) -> bool:
-    """Whether the place is on a store, and no path of this machine."""
-    return "://" in place
+def is_store_url(location: str) -> bool:
+    """Whether the location is on a store, and no path of this machine."""
+    return "://" in location
 
 
-def find_place_scheme(place: str) -> str | None:
+def find_place_scheme(location: str) -> str | None:
     """The beginning of a URL up to its colon, of a store that is known or not: "s3" of "s3://bucket", "dbfs" of "dbfs:/x"; else None."""
-    found = _SCHEME.match(place)
+    found = _SCHEME.match(location)
     return found[1] if found else None
 
 
@@ -66,7 +66,7 @@ def find_store_kind(url: str) -> StoreKind:
 def split_store_url(url: str) -> tuple[str, str]:
     """The root and the key of a URL: ("s3://bucket", "lake/gym") of "s3a://bucket/lake/gym/".
 
-    Two names of one place give the same root and key. Each letter after the bucket belongs to the key, also those that begin a query or a
+    Two names of one location give the same root and key. Each letter after the bucket belongs to the key, also those that begin a query or a
     fragment elsewhere: others name their objects as they like. Raises UsageError for an unknown scheme, for a URL that names no bucket, and
     for one with a user or a password, where credentials do not belong. The error does not repeat those.
     """
@@ -84,29 +84,29 @@ def split_store_url(url: str) -> tuple[str, str]:
     return f"{kind.scheme}://{bucket}", key
 
 
-def require_known_place(place: str) -> str:
-    """Returns a place that somebody has given: a path, or the URL of a store.
+def require_known_location(location: str) -> str:
+    """Returns a location that somebody has given: a path, or the URL of a store.
 
     Raises UsageError if there is no such store, and if the URL has a query or a fragment, which may be credentials.
     """
-    if not is_store_url(place):
-        if scheme := find_place_scheme(place):
+    if not is_store_url(location):
+        if scheme := find_place_scheme(location):
             raise UsageError(f"There is no store '{scheme}:'. Write a folder, or s3://BUCKET/FOLDER.")
-        return place
-    kind = find_store_kind(place)
-    if "?" in place or "#" in place:
+        return location
+    kind = find_store_kind(location)
+    if "?" in location or "#" in location:
         raise _refuse_credentials(kind)
-    return place
+    return location
 
 
 def _refuse_credentials(kind: StoreKind) -> UsageError:
     return UsageError(
-        f"A URL of {kind.scheme}:// holds more than a place: a user, a query or a fragment. Credentials come from the environment."
+        f"A URL of {kind.scheme}:// holds more than a location: a user, a query or a fragment. Credentials come from the environment."
     )
 
 
 def hadoop_url(url: str) -> str:
-    """The place as Spark calls it: s3a://bucket/key."""
+    """The location as Spark calls it: s3a://bucket/key."""
     root, key = split_store_url(url)
     return f"{find_store_kind(url).hadoop}{root[root.index('://') :]}{'/' + key if key else ''}"
 
@@ -162,41 +162,41 @@ class ObjectChanged(OSError):
     """Another has written the object since it was read."""
 
 
-def make_disk_error(place: PurePath, number: int) -> OSError:
+def make_disk_error(location: PurePath, number: int) -> OSError:
     """The error of a disk with this number: FileNotFoundError for ENOENT."""
-    return OSError(number, os.strerror(number), str(place))
+    return OSError(number, os.strerror(number), str(location))
 
 
 @contextmanager
-def raise_as_disk(place: PurePath) -> Iterator[None]:
-    """Errors of obstore in the block, which asks about the place, are raised as a disk's would be."""
+def raise_as_disk(location: PurePath) -> Iterator[None]:
+    """Errors of obstore in the block, which asks about the location, are raised as a disk's would be."""
     from obstore import exceptions
 
     try:
         yield
     except (FileNotFoundError, exceptions.NotFoundError):
-        raise make_disk_error(place, errno.ENOENT) from None
+        raise make_disk_error(location, errno.ENOENT) from None
     except exceptions.AlreadyExistsError:
-        raise make_disk_error(place, errno.EEXIST) from None
+        raise make_disk_error(location, errno.EEXIST) from None
     except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        raise OSError(errno.EACCES, "The store refuses this user", str(place)) from error
+        raise OSError(errno.EACCES, "The store refuses this user", str(location)) from error
     except (exceptions.InvalidPathError, ValueError) as error:  # of a name that is listed, and of one that is given
         why = "An object here or below has a name that is no path, such as one with '//': rename or remove it"
-        raise OSError(errno.EINVAL, why, str(place)) from error
+        raise OSError(errno.EINVAL, why, str(location)) from error
     except exceptions.BaseError as error:
-        raise _make_unusable_answer_error(place, error) from error
+        raise _make_unusable_answer_error(location, error) from error
 
 
 @contextmanager
-def raise_boto3_as_disk(place: PurePath) -> Iterator[None]:
+def raise_boto3_as_disk(location: PurePath) -> Iterator[None]:
     """As `raise_as_disk`, of the client that is used where obstore cannot ask."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]  # it has no types
 
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise _make_unusable_answer_error(place, error) from error
+        raise _make_unusable_answer_error(location, error) from error
 
 
-def _make_unusable_answer_error(place: PurePath, error: Exception) -> OSError:
-    return OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(place))
+def _make_unusable_answer_error(location: PurePath, error: Exception) -> OSError:
+    return OSError(errno.EIO, f"The store gave no answer that can be used ({type(error).__name__})", str(location))

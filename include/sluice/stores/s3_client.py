@@ -36,7 +36,7 @@ def open_sqs_client() -> Any:
 
 @cache
 def _make_client(service: str, endpoint: str | None, region: str | None, *who: str | None) -> Any:
-    """One client for each service, place and user: making one takes a tenth of a second."""
+    """One client for each service, region and user: making one takes a tenth of a second."""
     import boto3  # type: ignore[import-untyped]  # it has no types
     import botocore.session  # type: ignore[import-untyped]
     from botocore.config import Config  # type: ignore[import-untyped]
@@ -70,27 +70,29 @@ _MOST_REMOVED = 1000
 """The most objects that S3 removes by one request."""
 
 
-def is_on_s3(place: StorePath) -> bool:
+def is_on_s3(location: StorePath) -> bool:
     """Whether keys can be asked for: other kinds of stores have no client here beside obstore."""
-    return find_store_kind(place.bucket_url).scheme == "s3"
+    return find_store_kind(location.bucket_url).scheme == "s3"
 
 
-def list_keys_below(place: StorePath, after: str = "") -> Iterator[dict[str, Any]]:
+def list_keys_below(location: StorePath, after: str = "") -> Iterator[dict[str, Any]]:
     """What S3 says of each object below a folder, in the order of their keys. after: only those whose name below it comes after this one."""
-    prefix = f"{place.object_key}/"
-    asked = {"Bucket": _name_bucket(place), "Prefix": prefix, **({"StartAfter": f"{prefix}{after}"} if after else {})}
-    with raise_boto3_as_disk(place):
+    prefix = f"{location.object_key}/"
+    asked = {"Bucket": _name_bucket(location), "Prefix": prefix, **({"StartAfter": f"{prefix}{after}"} if after else {})}
+    with raise_boto3_as_disk(location):
         for page in open_s3_client().get_paginator("list_objects_v2").paginate(**asked):
             yield from page.get("Contents", ())
 
 
-def find_key_below(place: StorePath, name: str) -> dict[str, Any] | None:
+def find_key_below(location: StorePath, name: str) -> dict[str, Any] | None:
     """What S3 says of an object, by its name below a folder; None if there is none."""
     from botocore.exceptions import ClientError  # type: ignore[import-untyped]  # it has no types
 
-    with raise_boto3_as_disk(place):
+    with raise_boto3_as_disk(location):
         try:
-            found: dict[str, Any] = open_s3_client().head_object(Bucket=_name_bucket(place), Key=f"{place.object_key}/{name}")
+            found: dict[str, Any] = open_s3_client().head_object(
+                Bucket=_name_bucket(location), Key=f"{location.object_key}/{name}"
+            )
         except ClientError as error:
             if error.response["Error"]["Code"] in ("404", "NoSuchKey"):
                 return None
@@ -98,13 +100,13 @@ def find_key_below(place: StorePath, name: str) -> dict[str, Any] | None:
     return found
 
 
-def remove_key_with_tag(place: StorePath, tag: str) -> bool | None:
+def remove_key_with_tag(location: StorePath, tag: str) -> bool | None:
     """Remove an object if its ETag is this one, by one request. Returns whether it was; None if the store knows no such request."""
     from botocore.exceptions import ClientError
 
-    with raise_boto3_as_disk(place):
+    with raise_boto3_as_disk(location):
         try:
-            open_s3_client().delete_object(Bucket=_name_bucket(place), Key=place.object_key, IfMatch=tag)
+            open_s3_client().delete_object(Bucket=_name_bucket(location), Key=location.object_key, IfMatch=tag)
         except ClientError as error:
             if error.response["Error"]["Code"] in ("412", "PreconditionFailed", "404", "NoSuchKey"):
                 return False
@@ -119,16 +121,16 @@ def is_folder_mark(listed: dict[str, Any]) -> bool:
     return not listed["Size"] and str(listed["Key"]).endswith("/")
 
 
-def remove_folder_marks(place: StorePath) -> None:
+def remove_folder_marks(location: StorePath) -> None:
     """Remove Hadoop's marks of folders, here and below. obstore neither lists nor removes them."""
-    marks = ({"Key": one["Key"]} for one in list_keys_below(place) if is_folder_mark(one))
+    marks = ({"Key": one["Key"]} for one in list_keys_below(location) if is_folder_mark(one))
     while together := list(islice(marks, _MOST_REMOVED)):
-        with raise_boto3_as_disk(place):
-            answer = open_s3_client().delete_objects(Bucket=_name_bucket(place), Delete={"Objects": together, "Quiet": True})
+        with raise_boto3_as_disk(location):
+            answer = open_s3_client().delete_objects(Bucket=_name_bucket(location), Delete={"Objects": together, "Quiet": True})
         if refused := answer.get("Errors"):
             code = str(refused[0].get("Code", ""))
-            raise PermissionError(errno.EACCES, f"The store refuses to remove marks of folders ({code})", str(place))
+            raise PermissionError(errno.EACCES, f"The store refuses to remove marks of folders ({code})", str(location))
 
 
-def _name_bucket(place: StorePath) -> str:
-    return place.bucket_url.partition("://")[2]
+def _name_bucket(location: StorePath) -> str:
+    return location.bucket_url.partition("://")[2]

@@ -1,4 +1,4 @@
-"""A place on an object store as a pathlib.Path, so that the code that works on a disk works there, too.
+"""A location on an object store as a pathlib.Path, so that the code that works on a disk works there, too.
 
 A store has no folders: one is there while an object is below it. Here what a store cannot do fails.
 """
@@ -33,7 +33,7 @@ _AT_ONCE = 16
 
 
 class StoreLocation(StoreObject):
-    """An object, or the folder of the objects below it. str() gives the URL, by which Spark and delta-rs know the place, too.
+    """An object, or the folder of the objects below it. str() gives the URL, by which Spark and delta-rs know it, too.
 
     Names, parents and comparisons are those of `StorePath`, contents and errors those of `StoreObject`.
     """
@@ -81,16 +81,16 @@ class StoreLocation(StoreObject):
 
     def list_objects(self) -> Iterator[tuple[StoreLocation, int, datetime]]:
         """The objects below, at any depth, with their sizes in bytes and the instants of their last write. Asked for in pages."""
-        return ((place, one["size"], one["last_modified"]) for place, one in self._list_below())
+        return ((location, one["size"], one["last_modified"]) for location, one in self._list_below())
 
     def list_named_objects(self, after: str = "") -> Iterator[tuple[str, ObjectStatus]]:
-        """The objects below, at any depth, in the order of their keys: the name below this place, and what `stat` says. Asked for in pages.
+        """The objects below, at any depth, in the order of their keys: the name below this one, and what `stat` says. Asked for in pages.
 
         after: only those whose name comes after this one, which the store leaves out by itself. On S3 whatever others may have called them:
         obstore lists nothing of a folder with one name that is no path, such as "a//b".
         """
         if not is_on_s3(self):
-            listed = ((str(place.relative_to(self)), read_object_status(one)) for place, one in self._list_below(after))
+            listed = ((str(location.relative_to(self)), read_object_status(one)) for location, one in self._list_below(after))
             yield from listed
             return
         prefix = len(self.object_key) + 1
@@ -99,7 +99,7 @@ class StoreLocation(StoreObject):
                 yield str(one["Key"])[prefix:], ObjectStatus(one["Size"], one["LastModified"].timestamp(), one["ETag"])
 
     def find_named_objects(self, names: Iterable[str]) -> Iterator[tuple[str, ObjectStatus | None]]:
-        """What `stat` says of objects below, by their names below this place, whatever others may have called them. None: there is none."""
+        """What `stat` says of objects below, by their names below this one, whatever others may have called them. None: there is none."""
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             yield from threads.map(lambda name: (name, self._find_named_object(name)), names)
 
@@ -115,15 +115,15 @@ class StoreLocation(StoreObject):
 
     def list_tags(self, after: str = "") -> Iterator[tuple[StoreLocation, str]]:
         """The objects below, at any depth, with their ETags. after: only those whose name comes after this one."""
-        return ((place, one["e_tag"] or "") for place, one in self._list_below(after))
+        return ((location, one["e_tag"] or "") for location, one in self._list_below(after))
 
     def walk_below(self) -> Iterator[tuple[StoreLocation, list[str], list[str]]]:
         """Each folder from here on, before those in it, with the names of its folders and files. A name taken from the folders is not entered."""
         files: dict[StoreLocation, list[str]] = {}
         folders: dict[StoreLocation, dict[str, None]] = {}
-        for place, _ in self._list_below():
-            files.setdefault(place.parent, []).append(place.name)
-            for folder in place.parents:
+        for location, _ in self._list_below():
+            files.setdefault(location.parent, []).append(location.name)
+            for folder in location.parents:
                 if folder == self:
                     break
                 folders.setdefault(folder.parent, {})[folder.name] = None
@@ -172,9 +172,9 @@ class StoreLocation(StoreObject):
         root = self.bucket_url
         for page in self._list_pages(after):
             for one in page:
-                place = StoreLocation(f"{root}/{one['path']}")
-                if one["size"] or place.is_file():  # and no mark of Hadoop's for a folder
-                    yield place, one
+                location = StoreLocation(f"{root}/{one['path']}")
+                if one["size"] or location.is_file():  # and no mark of Hadoop's for a folder
+                    yield location, one
 
     def _list_pages(self, after: str = "") -> Iterator[Sequence[Any]]:
         import obstore

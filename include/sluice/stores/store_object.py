@@ -46,8 +46,8 @@ def read_object_status(said: ObjectMeta) -> ObjectStatus:
 class _ObjectRanges(io.RawIOBase):
     """An object as a file: each read is a request, so that a buffer belongs before it."""
 
-    def __init__(self, place: StoreObject, size: int) -> None:
-        self._place, self._size, self._at = place, size, 0
+    def __init__(self, read_object: StoreObject, size: int) -> None:
+        self._object, self._size, self._at = read_object, size, 0
 
     def readable(self) -> bool:
         return True
@@ -64,7 +64,7 @@ class _ObjectRanges(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         length = max(min(len(buffer), self._size - self._at), 0)
-        read = self._place.read_range(self._at, length) if length else b""
+        read = self._object.read_range(self._at, length) if length else b""
         buffer[: len(read)] = read
         self._at += len(read)
         return len(read)
@@ -135,7 +135,7 @@ class StoreObject(StorePath):
         return io.BufferedReader(_ObjectRanges(self, size), at_least)
 
     def read_range(self, start: int, length: int) -> bytes:
-        """So many bytes of the object from a place on, fewer at its end. Raises FileNotFoundError."""
+        """So many bytes of the object from a position on, fewer at its end. Raises FileNotFoundError."""
         import obstore
 
         with raise_as_disk(self):
@@ -219,7 +219,7 @@ class StoreObject(StorePath):
             obstore.delete(self.open_store(), self.object_key)
 
     def rename(self, target: Any) -> Self:
-        """Move the object to another place of its store, as a copy that is there whole, and a removal. Raises FileNotFoundError."""
+        """Move the object to another location of its store, as a copy that is there whole, and a removal. Raises FileNotFoundError."""
         if not isinstance(target, type(self)):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(self))
         self.copy_to(target)

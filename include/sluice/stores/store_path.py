@@ -16,11 +16,11 @@ _BUCKET = 2
 
 
 class StorePath(PosixPath):
-    """The name of a place on a store. str() gives the URL, by which Spark and delta-rs know the place, too."""
+    """The name of a location on a store. str() gives the URL, by which Spark and delta-rs know it, too."""
 
     @classmethod
     def from_url(cls, url: str) -> Self:
-        """The place of a URL. Raises UsageError for one that names no place of a store."""
+        """The location of a URL. Raises UsageError for one that names no location on a store."""
         return cls("/".join(part for part in split_store_url(url) if part))
 
     def __str__(self) -> str:
@@ -40,15 +40,15 @@ class StorePath(PosixPath):
         return str(self)
 
     def absolute(self) -> Self:
-        """The place itself: a URL has no relative form."""
+        """The location itself: a URL has no relative form."""
         return self
 
     def resolve(self, strict: bool = False) -> Self:
-        """The place itself: a store has no links."""
+        """The location itself: a store has no links."""
         return self
 
-    def relative_to(self, *other: Any, **kwargs: Any) -> PurePosixPath:  # type: ignore[override]  # it is no place of a store
-        """The name of this place below the other. Raises ValueError if it is not below."""
+    def relative_to(self, *other: Any, **kwargs: Any) -> PurePosixPath:  # type: ignore[override]  # it is no location on a store
+        """The name of this location below the other. Raises ValueError if it is not below."""
         return PurePosixPath(*super().relative_to(*other).parts)
 
     @property
@@ -72,5 +72,5 @@ class StorePath(PosixPath):
         return tuple(super().parents)[: max(len(self.parts) - _BUCKET, 0)]
 
     def samefile(self, other_path: Any) -> bool:
-        """Whether the other is this place: a store has no links."""
+        """Whether the other is this location: a store has no links."""
         return bool(self == other_path)

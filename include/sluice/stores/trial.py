@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from sluice.errors import UsageError
-from sluice.stores.opening import StoreKind, find_store_kind, open_store, require_known_place, split_store_url
+from sluice.stores.opening import StoreKind, find_store_kind, open_store, require_known_location, split_store_url
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 FOLDER = "_sluice_trial"
-"""The folder below the place that the trial writes into."""
+"""The folder below the location that the trial writes into."""
 RACING = 8
 """How many writers want one key at the same moment."""
 RACES = 5
@@ -42,11 +42,11 @@ class StoreFinding:
 
 
 def try_store(url: str, patience: timedelta = timedelta(seconds=20)) -> list[StoreFinding]:
-    """Tries the store of a place, such as s3://bucket/lake. patience: how long an answer may take.
+    """Tries the store of a location, such as s3://bucket/lake. patience: how long an answer may take.
 
     Raises UsageError if the URL is not that of a store. Whatever the store answers is a finding.
     """
-    root, key = split_store_url(require_known_place(url))
+    root, key = split_store_url(require_known_location(url))
     folder = "/".join(part for part in (key, FOLDER, uuid.uuid4().hex) if part)
     store = open_store(root, folder, patience)
     findings = [] if (kind := find_store_kind(root)).tried else [_describe_untried_kind(kind)]
@@ -66,7 +66,7 @@ def _describe_untried_kind(kind: StoreKind) -> StoreFinding:
 
 
 def require_able_store(url: str) -> None:
-    """Tries the store of a place that nobody has written to. Raises UsageError if commits or the lease are not safe there."""
+    """Tries the store of a location that nobody has written to. Raises UsageError if commits or the lease are not safe there."""
     failed = [one for one in try_store(url) if not one.ok]
     if failed:
         said = " ".join(f"{one.name}: {one.found}. {one.remedy}." for one in failed)

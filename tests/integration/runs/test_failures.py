@@ -47,7 +47,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-def test_a_full_disk_and_a_read_only_lake_are_said_so_with_the_place(spark: SparkSession, lake: Path) -> None:
+def test_a_full_disk_and_a_read_only_lake_are_said_so_with_the_folder(spark: SparkSession, lake: Path) -> None:
     rows = spark.range(100_000).selectExpr("id", "uuid() AS text")
     table = pa.table({"text": [os.urandom(1000).hex() for _ in range(8_000)]})
 

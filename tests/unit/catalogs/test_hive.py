@@ -36,7 +36,7 @@ def test_a_table_is_external_and_delta_as_spark_writes_it() -> None:
     assert told.partitionKeys == []
 
 
-def test_a_view_has_a_text_and_no_place_of_its_own() -> None:
+def test_a_view_has_a_text_and_no_location_of_its_own() -> None:
     told = build_hive_table(replace(TABLE, query="SELECT 1 AS n"))
     assert (told.tableType, told.viewOriginalText, told.viewExpandedText) == ("VIRTUAL_VIEW", "SELECT 1 AS n", "SELECT 1 AS n")
     assert told.sd.location is None and "path" not in told.sd.serdeInfo.parameters

@@ -348,7 +348,7 @@ def test_nothing_of_a_row_is_told(settings: Settings) -> None:
     assert "ada lovelace" not in repr(plan)
 
 
-def test_a_place_on_a_store_is_called_as_hadoop_calls_it(settings: Settings) -> None:
+def test_a_location_on_a_store_is_called_as_hadoop_calls_it(settings: Settings) -> None:
     assert locate_for_readers("s3://bucket/lake/hotel") == "s3a://bucket/lake/hotel"
     assert locate_for_readers(str(settings.root)).startswith("file:///")
 

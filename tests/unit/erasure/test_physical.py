@@ -37,7 +37,7 @@ def test_former_versions_go_wherever_a_store_holds_rows_or_deliveries(
     left = settings.vault.parent / "rewriting" / "1.versions"
     left.parent.mkdir(parents=True)
     left.write_text('["s3://bucket/landing/gym/a/1.json"]')
-    monkeypatch.setattr(rewriting, "remove_replaced_versions", lambda place: len([searched.append(str(place))]))
+    monkeypatch.setattr(rewriting, "remove_replaced_versions", lambda location: len([searched.append(str(location))]))
     (report,) = physical._remove_due_versions(_workspace(replace(settings, lake="s3://bucket/lake", **on_store)), due)
     rewritten = "s3://bucket/landing/gym/a/1.json"
     assert {*searched} == {*(f"s3://bucket/{name}/gym" for name in ("lake", *roots)), rewritten} and report.deleted == 5

@@ -187,7 +187,7 @@ def test_a_store_is_asked_for_ever_more_commits_at_once_and_says_the_same(path: 
     for number in range(2, 60):
         write_deltalake(path, rows(100 * number), mode="append" if number % 3 else "overwrite")
     on_disk = read_file_inventory(path, now())
-    monkeypatch.setattr(inventory, "is_on_disk", lambda place: False)
+    monkeypatch.setattr(inventory, "is_on_disk", lambda location: False)
     assert read_file_inventory(path, now()).waiting == on_disk.waiting != []
 
     as_old(path, range(40), 5)

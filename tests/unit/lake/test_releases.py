@@ -73,7 +73,7 @@ def test_releases_whose_disk_is_not_mounted_are_absent(settings: Settings) -> No
     assert not settings.released.exists()
     folder = releases.releases_folder(records)
     folder.mkdir(parents=True)
-    assert releases.are_releases_absent(records), "the place where a disk is mounted is there"
+    assert releases.are_releases_absent(records), "the folder where a disk is mounted is there"
     (folder / releases.LAST).write_text("1")
     assert not releases.are_releases_absent(records), "they were removed for good"
     assert made(settings).number == 2 and away

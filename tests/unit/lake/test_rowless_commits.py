@@ -227,11 +227,11 @@ def test_a_commit_of_somebody_else_meanwhile_is_waited_out_and_what_stands_is_sa
     write_deltalake(path, pa.table({"id": [1]}))
     open_table = rowless_commits.open_table_to_change
 
-    def open_before_another_commit(place: str) -> DeltaTable:
-        table = open_table(place)
+    def open_before_another_commit(path: str) -> DeltaTable:
+        table = open_table(path)
         if left[0]:
             left[0] -= 1
-            DeltaTable(place).alter.set_table_properties({"others": str(left[0])}, raise_if_not_exists=False)
+            DeltaTable(path).alter.set_table_properties({"others": str(left[0])}, raise_if_not_exists=False)
         return table
 
     monkeypatch.setattr(rowless_commits, "open_table_to_change", open_before_another_commit)

@@ -208,7 +208,7 @@ def test_a_key_that_others_may_replace_is_refused_with_the_remedy(settings: Sett
     elsewhere.chmod(0o600)
     path.unlink()
     path.symlink_to(elsewhere)
-    with pytest.raises(UsageError, match="is a link to a place outside of its folder"):
+    with pytest.raises(UsageError, match="is a link to a file outside of its folder"):
         secrets.read_secret_key(settings, "research.key")
     assert [row["private"] for row in secrets.inspect_secret_files(settings)] == [False]
     path.unlink()

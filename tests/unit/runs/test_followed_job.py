@@ -27,29 +27,29 @@ class Clock:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def location(tmp_path: Path) -> Path:
     return tmp_path / "followed_jobs" / "af-1-silver-1.json"
 
 
-def watch(place: Path, clock: Clock, start_seconds: float = 1000) -> JobWatch:
-    return JobWatch(place, start_seconds, clock)
+def watch(location: Path, clock: Clock, start_seconds: float = 1000) -> JobWatch:
+    return JobWatch(location, start_seconds, clock)
 
 
-def test_a_job_lives_until_it_says_how_it_ended(place: Path) -> None:
+def test_a_job_lives_until_it_says_how_it_ended(location: Path) -> None:
     clock = Clock()
-    follower = watch(place, clock)
+    follower = watch(location, clock)
     assert follower.look() is None, "it may yet start"
-    with tell_follower(str(place), beat_seconds=0.01) as tell_end:
+    with tell_follower(str(location), beat_seconds=0.01) as tell_end:
         for _ in range(3):
-            before = place.read_text() if place.exists() else ""
-            until(lambda before=before: place.exists() and place.read_text() != before, what="the next beat")
+            before = location.read_text() if location.exists() else ""
+            until(lambda before=before: location.exists() and location.read_text() != before, what="the next beat")
             clock.now += LOST_AFTER_SECONDS - 1
             assert follower.look() is None
         tell_end(JobEnd(3, "another job writes it"))
     assert follower.look() == JobEnd(3, "another job writes it")
     clock.now += LOST_AFTER_SECONDS + 1
     assert follower.look() == JobEnd(3, "another job writes it"), "each of those who share the watch sees it"
-    assert watch(place, clock).look() == JobEnd(3, "another job writes it"), "whoever looks later sees it, too"
+    assert watch(location, clock).look() == JobEnd(3, "another job writes it"), "whoever looks later sees it, too"
 
 
 def test_nobody_is_told_where_nobody_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,25 +59,25 @@ def test_nobody_is_told_where_nobody_follows(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_job_that_says_nothing_more_is_lost(place: Path) -> None:
+def test_a_job_that_says_nothing_more_is_lost(location: Path) -> None:
     clock = Clock()
-    place.parent.mkdir()
-    place.write_text(json.dumps({"beat": 1}))
-    os.utime(place, (0, 0))  # whatever its host says the time is
-    follower = watch(place, clock)
+    location.parent.mkdir()
+    location.write_text(json.dumps({"beat": 1}))
+    os.utime(location, (0, 0))  # whatever its host says the time is
+    follower = watch(location, clock)
     assert follower.look() is None
     clock.now += LOST_AFTER_SECONDS
     assert follower.look() is None
     clock.now += 1
     with pytest.raises(JobLost, match="said nothing for 90 s: it was killed"):
         follower.look()
-    place.write_text(json.dumps({"beat": 2}))
+    location.write_text(json.dumps({"beat": 2}))
     assert follower.look() is None, "it was only cut off"
 
 
-def test_a_job_that_never_says_anything_is_lost(place: Path) -> None:
+def test_a_job_that_never_says_anything_is_lost(location: Path) -> None:
     clock = Clock()
-    follower = watch(place, clock, start_seconds=500)
+    follower = watch(location, clock, start_seconds=500)
     clock.now = 499
     assert follower.look() is None
     clock.now = 501
@@ -85,7 +85,7 @@ def test_a_job_that_never_says_anything_is_lost(place: Path) -> None:
         follower.look()
 
 
-def test_a_beat_that_fails_is_left_out(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_beat_that_fails_is_left_out(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, fails = followed_job._write_job_state, [True, True, False]
 
     def write(file: Path, state: dict[str, object]) -> None:
@@ -94,11 +94,11 @@ def test_a_beat_that_fails_is_left_out(place: Path, monkeypatch: pytest.MonkeyPa
         whole(file, state)
 
     monkeypatch.setattr(followed_job, "_write_job_state", write)
-    with tell_follower(str(place), beat_seconds=0.01) as tell_end:
-        while not place.exists():
+    with tell_follower(str(location), beat_seconds=0.01) as tell_end:
+        while not location.exists():
             time.sleep(0.01)
         tell_end(JobEnd(0, report={"stage": "silver"}))
-    assert json.loads(place.read_text())["report"] == {"stage": "silver"}
+    assert json.loads(location.read_text())["report"] == {"stage": "silver"}
 
 
 @pytest.mark.parametrize(
@@ -106,17 +106,17 @@ def test_a_beat_that_fails_is_left_out(place: Path, monkeypatch: pytest.MonkeyPa
     [(None, 0, ""), (UsageError("There is no table 'x'."), 2, "There is no table 'x'."), (LeaseLost("lost"), 1, "lost")],
 )
 def test_a_job_script_says_how_it_ended(
-    place: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None, code: int, reason: str
+    location: Path, monkeypatch: pytest.MonkeyPatch, error: Exception | None, code: int, reason: str
 ) -> None:
     def work(_: object) -> list[dict[str, object]]:
         if error:
             raise error
         return [summarize_run("r", "gym", "silver", "increment", 0.0, [])]
 
-    monkeypatch.setattr("sys.argv", ["silver.py", "--pipeline", "gym", "--followed-at", str(place)])
+    monkeypatch.setattr("sys.argv", ["silver.py", "--pipeline", "gym", "--followed-at", str(location)])
     with pytest.raises(SystemExit) as ended:
         script.run_job_script("silver", script.build_stage_parser("silver"), work)
-    said = json.loads(place.read_text())
+    said = json.loads(location.read_text())
     assert (ended.value.code, said["exit_code"], said["reason"]) == (code, code, reason)
     assert (said["report"] or {}).get("stage") == ("silver" if error is None else None)
 

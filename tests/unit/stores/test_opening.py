@@ -28,7 +28,7 @@ from sluice.stores.trial import try_store
         ("s3://bucket/tab\tline\n/a@b:c", ("s3://bucket", "tab\tline\n/a@b:c")),
     ],
 )
-def test_two_names_of_one_place_give_the_same_root_and_key(url: str, parts: tuple[str, str]) -> None:
+def test_two_names_of_one_location_give_the_same_root_and_key(url: str, parts: tuple[str, str]) -> None:
     assert split_store_url(url) == parts
 
 
@@ -43,7 +43,7 @@ def test_two_names_of_one_place_give_the_same_root_and_key(url: str, parts: tupl
         "s3://bucket/lake/../other",
     ],
 )
-def test_what_is_no_place_is_refused_without_repeating_a_credential(url: str) -> None:
+def test_what_is_no_location_is_refused_without_repeating_a_credential(url: str) -> None:
     with pytest.raises(UsageError) as refused:
         split_store_url(url)
     assert "secret-word" not in str(refused.value)
@@ -53,7 +53,7 @@ def test_what_is_no_place_is_refused_without_repeating_a_credential(url: str) ->
 def test_a_setting_or_an_argument_holds_no_query_in_which_credentials_would_be(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICE_LAKE", url)
     for ask in (Settings.current, lambda: try_store(url)):
-        with pytest.raises(UsageError, match="holds more than a place") as refused:
+        with pytest.raises(UsageError, match="holds more than a location") as refused:
             ask()
         assert "secret-word" not in str(refused.value)
 
@@ -76,7 +76,7 @@ def test_a_folder_that_must_be_on_a_disk_is_no_url(nothing_said: pytest.MonkeyPa
         Settings.current()
 
 
-def test_spark_calls_the_same_place_by_its_own_name() -> None:
+def test_spark_calls_the_same_location_by_its_own_name() -> None:
     assert hadoop_url("s3://bucket/lake/gym") == hadoop_url("s3a://bucket/lake/gym") == "s3a://bucket/lake/gym"
     assert hadoop_url("s3://bucket") == "s3a://bucket"
 

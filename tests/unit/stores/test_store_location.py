@@ -1,4 +1,4 @@
-"""A place on a store behaves as a pathlib.Path of a disk does, as far as a store can; what it cannot do fails."""
+"""A location on a store behaves as a pathlib.Path of a disk does, as far as a store can; what it cannot do fails."""
 
 from __future__ import annotations
 
@@ -43,19 +43,23 @@ def put_mark(root: StoreLocation, key: str) -> None:
     boto3.client("s3", region_name="us-east-1").put_object(Bucket=root.bucket_url[5:], Key=key, Body=b"")
 
 
-def test_one_place_has_one_name_and_parents_end_at_the_bucket(root: StoreLocation, bucket_url: str) -> None:
-    place = root / "gym" / "silver"
-    assert str(place) == f"{bucket_url}/lake/gym/silver" and place == locate(str(place)) == pickle.loads(pickle.dumps(place))
-    assert place.name == "silver" and place.with_name("gold") == root / "gym" / "gold"
-    assert (
-        place.relative_to(root) == PurePosixPath("gym/silver") and place.is_relative_to(root) and not root.is_relative_to(place)
+def test_one_location_has_one_name_and_parents_end_at_the_bucket(root: StoreLocation, bucket_url: str) -> None:
+    location = root / "gym" / "silver"
+    assert str(location) == f"{bucket_url}/lake/gym/silver" and location == locate(str(location)) == pickle.loads(
+        pickle.dumps(location)
     )
-    assert [str(one) for one in place.parents] == [f"{bucket_url}/lake/gym", f"{bucket_url}/lake", bucket_url]
+    assert location.name == "silver" and location.with_name("gold") == root / "gym" / "gold"
+    assert (
+        location.relative_to(root) == PurePosixPath("gym/silver")
+        and location.is_relative_to(root)
+        and not root.is_relative_to(location)
+    )
+    assert [str(one) for one in location.parents] == [f"{bucket_url}/lake/gym", f"{bucket_url}/lake", bucket_url]
     bucket = locate(bucket_url)
-    assert bucket.parent == bucket and place.resolve() == place.absolute() == place and place.samefile(place)
+    assert bucket.parent == bucket and location.resolve() == location.absolute() == location and location.samefile(location)
     for use in (os.fspath, open, os.stat):
         with pytest.raises(TypeError, match="on a store"):
-            use(place)  # type: ignore[operator]
+            use(location)  # type: ignore[operator]
 
 
 def test_folders_are_there_while_objects_are_below(filled: StoreLocation) -> None:
@@ -79,10 +83,10 @@ def test_folders_are_there_while_objects_are_below(filled: StoreLocation) -> Non
 
 
 def test_objects_are_read_written_moved_and_removed(filled: StoreLocation, tmp_path: Path) -> None:
-    place = filled / "x"
-    assert place.write_bytes(b"12345") == 5 and place.read_range(1, 3) == b"234" and place.stat().st_size == 5
+    location = filled / "x"
+    assert location.write_bytes(b"12345") == 5 and location.read_range(1, 3) == b"234" and location.stat().st_size == 5
     with pytest.raises(FileExistsError):
-        place.write_new_bytes(b"other")
+        location.write_new_bytes(b"other")
     with open_new_file(filled / "y") as written:
         written.write(b"new")
         assert not (filled / "y").exists(), "it is there whole or not at all"
@@ -90,22 +94,22 @@ def test_objects_are_read_written_moved_and_removed(filled: StoreLocation, tmp_p
     with open_new_file(filled / "closed") as written, written:
         written.write(b"by the block")
     assert (filled / "closed").read_bytes() == b"by the block"
-    with pytest.raises(FileExistsError), open_new_file(place):
+    with pytest.raises(FileExistsError), open_new_file(location):
         pass
     with pytest.raises(ValueError, match="broken"), open_new_file(filled / "z") as written:
         raise ValueError("broken")
     assert not (filled / "z").exists()
-    assert place.rename(filled / "moved").read_bytes() == b"12345" and not place.exists()
+    assert location.rename(filled / "moved").read_bytes() == b"12345" and not location.exists()
     with pytest.raises(OSError, match=os.strerror(errno.EXDEV)):
         (filled / "moved").rename(tmp_path / "here")
     with pytest.raises(FileNotFoundError):
-        place.unlink()
-    place.unlink(missing_ok=True)
+        location.unlink()
+    location.unlink(missing_ok=True)
     for ask in (
-        place.read_bytes,
-        place.stat,
-        place.open_ranges,
-        lambda: place.copy_to(filled / "w"),
+        location.read_bytes,
+        location.stat,
+        location.open_ranges,
+        lambda: location.copy_to(filled / "w"),
         lambda: list((filled / "none").iterdir()),
     ):
         with pytest.raises(FileNotFoundError):
@@ -119,9 +123,9 @@ def test_a_large_object_is_read_in_ranges(root: StoreLocation, monkeypatch: pyte
     asked: list[int] = []
     real = StoreLocation.read_range
 
-    def counted(place: StoreLocation, start: int, length: int) -> bytes:
+    def counted(location: StoreLocation, start: int, length: int) -> bytes:
         asked.append(length)
-        return real(place, start, length)
+        return real(location, start, length)
 
     monkeypatch.setattr(StoreLocation, "read_range", counted)
     with (root / "large").open_ranges(1000) as file:
@@ -132,16 +136,16 @@ def test_a_large_object_is_read_in_ranges(root: StoreLocation, monkeypatch: pyte
 
 
 def test_an_object_is_replaced_only_as_it_was_read(root: StoreLocation) -> None:
-    place = root / "lease"
-    tag = place.replace_tagged(b"1", None)
+    location = root / "lease"
+    tag = location.replace_tagged(b"1", None)
     with pytest.raises(ObjectChanged):
-        place.replace_tagged(b"2", None)
-    content, read, _ = place.read_with_tag()
+        location.replace_tagged(b"2", None)
+    content, read, _ = location.read_with_tag()
     assert (content, read) == (b"1", tag)
-    newer = place.replace_tagged(b"2", tag)
+    newer = location.replace_tagged(b"2", tag)
     with pytest.raises(ObjectChanged):
-        place.replace_tagged(b"3", tag)
-    assert newer != tag and place.read_bytes() == b"2"
+        location.replace_tagged(b"3", tag)
+    assert newer != tag and location.read_bytes() == b"2"
 
 
 @pytest.mark.parametrize("knows_conditions", [True, False])
@@ -149,16 +153,16 @@ def test_an_object_is_removed_only_as_it_was_read(
     root: StoreLocation, monkeypatch: pytest.MonkeyPatch, knows_conditions: bool
 ) -> None:
     if not knows_conditions:
-        monkeypatch.setattr(store_location, "remove_key_with_tag", lambda place, tag: None)
-    place = root / "landed"
-    tag = place.replace_tagged(b"1", None)
-    newer = place.replace_tagged(b"2", tag)
+        monkeypatch.setattr(store_location, "remove_key_with_tag", lambda location, tag: None)
+    location = root / "landed"
+    tag = location.replace_tagged(b"1", None)
+    newer = location.replace_tagged(b"2", tag)
     with pytest.raises(ObjectChanged):
-        place.remove_tagged(tag)
-    assert place.read_bytes() == b"2"
-    place.remove_tagged(newer)
+        location.remove_tagged(tag)
+    assert location.read_bytes() == b"2"
+    location.remove_tagged(newer)
     with pytest.raises(FileNotFoundError):
-        place.remove_tagged(newer)
+        location.remove_tagged(newer)
 
 
 def test_a_folder_that_is_removed_leaves_no_mark_of_hadoop_s_and_nothing_beside_it_goes(filled: StoreLocation) -> None:

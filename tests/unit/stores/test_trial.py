@@ -85,11 +85,11 @@ def test_the_command_prints_a_line_for_each_look_and_no_credential(bucket_url: s
         assert not any(secret in printed.out + printed.err for secret in CREDENTIALS.values())
 
 
-@pytest.mark.parametrize("place", ["/data/lake", "s4://bucket/lake"])
-def test_what_is_no_store_is_refused(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("location", ["/data/lake", "s4://bucket/lake"])
+def test_what_is_no_store_is_refused(location: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["doctor", "--lake", place])
-    assert ended.value.code == UsageError.exit_code and place.partition(":")[0] in capsys.readouterr().err
+        main(["doctor", "--lake", location])
+    assert ended.value.code == UsageError.exit_code and location.partition(":")[0] in capsys.readouterr().err
 
 
 def test_the_first_lease_on_a_store_that_loses_commits_is_refused_before_anything_is_written(

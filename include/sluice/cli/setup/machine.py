@@ -43,7 +43,7 @@ def doctor(
     port: Annotated[bool, typer.Option("--port", help="Also check that Airflow can have its port.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print only what fails.")] = False,
     lake: Annotated[
-        str, typer.Option("--lake", metavar="URL", help="Only test this place on an object store, such as s3a://bucket/lake.")
+        str, typer.Option("--lake", metavar="URL", help="Only test this location on an object store, such as s3a://bucket/lake.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -15,7 +15,7 @@ from sluice import session
 from sluice.delta_log import LOG, split_commit_lines
 from sluice.erasure.steps.erasing import Erasing
 from sluice.ingest.landing import rewriting
-from sluice.lake.inventory import list_possible_places
+from sluice.lake.inventory import list_possible_locations
 from sluice.lake.log import read_table_retention
 from sluice.lake.workspace import Workspace
 from sluice.locations import Location, find_last_write, is_on_disk, locate, remove_folder, walk_folders
@@ -171,12 +171,12 @@ def find_orphan_files(path: str, now: datetime) -> list[Location]:
     root, keep = locate(path), read_table_retention(path)
     since = (now - keep).timestamp()
     listed = list(_walk_table_files(root))
-    needed = [set(list_possible_places(root, name)) for name in _list_needed_files(path)]
+    needed = [set(list_possible_locations(root, name)) for name in _list_needed_files(path)]
     there = set(listed)
     if not all(forms & there for forms in needed):
         return []
     stays = set().union(
-        *needed, *(set(list_possible_places(root, name)) for name in _list_recently_removed_files(root / LOG, since))
+        *needed, *(set(list_possible_locations(root, name)) for name in _list_recently_removed_files(root / LOG, since))
     )
     return [file for file in listed if _find_checksummed_file(file) not in stays and file.lstat().st_mtime <= since]
 

@@ -1,4 +1,4 @@
-"""Checkpoints: each flow has one. Only this module places them, and gives one up when the flow cannot resume from it.
+"""Checkpoints: each flow has one. Only this module puts them where they are, and gives one up when the flow cannot resume from it.
 
 A flow's folder holds flow.json, which describes the current checkpoint, and the checkpoint itself under a random identity. A
 checkpoint that was deleted and made again counts its batches from 0 and must not be mistaken for the old one.
@@ -59,19 +59,19 @@ def open_checkpoint(
 
     Raises UsageError if the folder belongs to another flow.
     """
-    place = locate(folder)
+    location = locate(folder)
     memory = read_flow_memory(folder, flow)
     followed = read_followed_versions(memory)
-    reason = anew or _reason_if_broken(place, memory, inputs, fingerprint)
-    reason = reason or (None if followed else _reason_if_not_begun(place, memory))
-    passed = followed if reason is None and memory is not None and _is_past_stream(place, memory, followed) else {}
+    reason = anew or _reason_if_broken(location, memory, inputs, fingerprint)
+    reason = reason or (None if followed else _reason_if_not_begun(location, memory))
+    passed = followed if reason is None and memory is not None and _is_past_stream(location, memory, followed) else {}
     if reason is None and memory is not None and not passed:
         identity = str(memory["identity"])
-        return Checkpoint(flow, str(place / identity), identity, _reason_if_unfinished(place, memory), _read_starts(memory))
+        return Checkpoint(flow, str(location / identity), identity, _reason_if_unfinished(location, memory), _read_starts(memory))
     identity, starts = uuid.uuid4().hex[:12], find_starts_past(passed) if passed else find_starts()
-    (place / identity).mkdir(parents=True)
+    (location / identity).mkdir(parents=True)
     _write_flow_memory(
-        place,
+        location,
         {
             "flow": flow,
             "identity": identity,
@@ -83,24 +83,24 @@ def open_checkpoint(
         },
     )
     if memory is not None:
-        remove_folder(place / str(memory["identity"]))
-    return Checkpoint(flow, str(place / identity), identity, reason, starts)
+        remove_folder(location / str(memory["identity"]))
+    return Checkpoint(flow, str(location / identity), identity, reason, starts)
 
 
 def reason_to_rebase(folder: str, flow: str, inputs: Mapping[str, str], fingerprint: str = "") -> str | None:
     """Returns why a flow's next run would start anew, or None if it resumes. Changes nothing. Arguments and errors are those of `open_checkpoint`."""
-    place, memory = locate(folder), read_flow_memory(folder, flow)
-    return _reason_if_broken(place, memory, inputs, fingerprint) or (
-        None if memory is None else _reason_if_unfinished(place, memory)
+    location, memory = locate(folder), read_flow_memory(folder, flow)
+    return _reason_if_broken(location, memory, inputs, fingerprint) or (
+        None if memory is None else _reason_if_unfinished(location, memory)
     )
 
 
 def reset_checkpoint(folder: str, flow: str, why: str = "its checkpoint was reset") -> None:
     """Gives up a flow's checkpoint, so that its next run starts anew. Call it under the lease. Errors are those of `open_checkpoint`."""
-    place, memory = locate(folder), read_flow_memory(folder, flow)
+    location, memory = locate(folder), read_flow_memory(folder, flow)
     if memory is not None:
-        _write_flow_memory(place, {**memory, "reset": why})
-        remove_folder(place / str(memory["identity"]))
+        _write_flow_memory(location, {**memory, "reset": why})
+        remove_folder(location / str(memory["identity"]))
 
 
 def record_followed_versions(folder: str, flow: str, versions: Mapping[str, int]) -> None:
@@ -132,13 +132,13 @@ def read_unbounded_inputs(memory: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
-def _is_past_stream(place: Location, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:
+def _is_past_stream(location: Location, memory: Mapping[str, object], followed: Mapping[str, int]) -> bool:
     """Whether the flow has come further without its stream than with it."""
-    checkpoint, inputs = place / str(memory["identity"]), memory.get("inputs")
+    checkpoint, inputs = location / str(memory["identity"]), memory.get("inputs")
     tables = {str(name): str(table) for name, table in inputs.items()} if isinstance(inputs, dict) else {}
     last = max(batches.list_batch_numbers(checkpoint / "commits"), default=-1)
     ends = batches.read_batch_end_versions(str(checkpoint), last, tables)
-    # An input without a row has no place in the stream's offsets: once a batch is done, the stream is where it began in it.
+    # An input without a row has no position in the stream's offsets: once a batch is done, the stream is where it began in it.
     began = memory.get(_PASSED) if last >= 0 else None
     starts = {str(name): int(version) for name, version in began.items()} if isinstance(began, dict) else {}
     return any(max(ends.get(name, -1), starts.get(name, -1)) < version for name, version in followed.items())
@@ -146,9 +146,9 @@ def _is_past_stream(place: Location, memory: Mapping[str, object], followed: Map
 
 def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
     """Returns what flow.json says, or None if there is none. Raises UsageError if the checkpoint belongs to another flow or is shared with one."""
-    place = locate(folder)
+    location = locate(folder)
     try:
-        memory: dict[str, object] = json.loads((place / "flow.json").read_bytes())
+        memory: dict[str, object] = json.loads((location / "flow.json").read_bytes())
     except FileNotFoundError:
         return None
     except ValueError:
@@ -157,11 +157,11 @@ def read_flow_memory(folder: str, flow: str) -> dict[str, object] | None:
         return {"flow": flow, "identity": "unreadable"}
     if memory.get("flow") != flow:
         raise UsageError(
-            f"The checkpoint {place} belongs to the flow '{memory.get('flow')}', not to '{flow}'. "
+            f"The checkpoint {location} belongs to the flow '{memory.get('flow')}', not to '{flow}'. "
             "Move it away; the flow then starts with a full recompute."
         )
-    _refuse_shared_checkpoint(place, memory)
-    _refuse_foreign_offsets(place, memory)
+    _refuse_shared_checkpoint(location, memory)
+    _refuse_foreign_offsets(location, memory)
     return memory
 
 
@@ -173,12 +173,12 @@ another flow's folder names the wrong flow.
 """
 
 
-def _refuse_shared_checkpoint(place: Location, memory: dict[str, object]) -> None:
-    for name, identity in _read_identities(place.parent).items():
-        other = place.parent / name
-        if name != place.name and (identity == memory.get("identity") or place.samefile(other)):
+def _refuse_shared_checkpoint(location: Location, memory: dict[str, object]) -> None:
+    for name, identity in _read_identities(location.parent).items():
+        other = location.parent / name
+        if name != location.name and (identity == memory.get("identity") or location.samefile(other)):
             raise UsageError(
-                f"The checkpoints {place} and {other} are one and the same, and each flow needs its own. "
+                f"The checkpoints {location} and {other} are one and the same, and each flow needs its own. "
                 f"Move away the one that is a copy or a link; its flow then starts with a full recompute."
             )
 
@@ -192,15 +192,15 @@ def _read_identities(root: Location) -> dict[str, object]:
     return identities
 
 
-def _refuse_foreign_offsets(place: Location, memory: dict[str, object]) -> None:
+def _refuse_foreign_offsets(location: Location, memory: dict[str, object]) -> None:
     """Raises UsageError if the offsets name tables other than those in flow.json."""
     inputs = memory.get("inputs")
     known = set(inputs.values()) if isinstance(inputs, dict) else set()
-    strange = {table for table in read_streamed_table_ids(place / str(memory["identity"])) if table not in known}
+    strange = {table for table in read_streamed_table_ids(location / str(memory["identity"])) if table not in known}
     if strange:
         raise UsageError(
-            f"The checkpoint {place / str(memory['identity'])} has positions in the Delta table {min(strange)}, "
-            f"which is no input of the flow '{memory.get('flow')}'. Move {place} away; the flow then starts with a full recompute."
+            f"The checkpoint {location / str(memory['identity'])} has positions in the Delta table {min(strange)}, "
+            f"which is no input of the flow '{memory.get('flow')}'. Move {location} away; the flow then starts with a full recompute."
         )
 
 
@@ -229,34 +229,34 @@ def _read_starts(memory: Mapping[str, object]) -> dict[str, int]:
     return {str(name): int(version) for name, version in starts.items()} if isinstance(starts, dict) else {}
 
 
-def _reason_if_not_begun(place: Location, memory: dict[str, object] | None) -> str | None:
+def _reason_if_not_begun(location: Location, memory: dict[str, object] | None) -> str | None:
     """Returns why the checkpoint was made if it has no batch: a killed run came no further, or all files are lost.
 
     A new identity is right in both cases. With the old one, batches would get the numbers of batches that the tables already have.
     """
-    if memory is None or batches.has_begun_batch(place / str(memory["identity"])):
+    if memory is None or batches.has_begun_batch(location / str(memory["identity"])):
         return None
     return str(memory.get("reason") or LOST_CHECKPOINT)
 
 
-def _reason_if_unfinished(place: Location, memory: dict[str, object]) -> str | None:
+def _reason_if_unfinished(location: Location, memory: dict[str, object]) -> str | None:
     """Returns why the checkpoint was made, as long as its first, full batch is not done, be it without the stream."""
-    done = read_followed_versions(memory) or batches.list_batch_numbers(place / str(memory["identity"]) / "commits")
+    done = read_followed_versions(memory) or batches.list_batch_numbers(location / str(memory["identity"]) / "commits")
     return None if done else str(memory.get("reason") or "") or None
 
 
 def _reason_if_broken(
-    place: Location, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str
+    location: Location, memory: dict[str, object] | None, inputs: Mapping[str, str], fingerprint: str
 ) -> str | None:
     if memory is None:
         return FIRST
     if memory.get("reset"):
         return str(memory["reset"])
     # A store has no folder before the stream's first file. A flow that never needed its stream has lost nothing.
-    unused = bool(read_followed_versions(memory)) and not is_on_disk(place)
-    if not unused and not (place / str(memory["identity"])).is_dir():
+    unused = bool(read_followed_versions(memory)) and not is_on_disk(location)
+    if not unused and not (location / str(memory["identity"])).is_dir():
         return LOST_CHECKPOINT
-    damage = batches.find_checkpoint_damage(place / str(memory["identity"]))
+    damage = batches.find_checkpoint_damage(location / str(memory["identity"]))
     if damage:
         return f"its checkpoint is damaged: {damage}"
     known = memory.get("inputs")
@@ -271,5 +271,5 @@ def _reason_if_broken(
     return None
 
 
-def _write_flow_memory(place: Location, memory: dict[str, object]) -> None:
-    write_json_durably(place / "flow.json", memory, sort_keys=True)
+def _write_flow_memory(location: Location, memory: dict[str, object]) -> None:
+    write_json_durably(location / "flow.json", memory, sort_keys=True)

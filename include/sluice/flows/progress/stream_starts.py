@@ -200,11 +200,11 @@ def reason_to_start_over(folder: str, flow: str, inputs: Mapping[str, str], code
 
 
 def find_stream_break(
-    folder: str, flow: str, inputs: Mapping[str, str], code: str, target: str, place: Callable[[str], str]
+    folder: str, flow: str, inputs: Mapping[str, str], code: str, target: str, find_path: Callable[[str], str]
 ) -> str | None:
     """Returns why a stream can neither resume nor begin, or None if it can. Arguments are those of `checkpoints.open_checkpoint`.
 
-    target: the path of its table. place: returns the path of an input.
+    target: the path of its table. find_path: returns the path of an input.
     """
     why, memory = checkpoints.reason_to_rebase(folder, flow, inputs, code), checkpoints.read_flow_memory(folder, flow)
     if memory is None or (why == checkpoints.FIRST and not batches.has_begun_batch(locate(folder) / str(memory["identity"]))):
@@ -215,7 +215,9 @@ def find_stream_break(
     if not delta_log.is_delta_table(target):
         return checkpoints.GONE
     for name, version in batches.read_first_unread_versions(str(locate(folder) / str(memory["identity"])), inputs).items():
-        if any(commit["version"] >= version and _is_restore_or_replace(commit) for commit in _read_input_commits(name, place)):
+        if any(
+            commit["version"] >= version and _is_restore_or_replace(commit) for commit in _read_input_commits(name, find_path)
+        ):
             return f"its input '{name}' was restored or replaced, and what was taken of it cannot be taken back"
     return None
 
@@ -233,8 +235,8 @@ def broken_stream_error(pipeline: str, stream: str, why: str) -> SluiceError:
     )
 
 
-def _read_input_commits(name: str, place: Callable[[str], str]) -> list[dict[str, Any]]:
-    return [] if name == HEARTBEATS else commit_history.read_commit_history(place(name))
+def _read_input_commits(name: str, find_path: Callable[[str], str]) -> list[dict[str, Any]]:
+    return [] if name == HEARTBEATS else commit_history.read_commit_history(find_path(name))
 
 
 def _is_restore_or_replace(commit: Mapping[str, Any]) -> bool:

@@ -155,11 +155,11 @@ def _replay_whole_files(workspace: Workspace, source: Source, found: DataFrame, 
     """Reads whole files again: from the landing folder if they are unchanged, otherwise from their bytes in quarantine."""
     numbers = {row._delivery for row in found.select("_delivery").collect()}
     rows = read_current_deliveries(workspace.deliveries) if numbers else []
-    place = intake.source_landing_folder(workspace, source)
+    landing = intake.source_landing_folder(workspace, source)
     judged = ledger.read_last_delivery_states(workspace.outcomes)
     with open_staging_folder(workspace) as folder:
         for row in sorted((row for row in rows if row["delivery"] in numbers), key=lambda row: int(row["delivery"])):
-            delivery = intake.delivery_from_row(row, place)
+            delivery = intake.delivery_from_row(row, landing)
             if not is_delivery_unchanged(delivery) and (content := _read_quarantined_bytes(found, delivery)) is not None:
                 delivery = stage_file(delivery, content, folder)
             # A file that is refused again for the same reason, or whose bytes are gone, is left as it is.
@@ -214,13 +214,13 @@ def _admit_fitting_records(
     sound = _find_identifiable_records(staged, [(row._delivery, row._row) for row in parsed.select(*PROVENANCE).collect()])
     good = {(row._delivery, row._row): row.rescued for row in judged if row.fine}
     left_out = sound - {(row._delivery, row._row) for row in judged}
-    moved = sorted(place for place in sound if place in good)
+    moved = sorted(key for key in sound if key in good)
     leaving = LeavingEntries(
         workspace.run,
         source.name,
-        moved=[quarantine_entry_of_record(staged.places[place]) for place in moved],
-        suppressed=[quarantine_entry_of_record(staged.places[place]) for place in sorted(left_out)],
-        rescued=settlement.count_by_delivery(staged.places[place].delivery for place in moved if good[place]),
+        moved=[quarantine_entry_of_record(staged.records[key]) for key in moved],
+        suppressed=[quarantine_entry_of_record(staged.records[key]) for key in sorted(left_out)],
+        rescued=settlement.count_by_delivery(staged.records[key].delivery for key in moved if good[key]),
         after=settlement.find_last_outcome_entry(workspace),
     )
     if not leaving.entries:
@@ -228,13 +228,13 @@ def _admit_fitting_records(
     settlement.write_readmission_journal(workspace, leaving)
     settlement.note_readmitted_deliveries(workspace, leaving)
     present = settlement.find_entries_in_bronze(workspace, source, leaving.moved)
-    missing = [place for place in moved if quarantine_entry_of_record(staged.places[place]) not in present]
+    missing = [key for key in moved if quarantine_entry_of_record(staged.records[key]) not in present]
     if missing:
         _append_readmitted_records(workspace, source, staged, kept, missing)
     settlement.settle_readmission(workspace, leaving)
     report.batches += 1
     report.deliveries += len({delivery for delivery, _ in leaving.moved})
-    report.rows_in += len(staged.places)
+    report.rows_in += len(staged.records)
     report.rows_out += len(moved)
     report.suppressed += len(left_out)
     report.rescued += sum(leaving.rescued.values())
@@ -243,15 +243,15 @@ def _admit_fitting_records(
 def _find_identifiable_records(staged: StagedFiles, parsed: list[tuple[int, int]]) -> set[tuple[int, int]]:
     """Returns the records of files that gave as many records as were put into them: only then is it known which is which."""
     given = settlement.count_by_delivery(number for number, _ in parsed)
-    put = settlement.count_by_delivery(number for number, _ in staged.places)
-    return {place for place in staged.places if given.get(place[0]) == put[place[0]]}
+    put = settlement.count_by_delivery(number for number, _ in staged.records)
+    return {key for key in staged.records if given.get(key[0]) == put[key[0]]}
 
 
 def _append_readmitted_records(
-    workspace: Workspace, source: Source, staged: StagedFiles, kept: DataFrame, places: list[tuple[int, int]]
+    workspace: Workspace, source: Source, staged: StagedFiles, kept: DataFrame, keys: list[tuple[int, int]]
 ) -> None:
     """Appends records to bronze under the delivery, file and row that they had."""
-    named = [(*place, record.delivery, record.file, record.row) for place in places for record in (staged.places[place],)]
+    named = [(*key, record.delivery, record.file, record.row) for key in keys for record in (staged.records[key],)]
     ddl = "_delivery BIGINT, _row BIGINT, delivery BIGINT, file STRING, row BIGINT"
     joined = kept.join(F.broadcast(tables.make_inline_frame(workspace.session, named, ddl)), list(PROVENANCE))
     own = {"_delivery": "delivery", "_file": "file", "_row": "row"}

@@ -31,15 +31,15 @@ class QuarantinedRecord:
 
 @dataclass
 class StagedFiles:
-    """Files of records. places: the record by the number of its file and its number in the file."""
+    """Files of records. records: each record by the number of its file and its number in the file."""
 
     examined: list[ExaminedDelivery] = field(default_factory=list)
-    places: dict[tuple[int, int], QuarantinedRecord] = field(default_factory=dict)
+    records: dict[tuple[int, int], QuarantinedRecord] = field(default_factory=dict)
 
 
 @contextmanager
 def open_staging_folder(workspace: Workspace) -> Iterator[Location]:
-    """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data in a second place.
+    """Opens an empty folder that is removed afterwards. What a killed run left in it goes too: it is personal data once more.
 
     Files are read from a disk: for a lake on a store the folder lies below the session's local files.
     """
@@ -54,7 +54,7 @@ def open_staging_folder(workspace: Workspace) -> Iterator[Location]:
         remove_folder(path)
 
 
-def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: Location) -> StagedFiles:
+def stage_records(source: Source, records: Sequence[QuarantinedRecord], folder: Location) -> StagedFiles:
     """Writes records to files. The JSON lines of a delivery become one file; in other formats each record is a file of its own.
 
     So no record can swallow the next one. A record that cannot be written in the source's encoding is left out.
@@ -67,18 +67,18 @@ def stage_records(source: Source, records: Sequence[QuarantinedRecord], place: L
             content = (head + "".join(f"{record.text}\n" for record in together)).encode(source.encoding)
         except UnicodeEncodeError:
             continue
-        path = place / str(number)
+        path = folder / str(number)
         path.write_bytes(content)
         delivery = Delivery(number, source.name, file, DELIVERED, path, None, None, None)
         header = csv_rows.parse_csv_header(dialect, head) if dialect else ()
         staged.examined.append(ExaminedDelivery(delivery, INGESTED, header=header, text_bytes=len(content)))
-        staged.places |= {(number, row): record for row, record in enumerate(together)}
+        staged.records |= {(number, row): record for row, record in enumerate(together)}
     return staged
 
 
-def stage_file(delivery: Delivery, content: bytes, place: Location) -> Delivery:
+def stage_file(delivery: Delivery, content: bytes, folder: Location) -> Delivery:
     """Stages a delivery whose file is gone or changed, with its bytes from quarantine."""
-    path = place / str(delivery.number) / locate(delivery.file).name
+    path = folder / str(delivery.number) / locate(delivery.file).name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
     at = delivery.modified_at

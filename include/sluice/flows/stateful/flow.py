@@ -129,7 +129,7 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
     lateness, schema = _examine_transform(workspace, stream)
     shape = targets.prepare_target_table(workspace, stream, schema, anew=stream_starts.REFRESH if anew else None)
     checkpoint = open_checkpoint(
-        *_checkpoint_place(workspace, stream),
+        *_name_checkpoint_folder(workspace, stream),
         inputs.input_table_ids(workspace, stream),
         stream_starts.stream_fingerprint(stream),
         anew,
@@ -146,7 +146,7 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
         _run_stream_query(workspace, this)
 
 
-def _checkpoint_place(workspace: Workspace, stream: AnyStream) -> tuple[str, str]:
+def _name_checkpoint_folder(workspace: Workspace, stream: AnyStream) -> tuple[str, str]:
     """Returns the folder of the flow's checkpoints, and the flow's name."""
     flow = workspace.graph.flow_name(stream)
     return workspace.checkpoints(flow), flow
@@ -154,7 +154,7 @@ def _checkpoint_place(workspace: Workspace, stream: AnyStream) -> tuple[str, str
 
 def _check_start_over(workspace: Workspace, stream: AnyStream) -> str | None:
     """Returns why the stream starts over though nobody asked, or None if it resumes. Raises SluiceError if it can do neither."""
-    folder, flow = _checkpoint_place(workspace, stream)
+    folder, flow = _name_checkpoint_folder(workspace, stream)
     ids, mark = inputs.input_table_ids(workspace, stream), stream_starts.stream_fingerprint(stream)
     why = stream_starts.find_stream_break(folder, flow, ids, mark, workspace.path(stream.name), workspace.path)
     if why is not None:

@@ -159,10 +159,10 @@ def find_known_name(file: str, path: str, known: Container[str]) -> str:
 
 def is_openable_file(path: str) -> bool:
     """Whether the first byte of a file can be read."""
-    place = locate(path)
+    location = locate(path)
     try:
-        if isinstance(place, StoreLocation):
-            return place.stat().st_size == 0 or len(place.read_range(0, 1)) == 1
+        if isinstance(location, StoreLocation):
+            return location.stat().st_size == 0 or len(location.read_range(0, 1)) == 1
         _inspect_regular_file(path, lambda descriptor: os.read(descriptor, 1))
     except OSError:
         return False
@@ -171,9 +171,9 @@ def is_openable_file(path: str) -> bool:
 
 def hash_regular_file(path: str) -> str | None:
     """Returns a file's SHA-256; None for a link, whose target is not ours, and for anything but a file. Raises OSError if it cannot be read."""
-    place = locate(path)
-    if isinstance(place, StoreLocation):
-        with place.open_ranges(_RANGE) as content:
+    location = locate(path)
+    if isinstance(location, StoreLocation):
+        with location.open_ranges(_RANGE) as content:
             return hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]  # a BinaryIO will do
 
     def digest(descriptor: int) -> str:

@@ -169,9 +169,11 @@ def find_locking_process(folder: Location) -> int | None:
         lines = locate("/proc/locks").read_text().splitlines()
     except OSError:
         return None
-    place = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
+    device_and_inode = f"{os.major(lock.st_dev):02x}:{os.minor(lock.st_dev):02x}:{lock.st_ino}"
     # Such as: 1: POSIX  ADVISORY  WRITE 4711 fd:00:1234 0 EOF. A lock of an open file has no process: -1.
-    found = [int(parts[4]) for parts in map(str.split, lines) if len(parts) > 5 and parts[1] != "->" and parts[5] == place]
+    found = [
+        int(parts[4]) for parts in map(str.split, lines) if len(parts) > 5 and parts[1] != "->" and parts[5] == device_and_inode
+    ]
     return next((pid for pid in found if pid > 0), None)
 
 

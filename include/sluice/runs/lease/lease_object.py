@@ -50,9 +50,9 @@ def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -
 
     The description of a lease on a disk, from which the lake was copied, counts as ended: its holder has locks there, and none here.
     """
-    place = folder / LEASE_DESCRIPTION.name
+    location = folder / LEASE_DESCRIPTION.name
     try:
-        content, tag, written = place.read_with_tag(patience)
+        content, tag, written = location.read_with_tag(patience)
     except FileNotFoundError:
         return None
     try:
@@ -74,7 +74,7 @@ def read_lease_state(folder: StoreLocation, patience: timedelta | None = None) -
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SluiceError(
-            f"{place} is no lease that this Sluice knows. If no run of any version is under way, remove it."
+            f"{location} is no lease that this Sluice knows. If no run of any version is under way, remove it."
         ) from None
 
 

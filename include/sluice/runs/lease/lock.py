@@ -242,9 +242,9 @@ def _lock_whole_file(file: IO[bytes]) -> None:
 
 def check_lake_format(records: PipelineRecords) -> None:
     """Raises LakeTooNew for a lake that a newer Sluice wrote."""
-    place = locate(records.bookkeeping(LAKE_DESCRIPTION.name))
+    location = locate(records.bookkeeping(LAKE_DESCRIPTION.name))
     try:
-        found = load_kept_json(place, "the format of the lake", _REMEDY, lambda said: int(said["format"]))
+        found = load_kept_json(location, "the format of the lake", _REMEDY, lambda said: int(said["format"]))
     except FileNotFoundError:
         return
     if found > LAKE_FORMAT:
@@ -256,6 +256,6 @@ def check_lake_format(records: PipelineRecords) -> None:
 
 def write_lake_format(records: PipelineRecords) -> None:
     """Writes the format into a new lake."""
-    place = locate(records.bookkeeping(LAKE_DESCRIPTION.name))
-    if not place.exists():
-        write_json_durably(place, {"format": LAKE_FORMAT})
+    location = locate(records.bookkeeping(LAKE_DESCRIPTION.name))
+    if not location.exists():
+        write_json_durably(location, {"format": LAKE_FORMAT})

@@ -76,7 +76,7 @@ class StoreLease:
     also_guarded: as of `hold_store_lease`.
     """
 
-    place: StoreLocation
+    location: StoreLocation
     mine: LeaseHolder
     epoch: int
     nonce: str
@@ -94,7 +94,7 @@ class StoreLease:
     @property
     def root(self) -> str:
         """The URL below which the tables are that the lease guards."""
-        return str(self.place.parent.parent)
+        return str(self.location.parent.parent)
 
     @property
     def _guarded_roots(self) -> tuple[str, ...]:
@@ -158,14 +158,14 @@ class StoreLease:
         """Returns whether the object is this holding's. Raises OSError if the store does not answer."""
         for _ in range(_ATTEMPTS):
             try:
-                self.tag = self.place.replace_tagged(content, self.tag, self._patience)
+                self.tag = self.location.replace_tagged(content, self.tag, self._patience)
                 return True
             except ObjectChanged:
-                found = read_lease_state(self.place.parent, self._patience)
+                found = read_lease_state(self.location.parent, self._patience)
             if found is None or found.nonce != self.nonce:
                 return False
             self.tag = found.tag  # an earlier PUT succeeded and its answer was lost; perhaps this one's too
-        raise OSError(errno.EIO, "The store's answers were lost", str(self.place))
+        raise OSError(errno.EIO, "The store's answers were lost", str(self.location))
 
     @property
     def _patience(self) -> timedelta:
@@ -258,19 +258,19 @@ def _acquire_lease(
 
 
 def _take_lease(
-    place: StoreLocation, found: LeaseState | None, mine: LeaseHolder, jvm: Any, seconds: float, also_guarded: tuple[str, ...]
+    location: StoreLocation, found: LeaseState | None, mine: LeaseHolder, jvm: Any, seconds: float, also_guarded: tuple[str, ...]
 ) -> StoreLease | None:
     """Returns the lease; None if another process was faster."""
     epoch, nonce = (found.epoch if found else 0) + 1, uuid.uuid4().hex
     taken = found is None or (found.ended and found.taken)
     before = fences.read_fence_clock()
     try:
-        tag = place.replace_tagged(format_lease(mine, epoch, nonce, seconds, taken), found.tag if found else None)
+        tag = location.replace_tagged(format_lease(mine, epoch, nonce, seconds, taken), found.tag if found else None)
     except ObjectChanged:
-        there = read_lease_state(place.parent)
+        there = read_lease_state(location.parent)
         if there is None or there.nonce != nonce:
             return None
         tag = there.tag  # the PUT succeeded, and its answer was lost
-    lease = StoreLease(place, mine, epoch, nonce, seconds, taken, tag, also_guarded, jvm)
+    lease = StoreLease(location, mine, epoch, nonce, seconds, taken, tag, also_guarded, jvm)
     lease.open_fences(before + seconds)
     return lease

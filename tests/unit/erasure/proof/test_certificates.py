@@ -469,7 +469,7 @@ def test_landed_files_that_are_nowhere_are_not_proved_to_be_without_anybody(
     made = _issue(settings, house, request_of_her)
     unread = made.record["stamps"]["physical"]["unread"]
     assert made.verdict == "INCONCLUSIVE" and [one["root"] for one in unread] == ["landing"]
-    # Of two sources one has its folder; then there is the place where a disk is mounted at other times.
+    # Of two sources one has its folder; then there is the folder where a disk is mounted at other times.
     for folder in ("others", "notes"):
         (settings.landing / "house" / folder).mkdir(parents=True)
         assert _issue(settings, house, request_of_her).verdict == "INCONCLUSIVE"

@@ -614,7 +614,7 @@ def test_a_bucket_that_lets_no_version_go_is_noted_and_holds_up_no_other_step(
         Path(workspace.paths.bookkeeping("rewriting")) / "1.versions", content='["s3://bucket/landing/house/says/1.json"]'
     )
 
-    def refuse(place: object) -> int:
+    def refuse(location: object) -> int:
         raise said[0]
 
     monkeypatch.setattr(rewriting, "remove_replaced_versions", refuse)
@@ -623,7 +623,7 @@ def test_a_bucket_that_lets_no_version_go_is_noted_and_holds_up_no_other_step(
     said.pop(0)
     with pytest.raises(LeaseLost):
         landing._remove_versions_of_rewritten_files(workspace)
-    monkeypatch.setattr(rewriting, "remove_replaced_versions", lambda place: 3)
+    monkeypatch.setattr(rewriting, "remove_replaced_versions", lambda location: 3)
     assert landing._remove_versions_of_rewritten_files(workspace)[0].deleted == 3 and not left.exists()
     assert landing._remove_versions_of_rewritten_files(workspace) == []
 
@@ -934,7 +934,7 @@ def test_nobody_is_taken_out_of_landed_files_that_are_not_there(workspace: Works
     monkeypatch.setattr(records, "read_delivered_records", lambda *_: records.DeliveredRecords())
     rows = [{"source": "says", "file": f"{n}.json", "event": DELIVERED} for n in (1, 2)]
     deliveries_ledger.append_numbered_deliveries(workspace.deliveries, [rows], 0, "run")
-    for _ in range(2):  # without the folder, and with the place where a disk is mounted at other times
+    for _ in range(2):  # without the folder, and with the one where a disk is mounted at other times
         with pytest.raises(
             SluiceError,
             match=r"from which people must be removed, are not there: .*/says\. If it is on a disk or a share, mount that",

@@ -78,12 +78,12 @@ def test_a_checkpoint_of_another_flow_is_refused_with_the_remedy(tmp_path: Path)
 def test_a_lake_of_a_newer_sluice_is_refused(tmp_path: Path) -> None:
     settings = settings_at(tmp_path)
     records = PipelineRecords(settings, "gym")
-    place = Path(records.bookkeeping()) / "lake.json"
-    place.parent.mkdir(parents=True)
+    file = Path(records.bookkeeping()) / "lake.json"
+    file.parent.mkdir(parents=True)
     lock.check_lake_format(records)
     lock.write_lake_format(records)
     lock.check_lake_format(records)
-    place.write_text('{"format": 99}')
+    file.write_text('{"format": 99}')
     with pytest.raises(LakeTooNew, match="has format 99"):
         lock.check_lake_format(records)
 
@@ -173,8 +173,8 @@ def test_folders_of_spark_that_are_lost_make_the_flow_start_anew_under_another_i
     first = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     finish(first, batches=3)
     for name in gone:
-        place = Path(first.path) / name
-        place.unlink() if place.is_file() else shutil.rmtree(place)
+        file = Path(first.path) / name
+        file.unlink() if file.is_file() else shutil.rmtree(file)
     fresh = open_checkpoint(str(tmp_path / "flow"), "gold_day", {"a": "1"})
     assert fresh.rebased and fresh.identity != first.identity
 
@@ -193,7 +193,7 @@ def test_an_input_that_has_no_row_yet_keeps_the_checkpoint_that_began_behind_it(
     open_checkpoint(folder, "gold_day", inputs, "code")
     checkpoints.record_followed_versions(folder, "gold_day", {"a": 1, "b": 3})
     began = open_checkpoint(folder, "gold_day", inputs, "code")
-    finish(began)  # a batch of the first input alone: the other one has no place in the offsets
+    finish(began)  # a batch of the first input alone: the other one has no position in the offsets
     assert open_checkpoint(folder, "gold_day", inputs, "code").identity == began.identity
     checkpoints.record_followed_versions(folder, "gold_day", {"a": 1, "b": 4})
     assert open_checkpoint(folder, "gold_day", inputs, "code").identity != began.identity

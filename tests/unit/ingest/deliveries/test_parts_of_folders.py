@@ -46,10 +46,10 @@ class Folder:
 
     def put(self, *files: str, content: bytes = b"{}\n") -> None:
         client = boto3.client("s3", region_name="us-east-1")
-        place = self.landing
-        assert isinstance(place, StoreLocation)
+        location = self.landing
+        assert isinstance(location, StoreLocation)
         for file in files:  # not by the engine, which cannot write "a//b"
-            client.put_object(Bucket=place.parts[1], Key=f"{place.object_key}/a/{file}", Body=content)
+            client.put_object(Bucket=location.parts[1], Key=f"{location.object_key}/a/{file}", Body=content)
 
     def remove(self, file: str) -> None:
         (self.landing / "a" / file).unlink()
@@ -78,9 +78,9 @@ def folder(bucket_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = Folder(locate(f"{bucket_url}/landing/shop"), tmp_path)
     real = StoreLocation.list_named_objects
 
-    def list_named_objects(place: StoreLocation, after: str = "") -> Iterator[Any]:
+    def list_named_objects(location: StoreLocation, after: str = "") -> Iterator[Any]:
         found.listed.append(after)
-        return real(place, after)
+        return real(location, after)
 
     monkeypatch.setattr(StoreLocation, "list_named_objects", list_named_objects)
     return found

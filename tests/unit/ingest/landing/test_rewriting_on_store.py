@@ -19,76 +19,76 @@ LINES = b'{"id": 1}\n{"id": 2}\n'
 
 
 @pytest.fixture
-def place(bucket_url: str) -> Location:
+def location(bucket_url: str) -> Location:
     found = locate(f"{bucket_url}/landed/shop/a/1.json")
     found.write_bytes(LINES)
     return found
 
 
 def test_what_a_producer_writes_before_the_replacement_or_beside_it_stays(
-    place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded: list[str] = []
     monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda path, files, run: recorded.extend(one.file for one in files))
     source = Source(name="a", schema="id BIGINT")
 
     def replaced() -> int:
-        prepared = prepare_rewritten_file(source, "1.json", place, {0}, True)
+        prepared = prepare_rewritten_file(source, "1.json", location, {0}, True)
         if newer_before:
-            place.write_bytes(b'{"id": 3}\n{"id": 4}\n')
+            location.write_bytes(b'{"id": 3}\n{"id": 4}\n')
         return replace_rewritten_files(tmp_path / "journals", str(tmp_path / "deliveries"), [prepared], "r1")
 
     for newer_before in (True, False):
-        place.write_bytes(LINES)
+        location.write_bytes(LINES)
         recorded.clear()
         done = replaced()
         assert (done, recorded) == ((0, []) if newer_before else (1, ["1.json"]))
-        assert place.read_bytes() == (b'{"id": 3}\n{"id": 4}\n' if newer_before else b'{"id": 2}\n')
-        assert [one.name for one in place.parent.iterdir()] == ["1.json"]
+        assert location.read_bytes() == (b'{"id": 3}\n{"id": 4}\n' if newer_before else b'{"id": 2}\n')
+        assert [one.name for one in location.parent.iterdir()] == ["1.json"]
 
-    place.write_bytes(LINES)
+    location.write_bytes(LINES)
     still = rewriting._is_still_replaceable
 
     def then_another(one: rewriting.RewrittenFile) -> bool:
         found = still(one)
-        place.write_bytes(b'{"id": 5}\n{"id": 6}\n')
+        location.write_bytes(b'{"id": 5}\n{"id": 6}\n')
         return found
 
     monkeypatch.setattr(rewriting, "_is_still_replaceable", then_another)
     newer_before = False
     recorded.clear()
-    assert replaced() == 0 and recorded == [] and place.read_bytes() == b'{"id": 5}\n{"id": 6}\n'
+    assert replaced() == 0 and recorded == [] and location.read_bytes() == b'{"id": 5}\n{"id": 6}\n'
 
 
 @pytest.mark.parametrize("late", ["while the ledger is told", "after the last look"])
 def test_what_a_producer_writes_before_a_whole_object_goes_stays(
-    place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
-    prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", place, None, True)
+    prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", location, None, True)
     newer = b'{"id": 5}\n{"id": 6}\n'
     if late == "after the last look":
         real = store_location.remove_key_with_tag
-        monkeypatch.setattr(store_location, "remove_key_with_tag", lambda *it: (place.write_bytes(newer), real(*it))[1])
+        monkeypatch.setattr(store_location, "remove_key_with_tag", lambda *it: (location.write_bytes(newer), real(*it))[1])
         monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda *it: None)
     else:
-        monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda *it: place.write_bytes(newer))
+        monkeypatch.setattr(rewriting, "_record_rewritten_files", lambda *it: location.write_bytes(newer))
     assert replace_rewritten_files(tmp_path / "journals", str(tmp_path / "deliveries"), [prepared], "r1") == 0
-    assert place.read_bytes() == newer
+    assert location.read_bytes() == newer
 
 
 @pytest.mark.parametrize("gone", [{0}, None], ids=["records", "the whole file"])
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_bucket_with_versions_keeps_no_former_one_of_a_file_that_is_replaced(
-    place: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: set[int] | None, killed: bool
+    location: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: set[int] | None, killed: bool
 ) -> None:
-    client, bucket = _client(), str(place).removeprefix("s3://").partition("/")[0]
+    client, bucket = _client(), str(location).removeprefix("s3://").partition("/")[0]
     client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
-    other = place.with_name("1.json.other")
-    for one in (other, place):
+    other = location.with_name("1.json.other")
+    for one in (other, location):
         one.write_bytes(b"before")
         one.write_bytes(LINES)
     journals, deliveries = tmp_path / "journals", str(tmp_path / "deliveries")
-    prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", place, gone, False)
+    prepared = prepare_rewritten_file(Source(name="a", schema="id BIGINT"), "1.json", location, gone, False)
     replace_rewritten_files(journals, deliveries, [prepared], "r1")
     if killed:
 
@@ -104,11 +104,11 @@ def test_a_bucket_with_versions_keeps_no_former_one_of_a_file_that_is_replaced(
         one["Key"] for one in (*found.get("Versions", ()), *found.get("DeleteMarkers", ())) if ".rewritten.part" not in one["Key"]
     ]
     assert kept == ([] if gone is None else ["landed/shop/a/1.json"]) + ["landed/shop/a/1.json.other"] * 2
-    assert gone is None or place.read_bytes() == b'{"id": 2}\n'
+    assert gone is None or location.read_bytes() == b'{"id": 2}\n'
     assert not list(journals.glob("*"))
 
 
-def test_a_bucket_that_lets_no_version_go_holds_up_no_ingest_and_the_erasure_says_why(place: Location, tmp_path: Path) -> None:
+def test_a_bucket_that_lets_no_version_go_holds_up_no_ingest_and_the_erasure_says_why(location: Location, tmp_path: Path) -> None:
     client, bucket = _client(), f"locked-{tmp_path.name.replace('_', '-')[-40:]}"
     client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
     locked = locate(f"s3://{bucket}/landed/shop/a/1.json")

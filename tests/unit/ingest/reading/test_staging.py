@@ -138,14 +138,14 @@ def test_rows_for_a_store_are_collected_on_a_local_disk_and_nothing_of_them_stay
 ) -> None:
     local = tmp_path / "not" / "there"  # as for the driver of a cluster, before it spills
     monkeypatch.setenv("SPARK_EXECUTOR_DIRS", f"{local},{tmp_path / 'other'}")
-    place = locate(f"{bucket_url}/staging/of-app/0.parquet")
-    with StagedRowsWriter(place, pa.schema({"id": pa.int64()})) as writer:
+    location = locate(f"{bucket_url}/staging/of-app/0.parquet")
+    with StagedRowsWriter(location, pa.schema({"id": pa.int64()})) as writer:
         writer.add_rows(pa.table({"id": pa.array([1, 2], pa.int64())}))
-    assert place.is_file() and not list(local.iterdir()) and local.stat().st_mode & 0o077 == 0
+    assert location.is_file() and not list(local.iterdir()) and local.stat().st_mode & 0o077 == 0
     with (
         pytest.raises(ValueError, match="broken"),
-        StagedRowsWriter(place.with_name("1.parquet"), pa.schema({"id": pa.int64()})) as writer,
+        StagedRowsWriter(location.with_name("1.parquet"), pa.schema({"id": pa.int64()})) as writer,
     ):
         writer.add_rows(pa.table({"id": pa.array([1], pa.int64())}))
         raise ValueError("broken")
-    assert [one.name for one in place.parent.iterdir()] == ["0.parquet"] and not list(local.iterdir())
+    assert [one.name for one in location.parent.iterdir()] == ["0.parquet"] and not list(local.iterdir())

@@ -234,9 +234,9 @@ def test_who_lost_the_lease_writes_nothing_though_its_duration_is_not_over(folde
         require_open_fences(f"{released}/1")
         write_state(folder, ELSEWHERE)
         assert lease._renew() is False
-        for place in (f"{folder}/x", f"{released}/1"):
+        for url in (f"{folder}/x", f"{released}/1"):
             with pytest.raises(LeaseLost):
-                require_open_fences(place)
+                require_open_fences(url)
     finally:
         remove_fence(lease.root)
         remove_fence(released)
