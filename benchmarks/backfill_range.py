@@ -19,6 +19,7 @@ from pipelines.gym import maker
 from pipelines.gym.trackers import FIRST_DAY
 from sluice.declare.interval import Interval
 from sluice.pipeline_records import PipelineRecords
+from sluice.run_modes import REPLAY
 from sluice.runs.job import JobRequest, run_recorded_stage
 from sluice.settings import Settings
 
@@ -29,7 +30,7 @@ def time_backfill(settings: Settings, interval: Interval) -> float:
     """Seconds that a replay of the three layers takes."""
     started = time.monotonic()
     for stage in ("bronze", "silver", "gold"):
-        run_recorded_stage(settings, JobRequest("gym", stage, "replay", interval=interval))
+        run_recorded_stage(settings, JobRequest("gym", stage, REPLAY.name, interval=interval))
     return time.monotonic() - started
 
 

@@ -41,6 +41,7 @@ from sluice.locations import Location, is_on_disk, list_written_files, locate, r
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL, tasks_of_pipeline
 from sluice.printable import count_noun
+from sluice.run_modes import INCREMENT
 from sluice.runs import ledger
 from sluice.runs.status.run_times import select_run_rows
 from sluice.settings import Settings
@@ -118,7 +119,7 @@ def _run_legs(
             run = f"tour-{started}-{number}"
             console.print(f"\nRun {number}: {leg[0]}", style="bold")
             last = {VERIFY.name: VERIFY_ALL} if number == len(legs) else {}
-            client.trigger(pipeline.name, run, {"mode": "increment", **last})
+            client.trigger(pipeline.name, run, {"mode": INCREMENT.name, **last})
             runs.append(_follow_dag_run(client, console, pipeline, run, leg[0]))
         client.pause(pipeline.name, True)  # or `up` would start a scheduled run at once
         return runs

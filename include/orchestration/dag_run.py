@@ -11,12 +11,15 @@ from sluice.declare.interval import Interval, parse_instant
 from sluice.declare.schedule_intervals import whole_days_replayed
 from sluice.errors import UsageError
 from sluice.pipeline_stages import VERIFY, VERIFY_ALL
+from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
 WITHOUT_FORM = ("scheduled", "asset_triggered", "dataset_triggered")
 """Run types without a trigger form; the last is Airflow 2's word for the one before it."""
+
+FORM_FIELDS = OptionNames(mode="mode '{}'", days="From and To (from_date, to_date)", tables="Tables", left_out="Leave {} empty")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class RunRequest:
     @property
     def takes_what_is_new(self) -> bool:
         """Whether its layers do no more than in any scheduled run. Which tables are verified or optimized concerns only those stages."""
-        return self.mode == "increment" and not self.tables
+        return self.mode == INCREMENT.name and not self.tables
 
     @classmethod
     def of(cls, context: Context) -> RunRequest:
@@ -48,14 +51,14 @@ class RunRequest:
         if kind == "backfill":  # also the type of a scheduled run that a backfill processes again
             params = context["params"]
             return cls(
-                "replay",
+                REPLAY.name,
                 whole_days_replayed(_read_data_interval(context)),
                 tuple(params["tables"] or ()),
                 _asks_to_verify_all(params),
                 _read_demanded_tables(params),
             )
         if kind in WITHOUT_FORM:
-            return cls("increment", _read_data_interval(context) if kind == "scheduled" else None)
+            return cls(INCREMENT.name, _read_data_interval(context) if kind == "scheduled" else None)
         form = context["params"]
         return replace(_read_trigger_form(form), verify_all=_asks_to_verify_all(form), optimize_now=_read_demanded_tables(form))
 
@@ -109,18 +112,6 @@ def _read_demanded_tables(form: Any) -> tuple[str, ...]:
 
 
 def _read_trigger_form(form: Any) -> RunRequest:
-    mode, tables = form["mode"], tuple(form["tables"] or ())
-    start, end = form["from_date"], form["to_date"]
-    if mode == "replay":
-        if not (start and end):
-            raise UsageError("Mode 'replay' needs From and To (from_date, to_date): the first and the last day to replay.")
-        return RunRequest(mode, Interval.of(start, end), tables)
-    if start or end:
-        raise UsageError(f"Mode '{mode}' takes no days. Leave From and To empty, or choose mode 'replay'.")
-    if mode == "refresh" and not tables:
-        raise UsageError("Mode 'refresh' needs Tables: those to make from scratch, with everything that reads them.")
-    if mode == "increment" and tables:
-        raise UsageError(
-            "Mode 'increment' takes what is new for all tables. Leave Tables empty, or choose 'replay' or 'refresh'."
-        )
-    return RunRequest(mode, None, tables)
+    start, end, tables = form["from_date"], form["to_date"], tuple(form["tables"] or ())
+    mode = check_run_mode(form["mode"], (start, end), tables, FORM_FIELDS)
+    return RunRequest(mode.name, Interval.of(start, end) if mode.takes_days else None, tables)

@@ -29,6 +29,7 @@ from sluice.pipeline_stages import (
     name_backfill_upkeep,
     tasks_of_pipeline,
 )
+from sluice.run_modes import INCREMENT, MODES
 
 FIRST_DAY = datetime(2020, 1, 1, tzinfo=UTC)
 """The earliest date of a backfill."""
@@ -44,11 +45,6 @@ TASK_DEFAULTS: dict[str, Any] = {
 TABLE = "^[a-z][a-z0-9_]{0,99}$(?!\n)"
 INSTANT = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}([.]\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?)?$(?!" + "\n)"
 """Airflow does not check the format `date-time` by itself."""
-MODES = {
-    "increment": "what is new since the last run",
-    "replay": "the days below again, with today's code",
-    "refresh": "the tables below from scratch, with all that read them",
-}
 
 
 def medallion_dag(pipeline: Pipeline) -> DAG:
@@ -162,17 +158,24 @@ def build_list_field(title: str, pattern: str, description: str, most: int = 100
     )
 
 
+def _describe_mode_rules() -> str:
+    without_days = " and ".join(mode.name for mode in MODES if not mode.takes_days)
+    with_days = " and ".join(mode.name for mode in MODES if mode.takes_days)
+    with_tables = " and ".join(mode.name for mode in MODES if mode.needs_tables)
+    return f"{without_days} take no days; {with_days} needs both, {with_tables} needs tables."
+
+
 def trigger_form_fields() -> dict[str, Param]:
     """The fields by name. `RunRequest` checks rules between fields, which the schema of a single field cannot."""
     day: dict[str, Any] = {"type": ["null", "string"], "format": "date"}
     return {
         "mode": Param(
-            "increment",
+            INCREMENT.name,
             type="string",
-            enum=list(MODES),
-            values_display=dict(zip(MODES, (f"{mode}: {text}" for mode, text in MODES.items()), strict=True)),
+            enum=[mode.name for mode in MODES],
+            values_display={mode.name: f"{mode.name}: {mode.summary}" for mode in MODES},
             title="Mode",
-            description="increment and refresh take no days; replay needs both, refresh needs tables.",
+            description=_describe_mode_rules(),
         ),
         "from_date": Param(None, title="From", description="replay: the first day (UTC).", **day),
         "to_date": Param(None, title="To", description="replay: the last day (UTC), included.", **day),

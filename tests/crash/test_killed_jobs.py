@@ -79,12 +79,12 @@ def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
 
 def test_a_bronze_job_that_is_killed_in_a_batch_is_put_right_by_the_next_run(settings: Settings, spark: SparkSession) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
-    killed = submit(settings, "bronze", "--tables", "readings")
+    killed = submit(settings, "bronze")
     wait_for(locate(PipelineRecords(settings, "gym").checkpoints(FLOWS["bronze"])), "*/offsets/0", killed)
     killed.send_signal(signal.SIGKILL)
     finish(killed)
     gym = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
-    gym.run("bronze", tables=["readings"])
+    gym.run("bronze")
     assert {row["state"] for row in gym.outcomes()} == {"ingested"}
     assert len({row["delivery"] for row in gym.outcomes()}) == len(gym.outcomes()) > 0
     lines = sum(len(path.read_text().splitlines()) for path in (settings.landing / "gym" / "readings").rglob("*.json*"))
@@ -97,11 +97,11 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
 ) -> None:
     maker.land(settings.landing / "gym", settings.truth / "gym", days=1, scale=0.05)
     gym = Lakehouse(settings, spark, load_declaration_graph(settings, "gym"))
-    gym.run("bronze", tables=["readings"])
+    gym.run("bronze")
     script = tmp_path / "waiting.py"
     script.write_text(WAITING)
     waits = {"TEST_PLACE": str(tmp_path), "TEST_SCRIPT": str(ROOT / "spark_jobs" / "silver.py")}
-    jvm = submit(settings, "silver", "--tables", "heart_rate", script=script, environment=waits)
+    jvm = submit(settings, "silver", script=script, environment=waits)
     wait_for(tmp_path, "*.waits", jvm)
     python = int(next(tmp_path.glob("*.waits")).stem)
     before = gym.versions()
@@ -118,7 +118,7 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
     finish(jvm)
     assert gym.versions() == before, "nothing was merged"
     with lock.hold_writer_lease(PipelineRecords(settings, "gym"), spark, "other", 0):
-        report = gym.run("silver", tables=["heart_rate"])["heart_rate"]
+        report = gym.run("silver")["heart_rate"]
     assert report.inserted > 0 and report.written_by == "delta-rs"
 
 

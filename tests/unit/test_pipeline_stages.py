@@ -19,7 +19,6 @@ from sluice.lake.report import FlowReport
 from sluice.lake.workspace import Workspace
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import BRONZE, CLONE, ERASE, KNOWN_LAYERS, RELEASE, RESTORE, VACUUM, VERIFY, Stage
-from sluice.runs import modes
 from sluice.runs.execution import clones, stages
 from sluice.runs.execution.stages import StageOptions
 from sluice.settings import Settings
@@ -126,7 +125,7 @@ def gym(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Settings, Grap
 
 def test_a_stage_that_is_added_by_its_entry_is_run(swept: Stage, gym: tuple[Settings, Graph]) -> None:
     settings, graph = gym
-    modes.check_run_mode(graph, "sweep", "increment", ())
+    assert pipeline_stages.find_stage_of_pipeline(graph.pipeline, "sweep") is swept
     workspace = Workspace(settings, graph, cast(Any, None), "run")
     (report,) = stages.run_pipeline_stage(workspace, "sweep", ("visit",))
     assert (report.flow, report.layer) == ("visit", "sweep")

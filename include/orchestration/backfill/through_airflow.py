@@ -26,6 +26,7 @@ from orchestration.rest.client import OPEN_STATES, PAGE, Client, NotFound, dag_r
 from sluice.declare.interval import Interval
 from sluice.declare.schedule_intervals import whole_days_replayed
 from sluice.errors import SluiceError
+from sluice.run_modes import REPLAY
 from sluice.settings import Settings
 
 __all__ = [
@@ -185,7 +186,7 @@ def start_replay_of_range(client: Client, asked: BackfillRequest) -> StartedBack
     refuse_paused_dag(client, asked.pipeline)
     first, last = str(asked.days.start.date()), str(asked.days.days()[-1].start.date())
     run = f"replay-{first}-{last}-{uuid.uuid4().hex[:8]}"  # whoever else asks for these days has a run of their own
-    conf = {"mode": "replay", "from_date": first, "to_date": last, "tables": list(asked.tables)}
+    conf = {"mode": REPLAY.name, "from_date": first, "to_date": last, "tables": list(asked.tables)}
     client.trigger(asked.pipeline, run, conf)
     return StartedBackfill(
         asked.pipeline, client, asked.runs, lambda: {asked.days: read_dag_run(client, asked.pipeline, run)}, lambda: False
@@ -281,4 +282,4 @@ def cancel_backfills(settings: Settings, client: Client, dag: str) -> int:
 
 
 def _is_backfill_or_replay(run: dict[str, Any]) -> bool:
-    return run["run_type"] == "backfill" or (run.get("conf") or {}).get("mode") == "replay"
+    return run["run_type"] == "backfill" or (run.get("conf") or {}).get("mode") == REPLAY.name

@@ -24,6 +24,7 @@ from orchestration.spark_submit.job_code import job_code_to_ship
 from sluice.declare.interval import Interval
 from sluice.errors import LeaseHeld, SluiceError, StopRequested, UsageError
 from sluice.pipeline_records import PipelineRecords
+from sluice.run_modes import REPLAY
 from sluice.settings import Settings
 from sluice.spark_process import find_spark_properties_file
 
@@ -41,7 +42,7 @@ def replay_by_spark_submit(
     Raises UsageError, LeaseHeld or SluiceError, according to the job's exit code, with the job's reason. Raises StopRequested if somebody
     asked the run to stop, also if that came too late for the job itself, and a stage or an interval follows.
     """
-    given = ["--pipeline", records.pipeline, "--mode", "replay"]
+    given = ["--pipeline", records.pipeline, "--mode", REPLAY.name]
     given += ["--from", interval.start.isoformat(), "--to", interval.end.isoformat()]
     if tables:
         given += ["--tables", ",".join(tables)]

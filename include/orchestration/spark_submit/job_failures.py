@@ -8,6 +8,7 @@ from orchestration.dag_run import RunRequest
 from sluice.errors import LeaseHeld, SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.pipeline_stages import describe_stage
+from sluice.run_modes import INCREMENT
 from sluice.runs.followed_job import JobEnd
 from sluice.runs.lease import holder
 
@@ -36,6 +37,6 @@ def leave_to_kept_running(records: PipelineRecords, asked: RunRequest, *, certai
     if found.stage is not None:
         # The task of that stage fails too: if it were skipped, all later tasks would be, and nobody would learn that they are not done.
         raise AirflowFailException(told)
-    if asked.mode == "increment":
+    if asked.mode == INCREMENT.name:
         raise AirflowSkipException(told)
     raise AirflowFailException(f"A run in mode '{asked.mode}' cannot be left to that process: {told}")

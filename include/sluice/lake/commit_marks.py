@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from sluice import delta_log
 from sluice.lake import commit_history
+from sluice.run_modes import REFRESH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,7 +63,7 @@ def _find_cached_origins(
             note = commit["note"]
             inputs = {name: int(version) for name, version in note.get("inputs", {}).items()}
             if inputs:
-                since = {} if note.get("mode") == "refresh" else before
+                since = {} if note.get("mode") == REFRESH.name else before
                 spans = {name: (since.get(name, -1), version) for name, version in inputs.items()}
                 found[int(commit["version"])] = _origin_of_view_inputs(spans, path_of, known)
                 before = {**before, **inputs}

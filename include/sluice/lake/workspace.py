@@ -19,6 +19,7 @@ from sluice.lake.pipeline_paths import FlowPaths, PipelinePaths, locate_streamed
 from sluice.locations import Location, locate
 from sluice.own_records import DELIVERIES, OUTCOMES, SCHEMAS, STAGING, SUPPRESSION
 from sluice.pipeline_records import PipelineRecords, name_quarantine
+from sluice.run_modes import INCREMENT
 from sluice.settings import Settings
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Workspace:
     graph: Graph
     session: SparkSession
     run: str
-    mode: str = "increment"
+    mode: str = INCREMENT.name
     interval: Interval | None = None
     elsewhere: FlowPaths | None = None
     follows_deletion: bool = False
@@ -107,7 +108,7 @@ class Workspace:
 
     def as_increment(self) -> Workspace:
         """Returns the same workspace for a flow that takes what is new, whatever the run's mode is."""
-        return replace(self, mode="increment", interval=None)
+        return replace(self, mode=INCREMENT.name, interval=None)
 
     def mark_next_commits(self, flow: str, deliveries: Sequence[int] = (), inputs: Mapping[str, int] | None = None) -> None:
         """Marks all further commits of this session as this run's. inputs: by name, the versions that a view is made from."""

@@ -15,8 +15,9 @@ from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.declare.interval import Interval
 from sluice.errors import SluiceError, StopRequested
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage
+from sluice.pipeline_stages import OPTIMIZE, VERIFY, describe_stage, find_stage_of_pipeline
 from sluice.printable import escape_keeping_lines
+from sluice.run_modes import INCREMENT, REPLAY, OptionNames, check_run_mode
 from sluice.runs import due, failures, name_registration, stage_recording, summary, vault_expiry
 from sluice.settings import Settings
 from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, current_step_times, measure_step
@@ -24,6 +25,8 @@ from sluice.step_times import STARTING, WAITING, StepTimes, collect_step_times, 
 if TYPE_CHECKING:
     from sluice.lake.report import FlowReport
     from sluice.lake.workspace import Workspace
+
+ARGUMENT_NAMES = OptionNames(mode="mode '{}'", days="--from and --to", tables="--tables", left_out="Leave out {}")
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class JobRequest:
 
     pipeline: str
     stage: str
-    mode: str = "increment"
+    mode: str = INCREMENT.name
     tables: tuple[str, ...] = ()
     run: str = ""
     airflow_run: str = ""
@@ -47,20 +50,28 @@ class JobRequest:
     optimized: tuple[str, ...] = ()
 
     @property
+    def replayed(self) -> Interval | None:
+        """The interval that a replay takes; None in any other mode."""
+        return self.interval if self.mode == REPLAY.name else None
+
+    @property
     def takes_what_is_new(self) -> bool:
         """Whether it asks for no more than a plain run does. Which tables are verified or optimized concerns only those stages."""
         demands = {VERIFY.name: self.verified is not None, OPTIMIZE.name: bool(self.optimized)}
-        return self.mode == "increment" and not self.tables and not demands.get(self.stage)
+        return self.mode == INCREMENT.name and not self.tables and not demands.get(self.stage)
 
 
 def run_recorded_stage(settings: Settings, request: JobRequest) -> dict[str, Any]:
     """Runs a stage under the lease and records it. Returns its report. Raises SluiceError, or what Spark raised."""
-    from sluice.runs import modes
+    from sluice.runs import named_tables
     from sluice.runs.execution import clones, stages
 
     graph = load_declaration_graph(settings, request.pipeline)
-    modes.check_run_mode(graph, request.stage, request.mode, request.tables, request.interval)
-    modes.check_demanded_tables(graph, request.optimized)
+    find_stage_of_pipeline(graph.pipeline, request.stage)
+    # A scheduled run takes whatever is new: its interval is no demand.
+    check_run_mode(request.mode, [request.interval if request.mode != INCREMENT.name else None], request.tables, ARGUMENT_NAMES)
+    named_tables.check_tables_of_mode(graph, request.mode, request.tables)
+    named_tables.check_tables_to_optimize(graph, request.optimized)
     clones.check_stage_in_clone(settings, graph, request.stage)
     report = run_under_lease(
         settings,
@@ -154,7 +165,7 @@ def open_leased_workspace(
         with measure_step(WAITING):
             held.enter_context(lock.hold_writer_lease(records, session, run, request.wait, kept_running, alone))
         lock.write_lake_format(records)
-        yield Workspace(settings, graph, session, run, request.mode, request.interval if request.mode == "replay" else None)
+        yield Workspace(settings, graph, session, run, request.mode, request.replayed)
 
 
 def _report_first_error(errors: dict[str, BaseException]) -> SluiceError:

@@ -17,6 +17,7 @@ from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_stages import list_stages_of_task
 from sluice.printable import escape_keeping_lines, library_texts_withheld
+from sluice.run_modes import INCREMENT
 from sluice.runs import summary
 from sluice.runs.failures import describe_error_without_values
 from sluice.runs.followed_job import JobEnd, tell_follower
@@ -111,7 +112,7 @@ def build_job_parser(name: str, about: str) -> argparse.ArgumentParser:
 def build_stage_parser(stage: str) -> argparse.ArgumentParser:
     """Builds the parser of the arguments of a stage's job script."""
     made = build_job_parser(stage, f"The {stage} stage of a pipeline.")
-    made.add_argument("--mode", default="increment")
+    made.add_argument("--mode", default=INCREMENT.name)
     made.add_argument("--from", dest="start", default="")
     made.add_argument("--to", dest="end", default="")
     made.add_argument("--tables", default="")

@@ -80,14 +80,25 @@ def describe_holder(settings: Settings, pid: int, since: datetime, host: str | N
         (("run", "gym", "--mode", "refesh"), "'refresh'"),
         (
             ("run", "gym", "--mode", "refresh"),
-            "--mode refresh needs --table TABLE: the table to rebuild, with everything that reads it.",
+            "--mode refresh needs --table TABLE: those to make from scratch, with everything that reads them.",
         ),
-        (("plan", "gym", "--mode", "refresh"), "--mode refresh needs --table TABLE: the table to rebuild"),
+        (("plan", "gym", "--mode", "refresh"), "--mode refresh needs --table TABLE: those to make from scratch"),
         (("run", "gym", "--mode", "refresh", "--table", "heart_rat"), "'heart_rate'"),
         (("run", "gym", "--mode", "replay", "--from", "yesterday"), "--to"),
         (("run", "gym", "--mode", "replay", "--from", "yesterday", "--to", "2026-11-21"), "is no date"),
         (("run", "gym", "--mode", "replay", "--from", "2026-11-02", "--to", "2026-11-01"), "before"),
-        (("run", "gym", "--from", "2026-11-01"), "replay"),
+        (
+            ("run", "gym", "--from", "2026-11-01"),
+            "--mode increment takes no days. Leave out --from and --to, or choose --mode replay.",
+        ),
+        (("plan", "gym", "--mode", "refresh", "--from", "2026-11-01", "--to", "2026-11-02"), "--mode refresh takes no days."),
+        (
+            ("run", "gym", "--table", "heart_rate"),
+            "--mode increment takes what is new since the last run, for all tables. Leave out --table TABLE, or choose --mode replay or "
+            "--mode refresh.",
+        ),
+        (("plan", "gym", "--table", "heart_rate"), "for all tables. Leave out --table TABLE"),
+        (("run", "gym", "--keep-running", "--table", "heart_rate"), "for all tables. Leave out --table TABLE"),
         (("show", "gym.hart_rate"), "'heart_rate'"),
         (("show", "heart_rate"), "<pipeline>.<table>"),
         (("history", "gim.heart_rate"), "'gym'"),

@@ -6,7 +6,7 @@ import pytest
 
 from sluice.declare.assembly.loading import load_declaration_graph
 from sluice.errors import UsageError
-from sluice.runs import modes
+from sluice.runs import named_tables
 from sluice.runs.job import JobRequest
 from sluice.runs.script import build_stage_parser, read_job_request
 from sluice.settings import Settings
@@ -20,9 +20,9 @@ def test_the_jobs_argument_says_which_tables() -> None:
 
 def test_a_table_that_is_not_there_is_refused_with_the_nearest(settings: Settings) -> None:
     graph = load_declaration_graph(settings, "gym")
-    modes.check_demanded_tables(graph, ["heart_rate"])
+    named_tables.check_tables_to_optimize(graph, ["heart_rate"])
     with pytest.raises(UsageError, match="heart_rate"):
-        modes.check_demanded_tables(graph, ["heart_rat"])
+        named_tables.check_tables_to_optimize(graph, ["heart_rat"])
 
 
 @pytest.mark.parametrize(("stage", "new"), [("bronze", True), ("vacuum", True), ("optimize", False)])

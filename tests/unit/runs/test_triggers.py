@@ -21,7 +21,7 @@ from sluice.errors import UsageError
 from sluice.pipeline_records import PipelineRecords
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
-from sluice.runs.modes import SECONDS_BETWEEN_LOOKS, Trigger, parse_trigger
+from sluice.runs.triggers import SECONDS_BETWEEN_LOOKS, Trigger, parse_trigger
 from sluice.settings import Settings
 
 

@@ -15,7 +15,7 @@ import typer
 from sluice.cli.erasure import request_states
 from sluice.cli.named_tables import select_pipelines
 from sluice.cli.printing import AsJson, OnePipeline, PipelineName, escaping_console, print_json, print_rows
-from sluice.cli.running.run import refuse_refresh_without_table
+from sluice.cli.running.run import MODE_HELP, OPTION_NAMES
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.assembly.loading import check_delivery_maker, load_declaration_graph
 from sluice.declare.interval import Interval
@@ -24,6 +24,7 @@ from sluice.errors import SluiceError, UsageError
 from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision
 from sluice.printable import format_size
+from sluice.run_modes import INCREMENT, REFRESH, REPLAY, check_run_mode
 from sluice.runs.planning import plan as plans
 from sluice.runs.planning.plan import RunPlan, Staleness
 from sluice.runs.planning.steps import PlannedStep
@@ -38,18 +39,16 @@ def plan(
     pipeline: PipelineName,
     start: Annotated[str | None, typer.Option("--from", metavar="DATE", help="A backfill's first day, or an instant.")] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="DATE", help="Its last day, or an instant (exclusive).")] = None,
-    mode: Annotated[str | None, typer.Option(help="increment, replay or refresh.")] = None,
+    mode: Annotated[str | None, typer.Option(help=MODE_HELP)] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="A table to refresh or replay; may be given again.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a run would do. With --from and --to a backfill, with --mode refresh --table a refresh. Starts no Spark."""
     settings = Settings.current()
     graph = load_declaration_graph(settings, pipeline)
-    refuse_refresh_without_table(mode, table)
     interval = _parse_backfill_interval(start, end)
-    chosen = mode or ("replay" if interval else "increment")
-    if interval and chosen != "replay":
-        raise UsageError(f"--from and --to belong to a backfill; mode '{chosen}' takes no interval.")
+    chosen = mode or (REPLAY.name if interval else INCREMENT.name)
+    check_run_mode(chosen, (start, end), table or (), OPTION_NAMES)
     found = plans.plan_run(settings, graph, chosen, interval, tuple(table or ()))
     open_ones = timeliness.find_schedule_gaps(settings, graph)
     requests = request_states.count_waiting_requests(graph.records(settings))
@@ -57,7 +56,7 @@ def plan(
         print_json(_plan_as_json(pipeline, found, open_ones, requests))
         return
     _print_plan_steps(pipeline, found)
-    print_stale_dates(pipeline, found.stale, afterwards=chosen != "increment")
+    print_stale_dates(pipeline, found.stale, afterwards=chosen != INCREMENT.name)
     print_schedule_gaps(pipeline, open_ones)
     _print_layouts(found)
     _print_vacuums(found)
@@ -155,7 +154,7 @@ def _layout_as_row(name: str, decision: LayoutDecision) -> dict[str, Any]:
 
 
 def _print_plan_steps(pipeline: str, found: RunPlan) -> None:
-    what = {"increment": "the next run", "refresh": "a refresh"}.get(found.mode, f"a backfill of {found.interval}")
+    what = {INCREMENT.name: "the next run", REFRESH.name: "a refresh"}.get(found.mode, f"a backfill of {found.interval}")
     columns = ("layer", "table", "would", "deliveries", "versions", "rows", "bytes", "why")
     print_rows([_step_as_row(step) for step in found.steps], columns, title=f"{pipeline}: {what}")
     if not any(step.moves for step in found.steps):

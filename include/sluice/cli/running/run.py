@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,11 +27,12 @@ from sluice.declare.interval import Interval
 from sluice.durable_files import write_text_durably
 from sluice.errors import SluiceError, UsageError
 from sluice.pipeline_records import PipelineRecords
-from sluice.pipeline_stages import list_stage_names
+from sluice.pipeline_stages import find_stage_of_pipeline, list_stage_names
 from sluice.printable import count_noun
+from sluice.run_modes import INCREMENT, OptionNames, RunMode, check_run_mode, name_all_modes
 from sluice.runs.lease import holder
 from sluice.runs.lease.holder import LeaseHolder
-from sluice.runs.modes import parse_trigger
+from sluice.runs.triggers import parse_trigger
 from sluice.settings import Settings, require_known_pipeline
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from sluice.runs import job
     from sluice.runs.keep_running.keeping import LookReport
 
+MODE_HELP = f"{name_all_modes()}."
+OPTION_NAMES = OptionNames(mode="--mode {}", days="--from and --to", tables="--table TABLE", left_out="Leave out {}")
 _FROM = "For --mode replay: the first day, or an instant (UTC)."
 _TO = "For --mode replay: the last day, or an instant (UTC, not included)."
 _TRIGGER = "available-now, once, or processing-time=10s, which keeps running."
@@ -56,7 +59,7 @@ _PATIENCE = 10.0
 def run(
     pipeline: PipelineName,
     stage: Annotated[str | None, typer.Option(help="One stage; otherwise all, in order.")] = None,
-    mode: Annotated[str, typer.Option(help="increment, replay or refresh.")] = "increment",
+    mode: Annotated[str, typer.Option(help=MODE_HELP)] = INCREMENT.name,
     start: Annotated[str | None, typer.Option("--from", metavar="DATE", help=_FROM)] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="DATE", help=_TO)] = None,
     table: Annotated[list[str] | None, typer.Option("--table", help="A table to refresh or replay; may be given again.")] = None,
@@ -68,18 +71,20 @@ def run(
     """Bring a pipeline's tables up to date. Stops at the first failure. Ctrl-C ends it before its next batch."""
     settings = Settings.current()
     require_known_pipeline(settings, pipeline)
-    refuse_refresh_without_table(mode, table)
-    interval, looks = _parse_replay_interval(mode, start, end), parse_trigger(when, keep_running)
+    chosen = check_run_mode(mode, (start, end), table or (), OPTION_NAMES)
+    interval = Interval.of(start, end) if start and end else None
+    looks = parse_trigger(when, keep_running)
     # Spark's modules are imported only now, so that a wrong name is reported at once.
     from sluice.declare.assembly.loading import load_declaration_graph
-    from sluice.runs import job, modes
+    from sluice.runs import job, named_tables
 
     graph = load_declaration_graph(settings, pipeline)
     wanted = [stage] if stage else list_stage_names(graph.pipeline)
     for name in wanted:
-        modes.check_run_mode(graph, name, mode, table or (), interval)
+        find_stage_of_pipeline(graph.pipeline, name)
+    named_tables.check_tables_of_mode(graph, mode, table or ())
     if looks.every is not None:
-        check_keep_running_options(graph, stage, mode, bool(table))
+        check_keep_running_options(graph, stage, chosen)
     asked = job.JobRequest(pipeline, "", mode, tuple(table or ()), uuid.uuid4().hex[:12], wait=wait, interval=interval)
     if looks.note:
         print(f"sluice: {looks.note}", flush=True)
@@ -124,20 +129,6 @@ def _run_stages(settings: Settings, wanted: list[str], asked: job.JobRequest, re
         print(summary.format_run_summary(report) + "\n", flush=True)
 
 
-def refuse_refresh_without_table(mode: str | None, tables: Sequence[str] | None) -> None:
-    """Raises UsageError if a refresh names no table."""
-    if mode == "refresh" and not tables:
-        raise UsageError("--mode refresh needs --table TABLE: the table to rebuild, with everything that reads it.")
-
-
-def _parse_replay_interval(mode: str, start: str | None, end: str | None) -> Interval | None:
-    if mode != "replay" and (start or end):
-        raise UsageError(f"--from and --to belong to --mode replay; mode '{mode}' takes no interval.")
-    if mode == "replay" and not (start and end):
-        raise UsageError("--mode replay needs --from and --to: the days to replay.")
-    return Interval.of(start, end) if start and end else None
-
-
 @contextmanager
 def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: str, long_lived: bool = False) -> Iterator[None]:
     """Start the process's Spark session and take both signals as requests to stop this run, as `sluice stop` writes them.
@@ -174,12 +165,11 @@ def signals_as_stop_requests(settings: Settings, asked: job.JobRequest, name: st
         request.unlink(missing_ok=True)
 
 
-def check_keep_running_options(graph: Graph, stage: str | None, mode: str, tables: bool) -> None:
+def check_keep_running_options(graph: Graph, stage: str | None, mode: RunMode) -> None:
     """Raises UsageError for options that a process that is kept running does not support."""
-    if mode != "increment" or tables:
+    if not mode.left_to_kept_running:
         raise UsageError(
-            f"A process that is kept running takes what is new; --mode {mode if mode != 'increment' else 'refresh'} "
-            "runs once, without --keep-running and processing-time."
+            f"A process that is kept running takes what is new; --mode {mode.name} runs once, without --keep-running and processing-time."
         )
     layers = graph.pipeline.layer_names
     if stage and stage not in layers:

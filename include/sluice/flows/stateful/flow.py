@@ -34,6 +34,7 @@ from sluice.lake.tables import TableShape
 from sluice.lake.workspace import PROVENANCE, Workspace
 from sluice.locations import locate
 from sluice.privacy import treatments
+from sluice.run_modes import REPLAY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -115,7 +116,7 @@ def run_stateful_flow(workspace: Workspace, stream: AnyStream, report: FlowRepor
 
     Raises SluiceError if the stream cannot resume, and DeclarationError if Spark would not run it or it would lose rows unnoticed.
     """
-    if workspace.mode == "replay":
+    if workspace.mode == REPLAY.name:
         report.notes.append("a stream with state takes a row once: a replay does not reach it")
         return
     missing = list_missing_inputs(stream.reads, workspace.path)

@@ -15,8 +15,10 @@ from sluice.declare.interval import Interval
 from sluice.flows import stateful
 from sluice.flows.bronze import append
 from sluice.flows.gold import view as gold_view
+from sluice.flows.progress import stream_starts
 from sluice.flows.silver import fold, refold
 from sluice.lake.workspace import Workspace
+from sluice.run_modes import REFRESH
 from sluice.runs.execution import clones
 from sluice.runs.execution.clones import Flow
 from sluice.runs.status import stale
@@ -65,4 +67,4 @@ def choose_gold_flow(workspace: Workspace, view: MaterializedView[Any], chosen: 
 
 
 def _reason_to_refresh(workspace: Workspace, chosen: bool) -> str | None:
-    return "refresh" if workspace.mode == "refresh" and chosen else None
+    return stream_starts.REFRESH if workspace.mode == REFRESH.name and chosen else None

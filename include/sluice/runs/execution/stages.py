@@ -33,9 +33,10 @@ from sluice.lake.workspace import Workspace
 from sluice.pipeline_stages import DELETIONS, Stage, find_stage_of_pipeline
 from sluice.printable import count_noun
 from sluice.record_tables import create_record_table
+from sluice.run_modes import INCREMENT, REPLAY
 from sluice.runs.execution import clones, column_tracing, table_rules
 from sluice.runs.execution.clones import Flow
-from sluice.runs.modes import find_concerned_tables
+from sluice.runs.named_tables import find_concerned_tables
 from sluice.step_times import DISCOVERING, TABLES, StepTimes, collect_step_times, current_step_times, measure_step
 from sluice.work_progress import CountedWork, FollowedSubject, count_work, follow_subject
 
@@ -155,7 +156,7 @@ def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[
 
     warnings: collects further warnings, by source.
     """
-    every = workspace.mode != "replay"
+    every = workspace.mode != REPLAY.name
     sources = [source for source in workspace.graph.sources.values() if every or source.name in chosen]
     for source in sources:
         _refuse_moved_source(workspace, source)
@@ -169,7 +170,7 @@ def _discover_deliveries(workspace: Workspace, chosen: set[str], warnings: dict[
         workspace.interval,
         refused=refused,
         warnings=warnings,
-        in_full=workspace.mode != "increment",
+        in_full=workspace.mode != INCREMENT.name,
     )
     create_record_table(workspace.outcomes, ledger.OUTCOMES)
     if refused and len(refused) == len(sources):

@@ -20,7 +20,8 @@ from sluice.lake.inventory import VacuumDecision
 from sluice.lake.layout import LayoutDecision, decide_layout
 from sluice.lake.versions import RestorationMark
 from sluice.printable import count_noun, match_number
-from sluice.runs import modes
+from sluice.run_modes import INCREMENT, REFRESH
+from sluice.runs import named_tables
 from sluice.runs.planning import steps
 from sluice.runs.planning.steps import (
     FOLD_ANEW,
@@ -66,16 +67,19 @@ class RunPlan:
 
 
 def plan_run(
-    settings: Settings, graph: Graph, mode: str = "increment", interval: Interval | None = None, tables: Sequence[str] = ()
+    settings: Settings, graph: Graph, mode: str = INCREMENT.name, interval: Interval | None = None, tables: Sequence[str] = ()
 ) -> RunPlan:
-    """Plans what a run in this mode would do now. Raises UsageError for what the run itself would refuse."""
-    modes.check_run_mode(graph, graph.pipeline.layer_names[0], mode, tables, interval)
+    """Plans what a run in this mode would do now. Raises UsageError for tables that the run itself would refuse.
+
+    The caller has checked the mode, in the words of its own options.
+    """
+    named_tables.check_tables_of_mode(graph, mode, tables)
     books = PipelineBooks(settings, graph)
-    chosen = modes.find_concerned_tables(graph, mode, tables)
+    chosen = named_tables.find_concerned_tables(graph, mode, tables)
     found: list[PlannedStep] = []
     for flow in lag.measure_pipeline_lag(books):
         if interval is None or graph[flow.table].kind.plan_replay is None:
-            found.append(steps.plan_flow_step(books, flow, found, refreshed=mode == "refresh" and flow.table in chosen))
+            found.append(steps.plan_flow_step(books, flow, found, refreshed=mode == REFRESH.name and flow.table in chosen))
         elif flow.table in chosen:
             found.append(_plan_replay_step(books, flow, interval, found))
     vacuums = decide_table_vacuums(settings, graph, datetime.now(UTC))

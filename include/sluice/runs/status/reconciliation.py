@@ -18,6 +18,7 @@ from sluice.pipeline_records import name_quarantine
 from sluice.pipeline_stages import DELETIONS, ERASE
 from sluice.privacy import anonymised
 from sluice.record_states import DISCARDED, ERASED
+from sluice.run_modes import REFRESH
 from sluice.runs.status.books import PipelineBooks
 from sluice.settings import Settings
 
@@ -138,7 +139,7 @@ def _read_counted_outcomes(path: str) -> dict[int, dict[str, Any]]:
 def _compute_row_difference(books: PipelineBooks, feeding: Sequence[str], counted: int, erased: int, there: int | None) -> int:
     if there is None or there == counted - erased:
         return 0
-    refreshed = any(row["flow"] in feeding and row["mode"] == "refresh" for row in books.runs)
+    refreshed = any(row["flow"] in feeding and row["mode"] == REFRESH.name for row in books.runs)
     # A refresh of bronze leaves erased people out and counts them as suppressed, in the deliveries that it could read again.
     if refreshed and counted - erased <= there <= counted:
         return 0

@@ -22,6 +22,7 @@ from sluice.ingest.files import paths
 from sluice.lake import commit_history, log
 from sluice.lake.report import FOLDED_ANEW, REPLACED
 from sluice.record_states import DONE, INGESTED
+from sluice.run_modes import REPLAY
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status import lag
@@ -95,7 +96,7 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
     found = []
     for row in books.runs:
         if row["flow"] == table.name and (row["stage"] == layer or row["fingerprint"]):
-            replay = row["mode"] == "replay" and row["stage"] == layer and row["interval_start"] is not None
+            replay = row["mode"] == REPLAY.name and row["stage"] == layer and row["interval_start"] is not None
             found.append(
                 _CodeEvent(
                     at=entries.entry_order_key(row, ledger.STARTED),

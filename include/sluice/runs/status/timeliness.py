@@ -24,6 +24,7 @@ from sluice.locations import Location, locate
 from sluice.own_records import KEPT_RUNNING
 from sluice.pipeline_records import PipelineRecords
 from sluice.record_states import DONE, FAILED
+from sluice.run_modes import INCREMENT
 from sluice.runs import ledger
 from sluice.runs.ledger import Row
 from sluice.runs.status.books import PipelineBooks
@@ -99,7 +100,7 @@ def find_schedule_gaps(settings: Settings, graph: Graph, now: datetime | None = 
     """
     now = now or datetime.now(UTC)
     rows = [row for row in ledger.read_run_ledger(graph.records(settings)) if row["interval_start"] is not None]
-    scheduled = [_row_interval(row) for row in rows if row["mode"] == "increment"]
+    scheduled = [_row_interval(row) for row in rows if row["mode"] == INCREMENT.name]
     if not scheduled:
         return []
     outcomes = list(_classify_run_outcomes(rows, graph))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.conftest import Lakehouse, copied_places, settings_at
@@ -14,12 +13,10 @@ from tests.conftest import Lakehouse, copied_places, settings_at
 from sluice.declare import F, Pipeline, Source, expect_or_quarantine, materialized_view, table
 from sluice.declare.assembly.graph import Graph, build_declaration_graph
 from sluice.declare.interval import Interval
-from sluice.errors import UsageError
 from sluice.flows.silver import refold
 from sluice.lake.report import report_table_change
 from sluice.lake.workspace import PROVENANCE
 from sluice.open_tables import open_delta_table
-from sluice.runs import modes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,26 +183,6 @@ def test_a_replay_takes_no_more_bytes_at_a_time_than_an_increment(lake: Lakehous
     monkeypatch.setattr(discovery, "MOST_BYTES", 1)
     assert lake.run("bronze", mode="replay", interval=Interval.of("2026-01-12", "2026-01-12"))["sales"].batches == 3
     assert len({row[0] for row in lake.rows("sales", "_delivery", "shop") if row[1].startswith("east") and len(row[1]) == 5}) == 3
-
-
-JANUARY = Interval.of("2026-01-01", "2026-01-31")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("silver", "replay", ()), "needs an interval"),
-        (("silver", "refresh", ()), "needs --tables"),
-        (("silver", "refresh", ("readings",)), "may_refresh=True"),
-        (("silver", "replay", ("heart_rates",), JANUARY), "Did you mean 'heart_rate'"),
-    ],
-)
-def test_what_a_mode_does_not_allow_is_said(arguments: tuple[Any, ...], message: str, tmp_path: Path) -> None:
-    from sluice.declare.assembly.loading import load_declaration_graph
-
-    check: Callable[..., None] = modes.check_run_mode
-    with pytest.raises(UsageError, match=message):
-        check(load_declaration_graph(settings_at(tmp_path), "gym"), *arguments)
 
 
 def test_what_else_a_record_has_in_quarantine_stays_when_one_of_its_rows_is_folded_again(
