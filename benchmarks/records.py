@@ -29,7 +29,7 @@ from sluice.ingest.ledger import DELIVERIES, OUTCOMES
 from sluice.open_tables import read_snapshot_rows
 from sluice.own_records import locate_record_beside
 from sluice.pipeline_records import PipelineRecords
-from sluice.runs.ledger import FLOW_OBJECTS, RUNS
+from sluice.runs.ledger import RUN_OBJECTS, RUNS
 from sluice.settings import Settings
 
 SOURCES, STAGES, FLOWS = 9, 7, 8
@@ -69,7 +69,7 @@ def record_run(records: PipelineRecords, number: int, append: Append) -> None:
         append(records.outcome_ledger, [outcome], OUTCOMES)
     for stage in range(STAGES):
         flows = [
-            {"run": str(number), "stage": str(stage), "flow": str(flow), "started_at": now, **dict.fromkeys(FLOW_OBJECTS, "{}")}
+            {"run": str(number), "stage": str(stage), "flow": str(flow), "started_at": now, **dict.fromkeys(RUN_OBJECTS, "{}")}
             for flow in range(FLOWS)
         ]
         append(records.run_ledger, flows, RUNS)

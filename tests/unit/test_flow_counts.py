@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from deltalake import DeltaTable
@@ -38,14 +37,6 @@ def test_every_count_is_in_the_report_of_a_run_and_in_the_run_ledger(settings: S
     ledger.append_run_rows(PipelineRecords(settings, "shop"), [{"run": "r", **{name: flow[name] for name in FLOW_COUNTS}}])
     (row,) = ledger.read_run_ledger(PipelineRecords(settings, "shop"))
     assert {name: row[name] for name in FLOW_COUNTS} == wanted
-
-
-def test_every_finding_of_a_flow_is_in_its_summary_and_in_the_run_ledger() -> None:
-    flow = summary.summarize_flow(FlowReport("sale", "silver"))
-    findings = {one.name for one in fields(FlowReport)} - {"job_tags", "notes", "started"}
-    assert findings <= {*flow}
-    assert findings - {"layer"} <= {*ledger.RUNS.names}, "the stage of the run stands for the layer"
-    assert {name for name in findings if isinstance(flow[name], dict)} == {*ledger.FLOW_OBJECTS}
 
 
 def test_a_ledger_of_before_a_count_goes_on_and_has_none_of_it_in_its_old_rows(settings: Settings, monkeypatch: Any) -> None:

@@ -16,6 +16,7 @@ from sluice.autoload.targets import AutoloadTarget
 from sluice.declare.assembly.graph import build_declaration_graph
 from sluice.declare.ingest.source import Source
 from sluice.declare.pipeline import Pipeline
+from sluice.delivery_rows import RECORDED
 from sluice.errors import SluiceError, StopRequested, UsageError
 from sluice.flows.bronze import accounting, append
 from sluice.flows.bronze.table_shape import bronze_table_shape
@@ -199,7 +200,7 @@ class Autoload:
 
     def _progress(self, batch: int | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
         counts = {name: sum(int(row[name] or 0) for row in rows) for name in _COUNTS}
-        at = ledger.sort_outcomes_by_recording(rows)[-1][ledger.RECORDED] if rows else None
+        at = ledger.sort_outcomes_by_recording(rows)[-1][RECORDED] if rows else None
         return {
             "name": self.name,
             "id": self.id,

@@ -3,42 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-import pyarrow as pa
-
 from sluice import entries
-from sluice.entries import ENTRY
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
 from sluice.own_records import ERASURE
 from sluice.pipeline_records import PipelineRecords
+from sluice.record_columns import make_record_schema
 from sluice.record_tables import append_record_rows
-
-SCHEMA = pa.schema([
-    pa.field("request", pa.string(), nullable=False),
-    pa.field("table", pa.string(), nullable=False),
-    pa.field("step", pa.string(), nullable=False),
-    pa.field("at", pa.timestamp("us", tz="UTC"), nullable=False),
-    pa.field("rows", pa.int64()),
-    pa.field("files", pa.int64()),
-    pa.field(ENTRY, pa.int64()),
-])
-"""table: the table or source the step worked on, or "" if neither; rows, files: how many it removed or rewrote. entry: see `sluice.entries`."""
 
 
 @dataclass(frozen=True)
 class ErasureLedgerRow:
-    """A row of the ledger. at: UTC. entry: None for rows from before entries existed."""
+    """A row of the ledger. at: UTC."""
 
     request: str
     table: str
+    """The table or source the step worked on, or "" if neither."""
     step: str
     at: datetime
-    rows: int
-    files: int
+    rows: int = 0
+    files: int = 0
+    """How many were removed or rewritten."""
     entry: int | None = None
+    """See `sluice.entries`; None for rows from before entries existed."""
+
+
+SCHEMA = make_record_schema(ErasureLedgerRow)
 
 
 def erasure_ledger_path(records: PipelineRecords) -> str:
@@ -51,7 +44,7 @@ def record_erasure_step(
 ) -> None:
     """Records for each request that a step is done on a table, in one commit without a JVM. Call it under the pipeline's lease."""
     now = datetime.now(UTC)
-    found = [{"request": one, "table": table, "step": step, "at": now, "rows": rows, "files": files} for one in requests]
+    found = [asdict(ErasureLedgerRow(one, table, step, now, rows, files)) for one in requests]
     append_record_rows(erasure_ledger_path(records), found, SCHEMA, format_commit_mark())
 
 

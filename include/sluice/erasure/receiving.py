@@ -176,9 +176,6 @@ def _is_propagation_begun(records: PipelineRecords, request: str) -> bool:
     return listed is not None and request in listed.query_rows("SELECT request FROM t")["request"].to_pylist()
 
 
-_LIFTED_COLUMNS = {"lifted_at": pa.timestamp("us", tz="UTC"), "lifted_delivery": pa.int64()}
-
-
 def lift_suppression(records: PipelineRecords, request: str) -> int:
     """Lifts a request's entries, without a JVM. Returns how many. What had been delivered before stays out. Call this under the lease.
 
@@ -201,10 +198,7 @@ def _lift_suppression_entries(records: PipelineRecords, request: str) -> int:
     if not delta_log.is_delta_table(path):
         return 0
     numbers = read_delivery_ledger_columns(records.delivery_ledger, ["delivery"])["delivery"].to_pylist()
-    row = {"request": request, "lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
-    schema = pa.schema([pa.field("request", pa.string()), *(pa.field(name, kind) for name, kind in _LIFTED_COLUMNS.items())])
-    given = pa.Table.from_pylist([row], schema=schema)
+    lifted = {"lifted_at": datetime.now(UTC), "lifted_delivery": max(numbers, default=0)}
+    given = pa.Table.from_pylist([{"request": request, **lifted}])
     note = format_commit_mark(flow="suppression", lifted=request)
-    return record_tables.update_record_rows(
-        path, given, "t.request = s.request AND t.lifted_at IS NULL", list(_LIFTED_COLUMNS), note
-    )
+    return record_tables.update_record_rows(path, given, "t.request = s.request AND t.lifted_at IS NULL", list(lifted), note)

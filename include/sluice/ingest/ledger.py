@@ -14,68 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluice import entries, own_records
+from sluice.delivery_rows import RECORDED, DeliveryRow, OutcomeRow
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.lake.commit_marks import format_commit_mark
 from sluice.open_tables import find_table_snapshot
+from sluice.record_columns import make_record_schema
 from sluice.record_states import INGESTED, LOST, TAKEN
 from sluice.record_tables import append_record_rows
 
 Row = Mapping[str, Any]
 Found = TypeVar("Found", bound=Row)
 
-_INSTANT = pa.timestamp("us", tz="UTC")
-
-DELIVERIES = pa.schema([
-    pa.field("delivery", pa.int64(), nullable=False),
-    pa.field("source", pa.string(), nullable=False),
-    pa.field("file", pa.string(), nullable=False),
-    pa.field("event", pa.string(), nullable=False),
-    pa.field("size", pa.int64()),
-    pa.field("modified_at", _INSTANT),
-    pa.field("sha256", pa.string()),
-    pa.field("discovered_at", _INSTANT),
-    pa.field("run", pa.string()),
-    pa.field("reason", pa.string()),
-    pa.field("device", pa.int64()),
-    pa.field("etag", pa.string()),
-])
-"""delivery: an increasing number. file: its name relative to the source's folder. event: delivered, or vanished (the file is gone).
-
-Further events only record what is known about a file: existing (there before the source's first discovery), ignored (changed, though the
-source allows no overwrites), cleaned (archived or deleted by Sluice), rewritten (by an erasure), returned (it was gone and came back
-unchanged), unopened (it cannot be opened; the reason says why). device: the device of the source's folder when a file was delivered.
-etag: of an object on a store. An older lake lacks the last three columns until its next discovery.
-"""
-
-OUTCOMES = pa.schema([
-    pa.field("delivery", pa.int64(), nullable=False),
-    pa.field("source", pa.string(), nullable=False),
-    pa.field("file", pa.string(), nullable=False),
-    pa.field("state", pa.string(), nullable=False),
-    pa.field("rows", pa.int64()),
-    pa.field("rescued", pa.int64()),
-    pa.field("quarantined", pa.int64()),
-    pa.field("suppressed", pa.int64()),
-    pa.field("reason", pa.string()),
-    pa.field("header", pa.string()),
-    pa.field("modified_at", _INSTANT),
-    pa.field("sha256", pa.string()),
-    pa.field("batch", pa.int64()),
-    pa.field("run", pa.string()),
-    pa.field("recorded_at", _INSTANT),
-    pa.field("read", pa.int64()),
-    pa.field("discarded", pa.int64()),
-    pa.field("held_back", pa.string()),
-    pa.field(ENTRY, pa.int64()),
-])
-"""state: see `sluice.record_states`.
-
-read: the records that the file has. read = rows + quarantined + suppressed + discarded. held_back: JSON of the fields, with their types, that
-did not become columns and that this delivery was the first of its source to have. entry: see `sluice.entries`. An older lake lacks the last
-two columns until something is appended to it.
-"""
-RECORDED = "recorded_at"
-"""The column that orders outcomes without an entry."""
+DELIVERIES = make_record_schema(DeliveryRow)
+OUTCOMES = make_record_schema(OutcomeRow)
 
 _FIELDS = {field.name: field.with_nullable(True) for field in (*DELIVERIES, *OUTCOMES)}
 
@@ -85,7 +36,7 @@ def append_delivery_ledger_rows(path: str, rows: Sequence[Mapping[str, object]],
     append_record_rows(path, rows, schema, format_commit_mark(run=run))
 
 
-def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str, object]]], last: int, run: str) -> int:
+def append_numbered_deliveries(deliveries: str, commits: Iterable[list[DeliveryRow]], last: int, run: str) -> int:
     """Appends rows to the deliveries table, one commit for each list, with numbers after `last` and after every number that has an outcome.
 
     Returns how many rows there are.
@@ -95,7 +46,7 @@ def append_numbered_deliveries(deliveries: str, commits: Iterable[list[dict[str,
     given = first
     for rows in commits:
         for number, row in enumerate(rows, start=given + 1):
-            row.update(delivery=number, discovered_at=now, run=run)
+            row |= {"delivery": number, "discovered_at": now, "run": run}
         append_delivery_ledger_rows(deliveries, rows, DELIVERIES, run)
         given += len(rows)
     return given - first

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from sluice.errors import StageEnded
-from sluice.flow_counts import FlowCounts
+from sluice.flow_findings import FlowFindings
 from sluice.lake import commit_history, log
 
 FOLDED_ANEW, REPLACED, RECOMPUTED_IN_FULL = "folded anew", "replaced, with other columns", "recomputed in full"
@@ -34,44 +33,15 @@ class MergeCounts:
 
 
 @dataclass
-class FlowReport(FlowCounts):
-    """What one flow did in one run: its counts and findings.
+class FlowReport(FlowFindings):
+    """What one flow did in one run: what the run ledger keeps of it, and what is only known meanwhile.
 
-    rules: by expectation, how many rows did not meet it. null_rules: for how many of them it was NULL. rules_version: the version of the rules
-    that judged rows, or None. table_rules: by expectation on the whole table, what was found.
-
-    recomputed: for a view, how much was made again and why, such as "keys: 12 of 80 rows" or "full: small table"; None if nothing was.
-    written_by: what wrote the new versions: "Spark", "delta-rs" or "delta-rs, Spark"; None if there are none.
-    verified_part: which part of the table was compared, such as "3/8"; None if nothing could be said.
-    steps: the seconds of its steps. job_tags: how Spark knows its jobs (`sluice.step_times`). table_files: for a table with a new version, how
-    many files were added and removed, with how many bytes, how many rows were copied, and how many files and bytes there are now.
-    decision: for the stage that lays tables out, whether and why it did so or not. questions: what that bought: by column, how many files and
-    bytes a query for one value opens by the log's statistics, before and after.
-    spark: what Spark counted of its jobs (`sluice.lake.spark_counters`). stream: what Spark counted of the flow's streams
-    (`sluice.flows.progress.stream_numbers`).
+    job_tags: how Spark knows its jobs (`sluice.step_times`). notes: the parts of the row's note.
     """
 
-    flow: str
     layer: str
-    version_before: int | None = None
-    version_after: int | None = None
-    rules: Counter[str] = field(default_factory=Counter)
-    null_rules: Counter[str] = field(default_factory=Counter)
-    rules_version: str | None = None
-    table_rules: dict[str, dict[str, Any]] = field(default_factory=dict)
-    quarantine_reasons: Counter[str] = field(default_factory=Counter)
-    recomputed: str | None = None
-    written_by: str | None = None
-    decision: str | None = None
-    verified_part: str | None = None
-    steps: dict[str, float] = field(default_factory=dict)
     job_tags: Sequence[str] = ()
-    table_files: dict[str, int] = field(default_factory=dict)
-    spark: dict[str, float] = field(default_factory=dict)
-    stream: dict[str, float] = field(default_factory=dict)
-    questions: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    seconds: float = 0.0
     started: float = field(default_factory=time.monotonic)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sluice import delta_log
 from sluice.lake import commits, log, tables
@@ -19,20 +19,31 @@ from sluice.lake.tables import TableShape
 from sluice.lake.workspace import Workspace
 from sluice.open_tables import open_table_snapshot, read_snapshot_rows
 from sluice.privacy import secrets
+from sluice.record_columns import write_record_ddl
 
 if TYPE_CHECKING:
     from sluice.erasure.requests import SuppressedIdentifier
 
 
-SCHEMA = (
-    "domain STRING, pseudonym STRING, request STRING, since TIMESTAMP, "
-    "valid_from TIMESTAMP, valid_to TIMESTAMP, known_until TIMESTAMP, lifted_at TIMESTAMP, lifted_delivery BIGINT"
-)
-"""since: when the entry was listed. valid_from, valid_to: the time during which the identifier was the person's; NULL is open.
+class SuppressionEntry(NamedTuple):
+    """A row of the list. A time that is None is open."""
 
-known_until: if valid_to is open, the last instant at which the person was known to have it. lifted_delivery: the last delivery that had
-arrived when the entry was lifted.
-"""
+    domain: str
+    pseudonym: str
+    request: str
+    since: datetime
+    """When the entry was listed."""
+    valid_from: datetime | None
+    valid_to: datetime | None
+    """The time during which the identifier was the person's."""
+    known_until: datetime | None
+    """If valid_to is open, the last instant at which the person was known to have it."""
+    lifted_at: datetime | None = None
+    lifted_delivery: int | None = None
+    """The last delivery that had arrived when the entry was lifted."""
+
+
+SCHEMA = write_record_ddl(SuppressionEntry)
 FORMS = "sluice.canonicalForms"
 """The list's table property with the canonical forms of its entries, by domain. Domains that it lacks are in the form text."""
 
@@ -58,7 +69,7 @@ def suppress_subjects(workspace: Workspace, subjects: Mapping[str, Iterable[Supp
     now = datetime.now(UTC)
     there = list_suppressed_requests(workspace) if subjects else frozenset()
     new = sorted(request for request, of in subjects.items() if of and request not in there)
-    rows = [_entry_row(request, one, now) for request in new for one in dict.fromkeys(subjects[request])]
+    rows = [_make_entry(request, one, now) for request in new for one in dict.fromkeys(subjects[request])]
     return _append_entries_once(workspace, rows, " ".join(new))
 
 
@@ -68,24 +79,21 @@ def add_suppression_entries(workspace: Workspace, subjects: Mapping[str, Iterabl
     workspace.mark_next_commits("suppression")
     there, now = read_suppression_times(workspace.suppression), datetime.now(UTC)
     rows = [
-        _entry_row(request, one, now)
+        _make_entry(request, one, now)
         for request, of in subjects.items()
         for one in dict.fromkeys(of)
         if request not in {entry[0] for entry in there.get((one.domain, one.pseudonym), ())}
     ]
-    return _append_entries_once(workspace, rows, " ".join(sorted(f"{request} {called}" for _, called, request, *_ in rows)))
+    return _append_entries_once(workspace, rows, " ".join(sorted(f"{one.request} {one.pseudonym}" for one in rows)))
 
 
-EntryRow = tuple[str, str, str, datetime, datetime | None, datetime | None, datetime | None, None, None]
-
-
-def _entry_row(request: str, one: SuppressedIdentifier, now: datetime) -> EntryRow:
-    """A row of the list that is not lifted, in the order of SCHEMA."""
+def _make_entry(request: str, one: SuppressedIdentifier, now: datetime) -> SuppressionEntry:
+    """Makes an entry that is not lifted."""
     during = (_parse_utc_instant(one.since), _parse_utc_instant(one.until), _parse_utc_instant(one.known_until))
-    return (one.domain, one.pseudonym, request, now, *during, None, None)
+    return SuppressionEntry(one.domain, one.pseudonym, request, now, *during)
 
 
-def _append_entries_once(workspace: Workspace, rows: Sequence[EntryRow], what: str) -> int:
+def _append_entries_once(workspace: Workspace, rows: Sequence[SuppressionEntry], what: str) -> int:
     """Appends entries in one commit, only once even if it is retried. what: their name, the same in each try. Returns their number."""
     if rows:
         once = Transaction("suppression", hashlib.sha256(what.encode()).hexdigest()[:12], "suppression", 0)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, TypedDict
 
 import pyarrow as pa
 
 from sluice import entries
+from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, OutcomeRow
 from sluice.entries import ENTRY, AcceptedDelivery, select_counting_deliveries
 from sluice.errors import UsageError, nearest_name_hint
-from sluice.flow_counts import FLOW_COUNTS
+from sluice.flow_findings import FlowFindings
 from sluice.locations import locate
 from sluice.open_tables import find_table_snapshot, open_checked_table, read_snapshot_rows
 from sluice.pipeline_records import QUARANTINE, PipelineRecords, name_quarantine
 from sluice.pipeline_stages import KNOWN_LAYERS
+from sluice.record_columns import list_object_columns, make_record_schema
 from sluice.record_states import (
     DELIVERED,
     FAILED,
@@ -32,82 +36,55 @@ from sluice.record_tables import append_record_rows
 
 Row = dict[str, Any]
 
-_INSTANT = pa.timestamp("us", tz="UTC")
-RUNS = pa.schema([
-    *(pa.field(name, pa.string()) for name in ("run", "pipeline", "stage", "mode", "flow", "state")),
-    pa.field("version_before", pa.int64()),
-    pa.field("version_after", pa.int64()),
-    *(pa.field(name, pa.int64()) for name in FLOW_COUNTS),
-    pa.field("seconds", pa.float64()),
-    *(pa.field(name, pa.string()) for name in ("rules", "quarantine_reasons", "note", "airflow_run")),
-    pa.field("started_at", _INSTANT),
-    pa.field("ended_at", _INSTANT),
-    pa.field("interval_start", _INSTANT),
-    pa.field("interval_end", _INSTANT),
-    pa.field("fingerprint", pa.string()),
-    *(pa.field(name, pa.string()) for name in ("null_rules", "rules_version", "table_rules", "recomputed", "written_by")),
-    pa.field(ENTRY, pa.int64()),
-    *(
-        pa.field(name, pa.string())
-        for name in (
-            "verified_part",
-            "steps",
-            "stage_steps",
-            "table_files",
-            "spark",
-            "decision",
-            "stream",
-            "questions",
-            "failure",
-        )
-    ),
-    pa.field("stage_cpu_seconds", pa.float64()),
-])
-"""One row per flow and run. rules and quarantine_reasons: JSON objects of counts; null_rules: for how many of a rule's rows the rule was
-NULL. table_rules: JSON, the finding of each expectation on the whole table: met (NULL: unknown yet), count, text. rules_version: of the
-rules that checked the rows, NULL if there were none. interval_...: of a replay or a scheduled run. fingerprint: of the declaration that
-the flow ran with. recomputed: for a view, how much of it was recomputed and why. written_by: what wrote the new versions: Spark, delta-rs
-or both. verified_part: which part of the table was compared, as 3/8.
-steps, stage_steps: JSON, seconds by step of the flow and of the whole stage (`sluice.step_times`). table_files: JSON, the files of its new
-versions; spark, stream: JSON, what Spark counted of its jobs and of its streams; decision: whether its files were rewritten, and why or
-why not; questions: JSON, what that gained (see `sluice.lake.report`). failure: of a flow that failed, the kind of error (`name_failure`).
-stage_cpu_seconds: of the stage's process and its JVM, from the start of the process on if the stage was its first.
-The counts are those of `sluice.flow_counts`. entry: see `sluice.entries`."""
-STARTED, RECORDED = "started_at", "recorded_at"
-"""The columns that order runs and outcomes without an entry."""
+STAGE_STEPS: Final = "stage_steps"
+STAGE_CPU: Final = "stage_cpu_seconds"
+"""The columns of the run ledger that are measured once, for the whole stage."""
 
-FLOW_OBJECTS = (
-    "rules",
-    "quarantine_reasons",
-    "null_rules",
-    "table_rules",
-    "steps",
-    "table_files",
-    "spark",
-    "stream",
-    "questions",
-)
-"""The columns of the run ledger that hold a JSON object of a flow."""
+
+class RunRow(TypedDict, total=False):
+    """What a row of the run ledger says besides what its flow found, which is `FlowFindings`. There is one row per flow and run.
+
+    The columns of a stage are the same in all its rows.
+    """
+
+    run: str
+    pipeline: str
+    stage: str
+    mode: str
+    airflow_run: str | None
+    started_at: datetime
+    ended_at: datetime
+    interval_start: datetime
+    interval_end: datetime
+    """Of a replay or a scheduled run."""
+    stage_steps: Mapping[str, float]
+    """The seconds of the whole stage, by step (`sluice.step_times`)."""
+    stage_cpu_seconds: float | None
+    """Of the stage's process and its JVM, from the start of the process on if the stage was its first."""
+
+    state: str
+    """How the flow ended: see `sluice.record_states`."""
+    note: str
+    failure: str | None
+    """Of a flow that failed, the kind of error (`name_failure`)."""
+    fingerprint: str | None
+    """Of the declaration that the flow ran with."""
+    entry: int
+    """See `sluice.entries`."""
+
+
+RUNS = make_record_schema(RunRow, FlowFindings, all_nullable=True)
+RUN_OBJECTS = list_object_columns(RunRow, FlowFindings)
+"""The columns that are stored as the texts of JSON objects."""
+STARTED = "started_at"
+"""The column that orders runs without an entry."""
 WHOLE_STAGE = "(whole stage)"
 """The flow in the row of a stage that failed outside its flows, for instance over a damaged log, and in the row of its next
 success. No table has this name."""
-STAGE_STEPS = "stage_steps"
-STAGE_CPU = "stage_cpu_seconds"
-"""The columns of the run ledger that are the same in all rows of a stage: its seconds by step, and the CPU seconds of its processes."""
-_OF_OUTCOME = (
-    "state",
-    "read",
-    "rows",
-    "rescued",
-    "quarantined",
-    "suppressed",
-    "discarded",
-    "reason",
-    "batch",
-    "recorded_at",
-    ENTRY,
+_OF_OUTCOME = tuple(
+    name for name in OutcomeRow.__annotations__ if name not in {*REPEATED_IN_OUTCOMES, "run", "header", "held_back"}
 )
-"""What the delivery ledger records of the last outcome; None if there is none."""
+"""What the delivery ledger shows of the last outcome as it is; None if there is none."""
 
 
 def has_committed(row: Row) -> bool:
@@ -117,7 +94,8 @@ def has_committed(row: Row) -> bool:
 
 def append_run_rows(records: PipelineRecords, rows: list[Row]) -> None:
     """Appends to the run ledger. Call it under the pipeline's lease."""
-    append_record_rows(records.run_ledger, rows, RUNS)
+    stored = [{**row, **{name: json.dumps(row[name]) for name in RUN_OBJECTS if name in row}} for row in rows]
+    append_record_rows(records.run_ledger, stored, RUNS)
 
 
 def read_run_ledger(records: PipelineRecords) -> list[Row]:
@@ -126,7 +104,7 @@ def read_run_ledger(records: PipelineRecords) -> list[Row]:
     for row in found:
         for name in RUNS.names:  # a ledger lacks a column that came after its last row
             row.setdefault(name, None)
-        for name in (*FLOW_OBJECTS, STAGE_STEPS):
+        for name in RUN_OBJECTS:
             row[name] = json.loads(row[name] or "{}")
     return entries.sort_by_entry(found, STARTED)
 

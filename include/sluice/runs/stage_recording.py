@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -149,21 +148,26 @@ def append_report_rows(
 
     at: when the run began. failed: by flow, which kind of error it ended with. fingerprints: those of declarations, by flow and layer.
     """
-    common = {"run": report["run"], "pipeline": request.pipeline, "stage": request.stage, "mode": request.mode}
-    common |= {"airflow_run": request.airflow_run, "started_at": at, "ended_at": datetime.now(UTC)}
-    common |= {ledger.STAGE_STEPS: json.dumps(report.get(ledger.STAGE_STEPS, {})), ledger.STAGE_CPU: report.get(ledger.STAGE_CPU)}
+    of_stage: ledger.RunRow = {
+        "run": report["run"],
+        "pipeline": request.pipeline,
+        "stage": request.stage,
+        "mode": request.mode,
+        "airflow_run": request.airflow_run,
+        "started_at": at,
+        "ended_at": datetime.now(UTC),
+        ledger.STAGE_STEPS: report.get(ledger.STAGE_STEPS, {}),
+        ledger.STAGE_CPU: report.get(ledger.STAGE_CPU),
+    }
     if request.interval:
-        common |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
-    rows = [
-        {
-            **common,
-            **flow,
+        of_stage |= {"interval_start": request.interval.start, "interval_end": request.interval.end}
+    rows: list[ledger.Row] = []
+    for flow in report["flows"]:
+        ended: ledger.RunRow = {
             "state": FAILED if flow["flow"] in failed else DONE,
             "failure": failed.get(flow["flow"]),
-            **{name: json.dumps(flow[name]) for name in ledger.FLOW_OBJECTS},
             "fingerprint": fingerprints.get((flow["flow"], flow["layer"])),
         }
-        for flow in report["flows"]
-    ]
+        rows.append({**of_stage, **flow, **ended})
     if rows:
         ledger.append_run_rows(PipelineRecords(settings, request.pipeline), rows)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sluice.erasure import request_events
-from sluice.flow_counts import FLOW_COUNTS
+from sluice.flow_findings import FLOW_FINDINGS
 from sluice.lake.report import RECOMPUTED_IN_FULL, FlowReport
 from sluice.printable import count_noun, escape_to_one_line
 from sluice.runs import ledger
@@ -26,27 +26,9 @@ def format_text_table(rows: Sequence[Sequence[object]], header: Sequence[str]) -
 
 def summarize_flow(report: FlowReport, failed: bool = False) -> dict[str, Any]:
     """Returns one flow as a plain object of ids, counts and reasons. failed: whether it did not finish."""
-    names = (
-        "flow",
-        "layer",
-        "version_before",
-        "version_after",
-        *FLOW_COUNTS,
-        "seconds",
-        "recomputed",
-        "written_by",
-        "decision",
-        "verified_part",
-        "steps",
-        "table_files",
-        "spark",
-        "stream",
-        "questions",
-    )
-    found = {name: getattr(report, name) for name in names}
+    found = {"flow": report.flow, "layer": report.layer, **{name: getattr(report, name) for name in FLOW_FINDINGS}}
     for name, counts in (("rules", report.rules), ("null_rules", report.null_rules)):
         found[name] = {rule: count for rule, count in counts.items() if count}
-    found["rules_version"], found["table_rules"] = report.rules_version, report.table_rules
     found["quarantine_reasons"] = dict(report.quarantine_reasons)
     idle = not (failed or report.committed or report.has_news())
     found["note"] = "; ".join([*report.notes, *(["failed"] if failed else [])]) or (NOTHING_NEW if idle else "")

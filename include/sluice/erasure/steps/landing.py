@@ -18,6 +18,7 @@ from sluice.declare.assembly import subjects
 from sluice.declare.field_values import find_column_spelling
 from sluice.declare.ingest.source import Source
 from sluice.declare.quoting import quote_column
+from sluice.delivery_rows import RECORDED
 from sluice.erasure.steps import landed_files, naming
 from sluice.erasure.steps.erased_names import ErasedNames
 from sluice.erasure.steps.erasing import Erasing
@@ -99,7 +100,7 @@ def _find_redelivered_files(workspace: Workspace) -> dict[str, set[str]]:
     """By source, the unchanged files from whose last delivery something was left out."""
     outcomes: dict[int, int] = {}
     for row in ledger.sort_outcomes_by_recording(
-        ledger.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "suppressed", ledger.RECORDED, entries.ENTRY])
+        ledger.read_delivery_ledger_rows(workspace.outcomes, ["delivery", "suppressed", RECORDED, entries.ENTRY])
     ):
         outcomes[int(str(row["delivery"]))] = int(str(row["suppressed"] or 0))
     for source in workspace.graph.sources.values():

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from sluice import delta_log
 from sluice.declare.ingest.source import Source
+from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, DeliveryRow, OutcomeRow
 from sluice.entries import ENTRY
 from sluice.errors import SluiceError
 from sluice.flows.progress import checkpoints
@@ -41,7 +42,7 @@ def build_outcome_rows(
     batch: int | None,
     read: Mapping[int, int],
     held_back: Mapping[int, Mapping[str, str]],
-) -> list[dict[str, Any]]:
+) -> list[OutcomeRow]:
     """Returns a row of the outcomes table for each delivery, with the counts from bronze and its quarantine.
 
     read: the records by delivery, as far as they are known. held_back: by delivery, the fields that did not become columns.
@@ -50,7 +51,7 @@ def build_outcome_rows(
     aside = _count_rows_by_delivery(workspace, workspace.quarantine(source.name), examined)
     fresh = newly_held_back_fields(held_back, _read_earlier_held_back(workspace, source)) if any(held_back.values()) else {}
     now = datetime.now(UTC)
-    found: list[dict[str, Any]] = []
+    found: list[OutcomeRow] = []
     for item in examined:
         delivery = item.delivery
         rows, rescued = written.get(delivery.number, (0, 0))
@@ -76,7 +77,7 @@ def build_outcome_rows(
             "sha256": delivery.sha256,
             "batch": batch,
             "run": workspace.run,
-            ledger.RECORDED: now,
+            RECORDED: now,
             "held_back": fresh.get(delivery.number),
         })
     return found
@@ -107,19 +108,19 @@ def _read_earlier_held_back(workspace: Workspace, source: Source) -> list[str | 
     return [row["held_back"] for row in rows if row["source"] == source.name]
 
 
-def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[dict[str, Any]]) -> None:
+def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[OutcomeRow]) -> None:
     """Adds the outcomes of a batch to the flow's report."""
     note = held_back_note(source, [outcome["held_back"] for outcome in outcomes])
     report.notes += [note] if note else []
     report.batches += 1
     report.deliveries += len(outcomes)
     for outcome in outcomes:
-        rows, quarantined, suppressed = (int(str(outcome[name])) for name in ("rows", "quarantined", "suppressed"))
+        rows, quarantined, suppressed = outcome["rows"] or 0, outcome["quarantined"] or 0, outcome["suppressed"] or 0
         report.rows_in += rows + quarantined + suppressed
         report.rows_out += rows
         report.quarantined += quarantined
         report.suppressed += suppressed
-        report.rescued += int(str(outcome["rescued"]))
+        report.rescued += outcome["rescued"] or 0
         if outcome["state"] == QUARANTINED:
             report.quarantine_reasons[str(outcome["reason"])] += 1
         elif quarantined:
@@ -127,7 +128,7 @@ def add_outcomes_to_report(report: FlowReport, source: Source, outcomes: list[di
 
 
 LEDGER_LOST_COMMITS = "the ledger of deliveries had lost its last commits"
-_OF_OUTCOME = ("delivery", "source", "file", "state", "modified_at", "sha256", ledger.RECORDED, ENTRY)
+_OF_OUTCOME = (*REPEATED_IN_OUTCOMES, "state", RECORDED, ENTRY)
 
 
 def regain_deliveries(workspace: Workspace, sources: Sequence[Source], own_bronze: bool = True) -> None:
@@ -174,7 +175,7 @@ def refuse_unknown_bronze_rows(known: KnownFiles, bronze: Mapping[str, str]) -> 
 
 def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str, Location], run: str) -> dict[str, Any]:
     """Returns the row of a delivery as far as its outcome tells it. The size is the file's, if the file is unchanged."""
-    row = {name: outcome[name] for name in ("delivery", "source", "file", "modified_at", "sha256")}
+    row = {name: outcome[name] for name in REPEATED_IN_OUTCOMES}
     event = GONE if outcome["state"] == VANISHED else DELIVERED
     folder = folders.get(outcome["source"])
     size = (
@@ -182,7 +183,8 @@ def _delivery_row_from_outcome(outcome: Mapping[str, Any], folders: Mapping[str,
         if folder and event == DELIVERED
         else None
     )
-    return {**row, "event": event, "size": size, "discovered_at": outcome[ledger.RECORDED], "run": run}
+    told: DeliveryRow = {"event": event, "size": size, "discovered_at": outcome[RECORDED], "run": run}
+    return {**row, **told}
 
 
 def _size_if_unmodified(path: Location, at: object) -> int | None:

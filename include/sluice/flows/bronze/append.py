@@ -19,6 +19,7 @@ from sluice.declare.ingest.field_names import is_reserved_column
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
+from sluice.delivery_rows import FILE_STATE
 from sluice.errors import UsageError
 from sluice.flows.bronze import accounting, intake
 from sluice.flows.bronze.apart import ingest_together_or_singly
@@ -160,16 +161,12 @@ def _leave_out_settled_deliveries(workspace: Workspace, rows: DataFrame) -> Data
     return rows.join(settled.select("delivery"), "delivery", "left_anti")
 
 
-_REFRESHED = ("size", "modified_at", "sha256", "etag")
-"""A rewritten object of a store has another time and ETag, too; a file on a disk keeps its time."""
-
-
 def _refresh_states_and_hashes(workspace: Workspace, fresh: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the rows of the stream with their files as they are today: an erasure may have rewritten files that were waiting."""
     if not fresh or suppression_list.is_suppression_list_empty(workspace):
         return fresh
     current = read_current_deliveries(workspace.deliveries)
-    now = {row["delivery"]: {name: row[name] for name in _REFRESHED if name in row} for row in current}
+    now = {row["delivery"]: {name: row[name] for name in FILE_STATE if name in row} for row in current}
     return [row | now.get(row["delivery"], {}) for row in fresh]
 
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from sluice.declare.ingest.source import Source
+from sluice.delivery_rows import RECORDED, OutcomeRow
 from sluice.durable_files import write_json_durably
 from sluice.entries import ENTRY
 from sluice.ingest import ledger
@@ -104,8 +105,7 @@ def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
         sum(delivery == number for delivery, _ in entries) for entries in (leaving.moved, leaving.suppressed, leaving.discarded)
     )
     whole = (number, None) in leaving.discarded
-    return {
-        **before,
+    changed: OutcomeRow = {
         "state": DISCARDED if whole else before["state"] if discarded else INGESTED,
         "rows": (before["rows"] or 0) + moved,
         "rescued": (before["rescued"] or 0) + leaving.rescued.get(number, 0),
@@ -115,8 +115,9 @@ def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
         "reason": leaving.reason if discarded else None,
         "batch": None,
         "run": leaving.run,
-        ledger.RECORDED: datetime.now(UTC),
+        RECORDED: datetime.now(UTC),
     }
+    return {**before, **changed}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
+from sluice.delivery_rows import DeliveryRow
 from sluice.errors import UsageError
 from sluice.ingest.deliveries import absence
 from sluice.ingest.deliveries.folder_part import (
@@ -32,7 +33,6 @@ from sluice.ingest.topics.offset_ranges import OffsetRange
 from sluice.locations import Location, is_on_disk
 from sluice.record_states import CLEANED, DELIVERED, EXISTING, GONE, IGNORED, RETURNED, UNOPENED
 
-Row = dict[str, object]
 _BACK = (GONE, CLEANED, UNOPENED)
 """After these events, a file that has its known content again is not new."""
 _NOTHING_EXISTED = LandedFile("", "", 0, 0, EXISTING)
@@ -170,15 +170,15 @@ def find_arrived_offsets(source: KafkaSource, landing: Location, known: KnownFil
 
 
 @functools.singledispatch
-def delivery_row(arrival: Arrival) -> Row:
+def delivery_row(arrival: Arrival) -> DeliveryRow:
     """Returns columns of the deliveries table for an arrival; other kinds of arrival are registered. Raises FileNotFoundError if it is gone."""
     raise TypeError(f"{type(arrival).__name__} is no kind of arrival that the ledger knows.")
 
 
 @delivery_row.register
-def _(arrival: LandedFile) -> Row:
+def _(arrival: LandedFile) -> DeliveryRow:
     size, at = (arrival.size, arrival.modified_at) if arrival.file else (None, None)
-    row: Row = {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "etag": arrival.etag}
+    row: DeliveryRow = {"file": arrival.file, "event": arrival.event, "size": size, "modified_at": at, "etag": arrival.etag}
     row["sha256"] = arrival.sha256
     if arrival.problem is not None:
         return {**row, "event": UNOPENED, "reason": arrival.problem}
@@ -193,7 +193,7 @@ def _(arrival: LandedFile) -> Row:
 
 
 @delivery_row.register
-def _(arrival: OffsetRange) -> Row:
+def _(arrival: OffsetRange) -> DeliveryRow:
     return arrival.row
 
 

@@ -16,9 +16,10 @@ from sluice.declare.ingest.kafka import KafkaSource
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
 from sluice.declare.kinds import load_kind_function
+from sluice.delivery_rows import DeliveryRow
 from sluice.errors import SluiceError
 from sluice.ingest import ledger
-from sluice.ingest.deliveries.arrivals import Arrival, Look, Row, SourceChanges, delivery_row, find_source_changes
+from sluice.ingest.deliveries.arrivals import Arrival, Look, SourceChanges, delivery_row, find_source_changes
 from sluice.ingest.deliveries.folder_part import given_back_on_failure, note_full_listing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
 from sluice.ingest.deliveries.landed_file import LandedFile
@@ -88,8 +89,8 @@ def _record_changes(
 ) -> int:
     """Appends the findings to the ledger. Returns the number of rows."""
     moving = find_files_being_written([one for looked in found.values() for one in looked.came if isinstance(one, LandedFile)])
-    noted: list[Row] = []
-    batches: list[list[list[Row]]] = []
+    noted: list[DeliveryRow] = []
+    batches: list[list[list[DeliveryRow]]] = []
     for source in (source for source in sources if source.name in found):
         looked = found[source.name]
         rows = _describe_arrivals(source, [one for one in looked.came if one not in moving], looked, known)
@@ -98,7 +99,7 @@ def _record_changes(
         noted += [row for row in rows if row["event"] not in TAKEN]
         taken = [row for row in rows if row["event"] in TAKEN]
         batches.append(group_into_micro_batches(source, taken))
-    nothing: list[Row] = []
+    nothing: list[DeliveryRow] = []
     commits = [noted, *([row for group in together for row in group] for together in zip_longest(*batches, fillvalue=nothing))]
     return ledger.append_numbered_deliveries(known.deliveries, commits, max(known.last, first - 1), run)
 
@@ -121,7 +122,7 @@ def _find_changes_by_source(
     return found
 
 
-def _describe_arrivals(source: Source, came: Sequence[Arrival], looked: SourceChanges, known: KnownFiles) -> list[Row]:
+def _describe_arrivals(source: Source, came: Sequence[Arrival], looked: SourceChanges, known: KnownFiles) -> list[DeliveryRow]:
     """Returns the rows of what came. Each new file is opened for this."""
     rows = []
     with count_work(f"new files of {source.name} looked at", len(came), sum(one.size or 0 for one in came)) as work:
@@ -132,10 +133,10 @@ def _describe_arrivals(source: Source, came: Sequence[Arrival], looked: SourceCh
     return rows
 
 
-def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known: KnownFiles) -> Row | None:
+def _new_delivery_row(source: Source, one: Arrival, looked: SourceChanges, known: KnownFiles) -> DeliveryRow | None:
     """Returns the row of something that came, or None if the ledger already has it or it is gone by now."""
     try:
-        row = {"source": source.name, "device": looked.device, **delivery_row(one)}
+        row: DeliveryRow = {"source": source.name, "device": looked.device, **delivery_row(one)}
     except FileNotFoundError:
         return None
     is_told = row["event"] == UNOPENED and known.is_unread(known.files_of_source(source.name).get(one.file))

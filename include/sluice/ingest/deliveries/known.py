@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from sluice.declare.ingest.source import Source
 from sluice.declare.interval import Interval
+from sluice.delivery_rows import FILE_STATE
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.landed_file import LandedFile
 from sluice.ingest.deliveries.seen_files import COLUMNS, CONTENT, NO_FILES, LastSeenFile, Marks, SeenFiles
@@ -22,8 +23,7 @@ from sluice.own_records import OUTCOMES, locate_record_beside
 from sluice.record_states import DELIVERED, MISSED, SAME_DELIVERY, UNOPENED, VANISHED, carry_current_content
 from sluice.work_progress import count_work
 
-_READ = ["delivery", "source", "file", "event", "size", "modified_at", "sha256", "device", "etag"]
-_AS_IT_IS = ("size", "modified_at", "sha256", "etag")
+_READ = ("delivery", "source", "file", "event", "device", *FILE_STATE)
 _NOT_READ = frozenset({MISSED, VANISHED})
 
 
@@ -123,7 +123,7 @@ def read_current_deliveries(path: str) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = ledger.read_delivery_ledger_rows(path)
     rows = ledger.sort_deliveries_by_number(found)
-    carry_current_content(rows, _AS_IT_IS)
+    carry_current_content(rows, FILE_STATE)
     return [row for row in rows if row["event"] not in SAME_DELIVERY]
 
 

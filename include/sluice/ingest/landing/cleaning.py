@@ -15,6 +15,7 @@ from typing import Any
 
 from sluice import entries
 from sluice.declare.ingest.source import Source
+from sluice.delivery_rows import RECORDED, DeliveryRow
 from sluice.ingest import ledger
 from sluice.ingest.deliveries.absence import is_path_missing
 from sluice.ingest.deliveries.known import KnownFiles, read_known_files
@@ -58,7 +59,7 @@ def clean_landing_folder(source: Source, landing: Location, deliveries: str, out
     before = datetime.now(UTC) - timedelta(days=source.clean_after_days)
     ingested = _find_cleanable_deliveries(outcomes, source.name, before)
     due = [(file, number) for file, number in _list_unchanged_files(source, landing, known) if number in ingested]
-    fresh: list[dict[str, object]] = [
+    fresh: list[DeliveryRow] = [
         {
             "source": source.name,
             "file": file.file,
@@ -96,10 +97,10 @@ def _list_unchanged_files(source: Source, landing: Location, known: KnownFiles) 
 
 def _find_cleanable_deliveries(outcomes: str, source: str, before: datetime) -> set[int]:
     """Returns the source's deliveries that were ingested before an instant and still count as ingested; and 0."""
-    found = ledger.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", ledger.RECORDED, entries.ENTRY])
+    found = ledger.read_delivery_ledger_rows(outcomes, ["delivery", "source", "state", RECORDED, entries.ENTRY])
     last = {row["delivery"]: row for row in ledger.sort_outcomes_by_recording(found) if row["source"] == source}
     rows: list[dict[str, Any]] = [row for row in last.values() if row["state"] == INGESTED]
-    return {0, *(row["delivery"] for row in rows if row[ledger.RECORDED] <= before)}
+    return {0, *(row["delivery"] for row in rows if row[RECORDED] <= before)}
 
 
 def _delete_landed_file(file: LandedFile, number: int) -> None:

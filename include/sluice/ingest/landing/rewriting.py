@@ -25,6 +25,7 @@ import pyarrow as pa
 from sluice import record_states
 from sluice.declare.ingest.file_formats import FILE_FORMATS
 from sluice.declare.ingest.source import Source
+from sluice.delivery_rows import DeliveryRow
 from sluice.durable_files import flush_file, move_file_durably, write_json_durably
 from sluice.ingest import formats, ledger
 from sluice.ingest.deliveries import known
@@ -214,15 +215,15 @@ def _record_rewritten_files(deliveries: str, files: Sequence[RewrittenFile], run
         (row["source"], row["file"]): (row["event"], row["sha256"])
         for row in ledger.sort_deliveries_by_number(ledger.read_delivery_ledger_rows(deliveries))
     }
-    rows = []
+    rows: list[DeliveryRow] = []
     for one in files:
         event = record_states.CLEANED if one.part is None else record_states.REWRITTEN
         # Only the last note counts: a file that came again since was another in between.
         if told.get((one.source, one.file)) != (event, one.sha256):
             at = _EPOCH + timedelta(microseconds=one.modified or 0)
             size = one.size if one.part is None else one.new_size
-            row: dict[str, Any] = {"source": one.source, "file": one.file, "event": event, "size": size, "modified_at": at}
-            rows.append({**row, "sha256": one.sha256, "etag": one.etag})
+            state: DeliveryRow = {"size": size, "modified_at": at, "sha256": one.sha256, "etag": one.etag}
+            rows.append({"source": one.source, "file": one.file, "event": event, **state})
     ledger.append_numbered_deliveries(deliveries, [rows], before.last, run)
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from sluice.declare.ingest.kafka import KafkaSource
+from sluice.delivery_rows import DeliveryRow
 from sluice.errors import UsageError
 from sluice.locations import Location
 from sluice.printable import count_noun
@@ -56,7 +57,7 @@ class OffsetRange(NamedTuple):
         return self.until - self.start
 
     @property
-    def row(self) -> dict[str, object]:
+    def row(self) -> DeliveryRow:
         """Returns columns of the deliveries table. sha256 holds the topic's id, which says whose offsets these are."""
         return {
             "file": self.file,

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.ingest.source import Source
+from sluice.delivery_rows import RECORDED, REPEATED_IN_OUTCOMES, OutcomeRow
 from sluice.delta_log import LOG, DamagedLog
 from sluice.erasure import ledger as erasure_ledger
 from sluice.erasure import requests
@@ -95,13 +96,9 @@ def record_lost_deliveries(settings: Settings, graph: Graph, name: str, numbers:
     outcomes = graph.records(settings).outcome_ledger
     known = find_last_read_outcomes(settings, graph, graph.sources[name])
     reason = "its rows were in a commit that was lost; it is read again"
+    lost: OutcomeRow = {"state": LOST, "rows": 0, "reason": reason, "run": RUN, RECORDED: datetime.now(UTC)}
     rows = [
-        {
-            **{column: known[number][column] for column in ("delivery", "source", "file", "modified_at", "sha256")},
-            **{"state": LOST, "rows": 0, "reason": reason, "run": RUN, ledger.RECORDED: datetime.now(UTC)},
-        }
-        for number in numbers
-        if number in known
+        {**{column: known[number][column] for column in REPEATED_IN_OUTCOMES}, **lost} for number in numbers if number in known
     ]
     ledger.append_delivery_ledger_rows(outcomes, rows, ledger.OUTCOMES, RUN)
 

@@ -17,6 +17,7 @@ from sluice.declare.assembly.fingerprint import compute_declaration_fingerprint
 from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.interval import ALL_DATES, Interval, merge_intervals
+from sluice.delivery_rows import RECORDED
 from sluice.entries import Place
 from sluice.ingest.files import paths
 from sluice.lake import commit_history, log
@@ -85,7 +86,7 @@ def _compute_stale_intervals(
     days: dict[date, bool] = {}
     for row in taken:
         at = paths.find_delivery_date(graph.sources[row["source"]], row["file"], row["modified_at"])
-        earlier = _find_possible_code(entries.entry_order_key(row, ledger.RECORDED), at, events, whole) != {today}
+        earlier = _find_possible_code(entries.entry_order_key(row, RECORDED), at, events, whole) != {today}
         days[at.date()] = days.get(at.date(), False) or earlier
     return _join_stale_days(days)
 
@@ -151,16 +152,13 @@ def _find_stale_record_dates(
     stale: list[Interval] = []
     plain = [event for event in events if event.interval is None or event.interval == ALL_DATES]
     earlier = [
-        row
-        for row in rows
-        if _find_possible_code(entries.entry_order_key(row, ledger.RECORDED), extent.start, plain, whole) != {today}
+        row for row in rows if _find_possible_code(entries.entry_order_key(row, RECORDED), extent.start, plain, whole) != {today}
     ]
     since = entries.FIRST
     if earlier:
         stale = [extent]
         since = max(
-            [entries.entry_order_key(row, ledger.RECORDED) for row in earlier]
-            + [event.at for event in plain if event.code != today]
+            [entries.entry_order_key(row, RECORDED) for row in earlier] + [event.at for event in plain if event.code != today]
         )
     for event in events:
         if event in plain or event.interval is None or event.at < since:

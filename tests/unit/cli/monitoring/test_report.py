@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import stat
 from datetime import UTC, datetime, timedelta
@@ -63,11 +62,10 @@ class Page(HTMLParser):
 
 
 def row(run: str, stage: str, flow: str, after: int, **said: Any) -> dict[str, Any]:
-    objects = {name: said.pop(name, {}) for name in (*ledger.FLOW_OBJECTS, ledger.STAGE_STEPS)}
     common = {"run": run, "pipeline": "gym", "stage": stage, "mode": "increment", "flow": flow, "state": "done", "note": ""}
     at = AT + timedelta(minutes=after)
     times = {"started_at": at, "ended_at": at + timedelta(seconds=30), "seconds": 4.0}
-    return {**common, **times, **{name: json.dumps(value) for name, value in objects.items()}, **said}
+    return {**common, **times, **said}
 
 
 def render(settings: Settings, rows: list[dict[str, Any]]) -> Page:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.runs.ledger import FLOW_OBJECTS, STAGE_STEPS
+from sluice.runs.ledger import RUN_OBJECTS
 from sluice.runs.status import diagnosis, run_times
 from sluice.runs.status.diagnosis import diagnose_run
 from sluice.runs.status.run_times import RunTimes, select_run_rows
@@ -22,10 +22,9 @@ def row(flow: str = "visits", stage: str = "gold", seconds: float = 10.0, after:
     """A row of the run ledger, as it is read. after: when its stage began; it takes 20 seconds."""
     began = AT + timedelta(seconds=after)
     names = ("mode", "rows_in", "rows_out", "written_by", "recomputed")
-    objects = (*FLOW_OBJECTS, STAGE_STEPS)
     common = {"run": "r1", "pipeline": "gym", "stage": stage, "flow": flow, "state": "done", "seconds": seconds}
     times = {"started_at": began, "ended_at": began + timedelta(seconds=20)}
-    return {**dict.fromkeys(names), **{name: {} for name in objects}, **common, **times, **said}
+    return {**dict.fromkeys(names), **{name: {} for name in RUN_OBJECTS}, **common, **times, **said}
 
 
 def long_row(**said: Any) -> dict[str, Any]:
