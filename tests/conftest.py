@@ -86,7 +86,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
-    first = {name: place for place, name in enumerate(LONG_FIRST)}
+    first = {name: position for position, name in enumerate(LONG_FIRST)}
     items.sort(key=lambda item: first.get(item.path.relative_to(TESTS).parts[0], len(first)))
 
 

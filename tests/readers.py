@@ -103,38 +103,40 @@ def _walk(iterator: Any) -> Iterator[Any]:
 
 def _kernel_struct(row: Any, schema: Any) -> dict[str, Any]:
     return {
-        field.getName(): None if row.isNullAt(place) else _kernel_value(row, place, field.getDataType())
-        for place, field in enumerate(schema.fields())
+        field.getName(): None if row.isNullAt(position) else _kernel_value(row, position, field.getDataType())
+        for position, field in enumerate(schema.fields())
     }
 
 
-def _kernel_value(holder: Any, place: int, kind: Any, vector: bool = False) -> Any:
-    """The value at a place of a row, or of a column's vector, as Python has it."""
+def _kernel_value(holder: Any, position: int, kind: Any, vector: bool = False) -> Any:
+    """The value at a position of a row, or of a column's vector, as Python has it."""
     name = kind.getClass().getSimpleName()
     if name == "DateType":
-        return date(1970, 1, 1) + timedelta(days=holder.getInt(place))
+        return date(1970, 1, 1) + timedelta(days=holder.getInt(position))
     if name in ("TimestampType", "TimestampNTZType"):
-        found = EPOCH + timedelta(microseconds=holder.getLong(place))
+        found = EPOCH + timedelta(microseconds=holder.getLong(position))
         return found if name == "TimestampType" else found.replace(tzinfo=None)
     if name == "DecimalType":
-        return holder.getDecimal(place)
+        return holder.getDecimal(position)
     if name == "StructType" and vector:
         children = [(field, holder.getChild(number)) for number, field in enumerate(kind.fields())]
         return {
-            field.getName(): None if child.isNullAt(place) else _kernel_value(child, place, field.getDataType(), vector=True)
+            field.getName(): None
+            if child.isNullAt(position)
+            else _kernel_value(child, position, field.getDataType(), vector=True)
             for field, child in children
         }
     if name == "StructType":
-        return _kernel_struct(holder.getStruct(place), kind)
+        return _kernel_struct(holder.getStruct(position), kind)
     if name == "ArrayType":
-        held = holder.getArray(place)
+        held = holder.getArray(position)
         return [
             None
             if held.getElements().isNullAt(number)
             else _kernel_value(held.getElements(), number, kind.getElementType(), vector=True)
             for number in range(held.getSize())
         ]
-    return getattr(holder, KERNEL_GETTERS[str(kind.toString()).split(" ")[0]])(place)
+    return getattr(holder, KERNEL_GETTERS[str(kind.toString()).split(" ")[0]])(position)
 
 
 KERNEL_GETTERS = {

@@ -66,8 +66,8 @@ def choose_turn(seconds: Mapping[str, float], commit: int, left: float = ROOM, r
         return Turn(0, 0, (), (), ())
     # A prime number: where only every second or third commit is checked, all turns come round none the less.
     turns = next_prime(len(planned))
-    place = commit % turns
-    turn = planned[place % len(planned)]
+    position = commit % turns
+    turn = planned[position % len(planned)]
     first = (commit // turns) % len(turn)
     taken: list[str] = []
     left_over: list[str] = []
@@ -75,9 +75,9 @@ def choose_turn(seconds: Mapping[str, float], commit: int, left: float = ROOM, r
         fits = seconds[name] <= left
         (taken if fits else left_over).append(name)
         left -= seconds[name] if fits else 0.0
-    following = [planned[(place + step) % turns % len(planned)] for step in range(1, turns)]
+    following = [planned[(position + step) % turns % len(planned)] for step in range(1, turns)]
     later = dict.fromkeys(name for one in following for name in one if name not in turn)
-    return Turn(place, turns, tuple(taken), tuple(left_over), tuple(later))
+    return Turn(position, turns, tuple(taken), tuple(left_over), tuple(later))
 
 
 def time_limit(expected: float) -> float:

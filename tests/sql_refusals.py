@@ -46,7 +46,7 @@ def function_names(spark: SparkSession) -> tuple[list[str], list[str]]:
     found = []
     for registry in (state.functionRegistry(), state.tableFunctionRegistry()):
         listed = registry.listFunction()
-        found.append(sorted({str(listed.apply(place).funcName()) for place in range(listed.size())}))
+        found.append(sorted({str(listed.apply(position).funcName()) for position in range(listed.size())}))
     return found[0], found[1]
 
 
@@ -104,15 +104,15 @@ _LONGER = {3: 5, 4: 5, 5: 9, 6: 9, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4,
 
 def _class(code: bytes) -> _Class:
     """What a class file says: which class is above, and whether there can be instances."""
-    entries, place, number = {}, 10, 1
+    entries, position, number = {}, 10, 1
     for _ in range(1, int.from_bytes(code[8:10], "big")):
         if number >= int.from_bytes(code[8:10], "big"):
             break
-        entries[number] = place
-        tag = code[place]
+        entries[number] = position
+        tag = code[position]
         number += 2 if tag in (5, 6) else 1  # a long number counts twice
-        place += 3 + int.from_bytes(code[place + 1 : place + 3], "big") if tag == 1 else _LONGER[tag]
-    flags, above = (int.from_bytes(code[place + at : place + at + 2], "big") for at in (0, 4))
+        position += 3 + int.from_bytes(code[position + 1 : position + 3], "big") if tag == 1 else _LONGER[tag]
+    flags, above = (int.from_bytes(code[position + at : position + at + 2], "big") for at in (0, 4))
     if not above:
         return _Class("", True)
     text = entries[int.from_bytes(code[entries[above] + 1 : entries[above] + 3], "big")]

@@ -58,8 +58,8 @@ class TestsInTime:
         files = sorted({one for item in items if (one := item.nodeid.partition("::")[0]).startswith(ROTATED)})
         # Each process of a session finds the same order: where git does not know, by the session's own time.
         number = commit_number(ROOT, otherwise_at=self.until)
-        place = {file: at for at, file in enumerate(rotate_files(files, number), 1)}
-        items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], 0))
+        position = {file: at for at, file in enumerate(rotate_files(files, number), 1)}
+        items.sort(key=lambda item: position.get(item.nodeid.partition("::")[0], 0))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:

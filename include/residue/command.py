@@ -1,6 +1,6 @@
 """`residue`: searches files and folders for people, without Sluice.
 
-Identifiers come from a file or standard input, one per line or as JSON. None is printed: errors give places only.
+Identifiers come from a file or standard input, one per line or as JSON. None is printed: errors give locations only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from residue.result import (
     ScanResult,
     ScanRoot,
     Unread,
-    count_hits_by_place,
+    count_hits_by_location,
     list_unread_files,
 )
 from residue.stored_files import StoredFile, is_on_store, list_stored_versions
@@ -134,7 +134,7 @@ def _list_bounded_columns(needles: Iterable[Needle]) -> list[str]:
 
 def _describe_result(result: ScanResult, bounded: Sequence[str]) -> dict[str, Any]:
     return {
-        "found": count_hits_by_place(result),
+        "found": count_hits_by_location(result),
         "unread": list_unread_files(result),
         "only_in_columns": list(bounded),
         "files": result.files,
@@ -144,7 +144,7 @@ def _describe_result(result: ScanResult, bounded: Sequence[str]) -> dict[str, An
 
 
 def _print_result(result: ScanResult, bounded: Sequence[str]) -> None:
-    found, unread = count_hits_by_place(result), list_unread_files(result)
+    found, unread = count_hits_by_location(result), list_unread_files(result)
     print(
         f"{result.files} file{'' if result.files == 1 else 's'}, {result.bytes} byte{'' if result.bytes == 1 else 's'}, in {result.seconds:.1f} s."
     )

@@ -16,7 +16,7 @@ from residue.named_values import WINDOW, NamedValues
 from residue.needles import ENCODED
 from residue.result import DecoderTotals, Hit, ScanResult, ScanRoot, Unread
 from residue.search import REACH
-from residue.spellings import LONGEST, Spelling, compute_known_length, find_other_spellings, find_spelled_places
+from residue.spellings import LONGEST, Spelling, compute_known_length, find_other_spellings, find_spelled_positions
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -54,11 +54,11 @@ class Inspection:
     def cells(self, decoder: str, column: str, data: Bytes, cells: Offsets) -> None:
         """Searches adjacent cells of a column. cells: the offset of each, and the end of the last, so one more than there are cells."""
         self._in_cells(decoder, column, data, cells, decoder in _BESIDE)
-        places = np.array(find_spelled_places(data), np.int64)
+        positions = np.array(find_spelled_positions(data), np.int64)
         if self.compiled.folded:
-            places = np.concatenate([places, np.flatnonzero(data > _LAST_ASCII)])
-        if len(places):
-            self._in_spelled_cells(column, data, cells, np.unique(np.searchsorted(cells, places, side="right") - 1))
+            positions = np.concatenate([positions, np.flatnonzero(data > _LAST_ASCII)])
+        if len(positions):
+            self._in_spelled_cells(column, data, cells, np.unique(np.searchsorted(cells, positions, side="right") - 1))
 
     def _in_cells(
         self,

@@ -259,7 +259,7 @@ def _is_rollback_journal(stream: IO[bytes], size: int, path: FilePath | None) ->
         for _ in range(known):
             stream.seek(at + 4)
             content, told = stream.read(page), int.from_bytes(stream.read(4), "big")
-            if told != (nonce + sum(content[place] for place in range(page - 200, 0, -200))) & 0xFFFFFFFF:
+            if told != (nonce + sum(content[position] for position in range(page - 200, 0, -200))) & 0xFFFFFFFF:
                 return False
             at += page + 8
         at = -(-at // sector) * sector

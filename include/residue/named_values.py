@@ -43,7 +43,7 @@ class ColumnNames:
     def find_beside(self, before: bytes) -> bytes | None:
         """The name right before a value, by the bytes before that."""
         words = before.rstrip(_NO_WORD)
-        # A search from every place takes long, and what stands between ends with a letter or a digit in few syntaxes.
+        # A search from every position takes long, and what stands between ends with a letter or a digit in few syntaxes.
         if self._all_end_in_words and not (words.endswith((*self._ends, b"in")) or _ESCAPED_OR_NUMBERED.search(words[-24:])):
             return None
         found = self.before_value.search(before)
@@ -66,15 +66,15 @@ class NamedValues:
         self._lists: tuple[list[int], list[int], list[bytes]] | None = None
 
     def find_columns(self, start: int) -> set[str]:
-        """The names of the columns that the value at a place may belong to."""
+        """The names of the columns that the value at a position may belong to."""
         before = self._data[max(0, start - WINDOW) : start]
         beside = self._names.find_beside(before)
         found = set() if beside is None else {beside}
         if _is_element(before):
             begins, ends, names = self._lists = self._lists or self._find_lists()
-            place = bisect_right(begins, start) - 1
-            if place >= 0 and start < ends[place]:
-                found.add(names[place])
+            position = bisect_right(begins, start) - 1
+            if position >= 0 and start < ends[position]:
+                found.add(names[position])
         return {name.decode() for name in found}
 
     def _find_lists(self) -> tuple[list[int], list[int], list[bytes]]:
@@ -97,7 +97,7 @@ def _is_element(before: bytes) -> bool:
 
 
 def _find_list_end(data: bytes, start: int, limit: int) -> int:
-    """Where a list ends whose elements begin at a place. Brackets in quoted texts count for nothing.
+    """Where a list ends whose elements begin at a position. Brackets in quoted texts count for nothing.
 
     Within JSON in JSON all quotes are escaped; there and elsewhere, one that is escaped more often than the first is part of a text.
     """

@@ -26,7 +26,7 @@ from residue.result import Needle
 LEAST = 8
 """The length in characters, or bytes of an encoding, from which a form is searched for everywhere."""
 LEAST_DIGITS = 9
-"""The same for digits alone: nine given digits occur by chance once in a billion places."""
+"""The same for digits alone: nine given digits occur by chance once in a billion positions."""
 TIMED = "in its time"
 """The kind of needles that are searched for in rows with a time."""
 JAVA_DOUBLE = "java double"

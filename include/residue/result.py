@@ -1,6 +1,6 @@
 """What a scan searches for and where, and what it found. These objects hold paths and identifiers, so they are never written as they are.
 
-The rows that may be shown have places and counts, and no name that is itself a hit.
+The rows that may be shown have locations and counts, and no name that is itself a hit.
 """
 
 from __future__ import annotations
@@ -179,12 +179,12 @@ FOUND_COLUMNS = ("root", "file", "decoder", "column", "times")
 UNREAD_COLUMNS = ("root", "file", "reason")
 
 
-def count_hits_by_place(result: ScanResult) -> list[dict[str, Any]]:
+def count_hits_by_location(result: ScanResult) -> list[dict[str, Any]]:
     """The number of hits of the people, by root, file, decoder and column."""
     counted: Counter[tuple[str, str, str, str]] = Counter()
     for hit in result.of_person():
         counted[hit.root, hide_path_of_hit(result, hit.root, hit.path), hit.decoder, hit.column] += hit.times
-    return [dict(zip(FOUND_COLUMNS, (*place, times), strict=True)) for place, times in sorted(counted.items())]
+    return [dict(zip(FOUND_COLUMNS, (*location, times), strict=True)) for location, times in sorted(counted.items())]
 
 
 def list_unread_files(result: ScanResult) -> list[dict[str, Any]]:

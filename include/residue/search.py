@@ -113,7 +113,7 @@ class _AlikePatterns:
         self.numbers: dict[bytes, list[int]] = {}
 
     def found(self, starts: Words, data: npt.NDArray[np.uint8]) -> Iterator[tuple[int, Words]]:
-        """Which patterns really begin at these places: their numbers, and the place of each."""
+        """Which patterns really begin at these positions: their numbers, and the positions of each."""
         length = len(next(iter(self.numbers)))
         starts = starts[(starts >= 0) & (starts + length <= len(data))]
         if len(self.numbers) == 1:
@@ -127,10 +127,10 @@ class _AlikePatterns:
             part = starts[first : first + _AT_ONCE]
             there = data[part[:, np.newaxis] + np.arange(length)]
             texts = (_lowercase_bytes(there) if self.fold else there).tobytes()
-            for place, start in enumerate(part):
-                for number in self.numbers.get(texts[place * length : (place + 1) * length], ()):
+            for position, start in enumerate(part):
+                for number in self.numbers.get(texts[position * length : (position + 1) * length], ()):
                     met.setdefault(number, []).append(int(start))
-        yield from ((number, np.array(places, np.int64)) for number, places in met.items())
+        yield from ((number, np.array(positions, np.int64)) for number, positions in met.items())
 
     def _verified(self, wanted: npt.NDArray[np.uint8], starts: Words, data: npt.NDArray[np.uint8]) -> Words:
         # Compares what is beside the word first: the word itself is known to be the same, apart from case.
@@ -210,20 +210,20 @@ class PatternSearch:
     def _candidates(
         self, group: _PatternGroup, words: Words, data: npt.NDArray[np.uint8], start: int
     ) -> Iterator[tuple[int, Words]]:
-        """Candidate patterns by number, with the place of each."""
-        places = np.flatnonzero(group.table[_hash_words(words, group.mask, group.shift)])
-        if not len(places):
+        """Candidate patterns by number, with the positions of each."""
+        positions = np.flatnonzero(group.table[_hash_words(words, group.mask, group.shift)])
+        if not len(positions):
             return
-        exact = _join_word_pairs(words, places, group.mask)
+        exact = _join_word_pairs(words, positions, group.mask)
         which = np.minimum(np.searchsorted(group.sought, exact), len(group.sought) - 1)
-        places, which = _filter_arrays(group.sought[which] == exact, places, which)
+        positions, which = _filter_arrays(group.sought[which] == exact, positions, which)
         for index in np.unique(which):
-            at = places[which == index] * _STEP + start
+            at = positions[which == index] * _STEP + start
             for alike in group.entries[int(index)]:
                 yield from alike.found(at - alike.offset, data)
 
     def _alone(self, number: int, starts: Words, data: npt.NDArray[np.uint8], cells: Words | None, beside: bool) -> Words:
-        """The places of a pattern that lie within one cell and, for a whole pattern, not between digits."""
+        """The positions of a pattern that lie within one cell and, for a whole pattern, not between digits."""
         wanted, _, whole = self._patterns[number]
         if cells is not None and len(starts):
             cell = np.searchsorted(cells, starts, side="right") - 1
@@ -242,7 +242,7 @@ class PatternSearch:
         return starts[~before & ~after]
 
     def _goes_on(self, number: int, starts: Words, first: Words, last: Words, data: npt.NDArray[np.uint8]) -> Words:
-        """Whether the bytes beside each place fit: by the adjacent byte, or the next base64 letter if base64 is broken there."""
+        """Whether the bytes beside each position fit: by the adjacent byte, or the next base64 letter if base64 is broken there."""
         length, size = len(self._patterns[number][0]), len(data)
         may_be_before, may_be_after = self._beside[number]
         before, after = data[np.maximum(starts - 1, 0)], data[np.minimum(starts + length, size - 1)]
@@ -250,13 +250,13 @@ class PatternSearch:
         fits_after = (starts + length >= last) | may_be_after[after] | _BREAKING[after]
         # An escape before it may end with a letter (`\n`, `%0A`), and a line may begin with blanks.
         escaped = _ESCAPING[data[np.maximum(starts - 2, 0)]] | _ESCAPING[data[np.maximum(starts - 3, 0)]]
-        for place in np.flatnonzero(_BREAKING[before] | _INDENTING[before] | escaped):
-            letter = _find_base64_letter_before(data[max(first[place], starts[place] - REACH) : starts[place]].tobytes())
-            fits_before[place] = fits_before[place] if letter is None else may_be_before[letter]
-        for place in np.flatnonzero(_BREAKING[after]):
-            end = starts[place] + length
-            letter = _find_base64_letter_after(data[end : min(last[place], end + REACH)].tobytes())
-            fits_after[place] = fits_after[place] if letter is None else may_be_after[letter]
+        for position in np.flatnonzero(_BREAKING[before] | _INDENTING[before] | escaped):
+            letter = _find_base64_letter_before(data[max(first[position], starts[position] - REACH) : starts[position]].tobytes())
+            fits_before[position] = fits_before[position] if letter is None else may_be_before[letter]
+        for position in np.flatnonzero(_BREAKING[after]):
+            end = starts[position] + length
+            letter = _find_base64_letter_after(data[end : min(last[position], end + REACH)].tobytes())
+            fits_after[position] = fits_after[position] if letter is None else may_be_after[letter]
         return fits_before & fits_after
 
 
@@ -278,9 +278,9 @@ def _hash_words(words: Words, mask: np.uint32, shift: np.uint32) -> Words:
     return mixed
 
 
-def _join_word_pairs(words: Words, places: Words, mask: np.uint32) -> Words:
-    """Joins the word at each place with the masked word after it into one number."""
-    return words[places].astype(np.uint64) | (words[places + 1] & mask).astype(np.uint64) << np.uint64(32)
+def _join_word_pairs(words: Words, positions: Words, mask: np.uint32) -> Words:
+    """Joins the word at each position with the masked word after it into one number."""
+    return words[positions].astype(np.uint64) | (words[positions + 1] & mask).astype(np.uint64) << np.uint64(32)
 
 
 def _find_rarest_offset(data: bytes, width: int) -> int:

@@ -74,7 +74,7 @@ def compute_known_length(spelling: Spelling, before: bytes) -> int:
     return len(meant) - LONGEST
 
 
-def find_spelled_places(data: npt.NDArray[np.uint8]) -> list[int]:
+def find_spelled_positions(data: npt.NDArray[np.uint8]) -> list[int]:
     """Where something may have another spelling."""
     return [*(found.start() for found in _STRONG.finditer(data.tobytes())), *_find_base64_breaks(data)]
 

@@ -20,17 +20,17 @@ ENTRY = "entry"
 COUNTED = (OUTCOMES, RUNS, ERASURE)
 """The tables that share the count."""
 
-Place = tuple[int, Any]
-FIRST: Place = (-1, None)
+OrderKey = tuple[int, Any]
+FIRST: OrderKey = (-1, None)
 """Before every row."""
-LAST: Place = (2, None)
+LAST: OrderKey = (2, None)
 """After every row."""
 
 _Row = TypeVar("_Row", bound=Mapping[str, Any])
 
 
-def entry_order_key(row: Mapping[str, Any], at: str) -> Place:
-    """The place of a row among those of all tables. at: the column whose time orders rows without an entry."""
+def entry_order_key(row: Mapping[str, Any], at: str) -> OrderKey:
+    """The position of a row among those of all tables. at: the column whose time orders rows without an entry."""
     entry = row.get(ENTRY)
     return (0, row[at]) if entry is None else (1, entry)
 

@@ -44,7 +44,7 @@ def format_seconds(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     parts = [(days, "d"), (hours, "h"), (minutes, "min"), (rest, "s")]
-    first = next((place for place, (number, _) in enumerate(parts) if number), 3)
+    first = next((position for position, (number, _) in enumerate(parts) if number), 3)
     return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number or unit == "s" == parts[first][1])
 
 
@@ -75,7 +75,7 @@ _INSTEAD = "(not shown: it may quote rows)"
 
 @contextmanager
 def library_texts_withheld() -> Iterator[None]:
-    """During the block, this process prints only the kind and place of libraries' log records, warnings and errors of threads.
+    """During the block, this process prints only the kind and origin of libraries' log records, warnings and errors of threads.
 
     SLUICE_DEBUG=1 prints them whole.
     """

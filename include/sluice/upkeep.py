@@ -273,4 +273,4 @@ def _list_current_files(path: str) -> list[Location]:
 def _has_int96(file: Location) -> bool:
     with open_to_read(file) as content:
         schema = pq.read_metadata(content).schema
-    return any(schema.column(place).physical_type == "INT96" for place in range(len(schema)))
+    return any(schema.column(position).physical_type == "INT96" for position in range(len(schema)))

@@ -177,7 +177,7 @@ class ProgressBoard:
             told = [one for one in self._subjects if one.said or one in due] if self._terminal else due
         if not due:
             return
-        names = [f"{place} {one.name}" for place, one in enumerate(told)]  # one name may be followed twice
+        names = [f"{position} {one.name}" for position, one in enumerate(told)]  # one name may be followed twice
         tags = {name: one.all_job_tags for name, one in zip(names, told, strict=True)}
         tasks = self._count_tasks(tags) if self._count_tasks else {}
         lines = [one.describe(now, tasks.get(name)) for name, one in zip(names, told, strict=True)]

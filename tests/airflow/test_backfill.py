@@ -381,7 +381,9 @@ class CancellingClient:
         self.states = list(states)
 
     def runs(self, dag: str, *states: str) -> list[dict[str, Any]]:
-        every = [{"dag_run_id": str(place), "run_type": "backfill", "state": state} for place, state in enumerate(self.states)]
+        every = [
+            {"dag_run_id": str(position), "run_type": "backfill", "state": state} for position, state in enumerate(self.states)
+        ]
         return [run for run in every if run["state"] in states]
 
     def request(self, method: str, path: str, body: Any = None, accept: tuple[int, ...] = ()) -> Any:

@@ -109,11 +109,11 @@ def cases() -> list[Any]:
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, module: str, function: str, after: bool) -> list[bool]:
     """Makes the first call of a function crash, before or after its work. The returned list has an entry once it did."""
-    place: Any = importlib.import_module(module)
+    owner: Any = importlib.import_module(module)
     *inner, name = function.split(".")
     for part in inner:
-        place = getattr(place, part)
-    real, crashed = getattr(place, name), []
+        owner = getattr(owner, part)
+    real, crashed = getattr(owner, name), []
 
     def crashing(*arguments: Any, **options: Any) -> Any:
         if not crashed and after:
@@ -123,7 +123,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, module: str, function: str, after:
             raise Crash
         return real(*arguments, **options)
 
-    monkeypatch.setattr(place, name, crashing)
+    monkeypatch.setattr(owner, name, crashing)
     return crashed
 
 

@@ -51,10 +51,10 @@ def submit(
 WAITING = """
 import os, pathlib, runpy, sys, time
 from sluice.lake import commit_marks, rowless_commits  # keep the function as it is: what makes a table does not wait
-place, script, read_mark = pathlib.Path(os.environ["TEST_PLACE"]), os.environ["TEST_SCRIPT"], commit_marks.read_session_mark
+folder, script, read_mark = pathlib.Path(os.environ["TEST_FOLDER"]), os.environ["TEST_SCRIPT"], commit_marks.read_session_mark
 def wait_and_read_mark(session):
-    (place / f"{os.getpid()}.waits").touch()
-    while not (place / "go").exists():
+    (folder / f"{os.getpid()}.waits").touch()
+    while not (folder / "go").exists():
         time.sleep(0.05)
     return read_mark(session)
 commit_marks.read_session_mark = wait_and_read_mark
@@ -68,9 +68,9 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def wait_for(place: Path, pattern: str, process: subprocess.Popen[str]) -> None:
+def wait_for(folder: Path, pattern: str, process: subprocess.Popen[str]) -> None:
     deadline = patient_deadline(60)
-    while not list(place.glob(pattern)):
+    while not list(folder.glob(pattern)):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             pytest.fail(f"{pattern} did not come: {process.communicate()[1]}")
@@ -100,7 +100,7 @@ def test_a_python_whose_jvm_was_killed_holds_the_lease_to_its_end_and_commits_no
     gym.run("bronze")
     script = tmp_path / "waiting.py"
     script.write_text(WAITING)
-    waits = {"TEST_PLACE": str(tmp_path), "TEST_SCRIPT": str(ROOT / "spark_jobs" / "silver.py")}
+    waits = {"TEST_FOLDER": str(tmp_path), "TEST_SCRIPT": str(ROOT / "spark_jobs" / "silver.py")}
     jvm = submit(settings, "silver", script=script, environment=waits)
     wait_for(tmp_path, "*.waits", jvm)
     python = int(next(tmp_path.glob("*.waits")).stem)

@@ -112,7 +112,7 @@ def _intervals(states: Sequence[tuple[object, Values | None]], tracked: Collecti
     since: object = None
     now: Values | None = None
     for sequence, state in states:
-        goes_on = now is not None and state is not None and all(now[place] == state[place] for place in said)
+        goes_on = now is not None and state is not None and all(now[position] == state[position] for position in said)
         if not goes_on:
             if now is not None:
                 yield now, since, sequence

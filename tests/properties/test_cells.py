@@ -133,7 +133,7 @@ def said_rows(source: Source, texts: Iterator[bytes], width: int) -> list[tuple[
     for rows in delimited.parse_csv_rows(source.dialect, texts, width):
         values = [column.to_pylist() for column in rows.columns]
         assert {len(column) for column in values} == {rows.count}
-        found += [(*(column[place] for column in values), rows.problems.get(place)) for place in range(rows.count)]
+        found += [(*(column[position] for column in values), rows.problems.get(position)) for position in range(rows.count)]
     return found
 
 

@@ -156,8 +156,8 @@ def check(lake: Lake, histories: dict[int, list[list[Event]]]) -> None:
         found = lake.rows(name, *columns)
         assert len(found) == len(set(found))
         for case, folder in lake.folders.items():
-            place = columns.index("case")
-            got = {row for row in found if row[place] == case}
+            position = columns.index("case")
+            got = {row for row in found if row[position] == case}
             assert got == silver(name, folder), f"{name}, case {case}: {histories[case]}"
         aside = lake.aside(name, "appended" if name == "ever" else "replaced")
         expected = Counter(

@@ -290,11 +290,11 @@ def _told(row: dict[str, Any]) -> Row:
 def dying(point: str, number: int, after: bool) -> Iterator[None]:
     """Makes the n-th call of a function crash, before or after its work."""
     module, _, path = point.partition(":")
-    place: Any = importlib.import_module(module)
+    owner: Any = importlib.import_module(module)
     *inner, name = path.split(".")
     for part in inner:
-        place = getattr(place, part)
-    real, calls = getattr(place, name), []
+        owner = getattr(owner, part)
+    real, calls = getattr(owner, name), []
 
     def crashing(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
@@ -305,7 +305,7 @@ def dying(point: str, number: int, after: bool) -> Iterator[None]:
         raise Crash
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(place, name, crashing)
+        patch.setattr(owner, name, crashing)
         yield
 
 

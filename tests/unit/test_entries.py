@@ -68,12 +68,12 @@ def test_runs_are_in_the_order_in_which_they_were_recorded(settings: Settings, o
         ("a", "done", 4),
     ]
     (one,) = ledger.read_delivery_ledger_rows(outcomes)
-    places = [
+    positions = [
         entries.entry_order_key(found[0], runs.STARTED),
         entries.entry_order_key(one, ledger.RECORDED),
         entries.entry_order_key(found[2], runs.STARTED),
     ]
-    assert places == sorted(places), "an outcome has its place among the runs"
+    assert positions == sorted(positions), "an outcome has its position among the runs"
 
 
 def test_rows_of_before_there_were_entries_come_first_in_the_order_of_their_times(settings: Settings, outcomes: str) -> None:

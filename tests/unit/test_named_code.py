@@ -43,13 +43,13 @@ def list_named_code(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
 def find_missing_part(module: str, attribute: str) -> str:
     """The first part of "module.attribute" that does not exist; "" if all do."""
     try:
-        place: object = importlib.import_module(module)
+        owner: object = importlib.import_module(module)
     except ModuleNotFoundError:
         return module
     for part in attribute.split("."):
-        if not hasattr(place, part):
+        if not hasattr(owner, part):
             return f"{part} in {module}"
-        place = getattr(place, part)
+        owner = getattr(owner, part)
     return ""
 
 

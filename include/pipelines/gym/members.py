@@ -16,9 +16,9 @@ FIRST_MEMBER = 7_000_000_001
 UPDATING = 0.1
 """The share of members whose data changes, on any day but the first."""
 LEAVING = {0: 1, 3: 2}
-"""The day, counted from 0, on which a member leaves, by the last digit of the member's place. The member returns two days later."""
+"""The day, counted from 0, on which a member leaves, by the last digit of the member's number. The member returns two days later."""
 KNOWN_LATE = 1
-"""The last digit of the places of members whose first change is exported a day before the news that they joined."""
+"""The last digit of the numbers of members whose first change is exported a day before the news that they joined."""
 REGISTERED_LATE = 2
 """The same of members whose registration on the first day is exported a day late, and so after their readings and visits."""
 HOUR = 3600.0
@@ -136,8 +136,8 @@ def _known_late(seed: int, member: int, day: int) -> Iterator[Change]:
 def _describe_member(seed: int, member: int, change: str, updated_at: float, city: str | None = None) -> dict[str, object]:
     """Everything known of a member. city: where the member lives now."""
     known = _describe_new_member(seed, member)
-    place = {} if city is None else {"city": city, "state": _STATES[city]}
-    return {"user_id": user_id(member), "change": change, "updated_at": updated_at, **known, **place}
+    home = {} if city is None else {"city": city, "state": _STATES[city]}
+    return {"user_id": user_id(member), "change": change, "updated_at": updated_at, **known, **home}
 
 
 def _describe_new_member(seed: int, member: int) -> dict[str, object]:

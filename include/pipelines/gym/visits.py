@@ -59,7 +59,7 @@ def _make_visits(seed: int, scale: float, day: int) -> Iterator[tuple[str, dict[
             first = _before_training(seed, day, member) or start + rng.randrange(8 * 3600, 21 * 3600)
             last = first + rng.randrange(30 * 60, 120 * 60)
             gym = NORTH if rng.random() < 0.5 else rng.choice(OTHERS)
-            yield kind, dict(zip((*_COLUMNS, "place"), (phone, gym, first, last, rng.randint(1, 4)), strict=True))
+            yield kind, dict(zip((*_COLUMNS, "access_point"), (phone, gym, first, last, rng.randint(1, 4)), strict=True))
 
 
 def _before_training(seed: int, day: int, member: int) -> int | None:
@@ -82,8 +82,8 @@ def _write_csv_line(visit: dict[str, object]) -> str:
 
 
 def _write_json_line(visit: dict[str, object], day: int) -> str:
-    access_point = {"name": f"ap-{visit['gym']}-{visit['place']}"}
-    channel = {"channel": 36 + 4 * int(str(visit["place"]))} if day >= CHANNEL_FROM else {}
+    access_point = {"name": f"ap-{visit['gym']}-{visit['access_point']}"}
+    channel = {"channel": 36 + 4 * int(str(visit["access_point"]))} if day >= CHANNEL_FROM else {}
     band = {"band": "5 GHz"} if day >= BAND_FROM else {}
     known = {name: visit[name] for name in _COLUMNS}
     return json.dumps({**known, "access_point": {**access_point, **channel}, **band})

@@ -47,7 +47,7 @@ class DatasetKind:
     """One kind of declaration. To add a kind, write one of these, the functions it names, and a class that has it as its `kind`.
 
     name: what people call it. label: how a message begins, as in "View 'day'". noun: how a message refers to it further on, as in "table
-    'day'". order: its place among a pipeline's declarations; within one order, each declaration comes after those it reads. in_files: its
+    'day'". order: its position among a pipeline's declarations; within one order, each declaration comes after those it reads. in_files: its
     records come from files of a landing folder. sets_rows_aside: it has a quarantine. may_ask_clock: its expectations may compare with the
     present, because it is never replayed. may_read: the names of the kinds it may read; None allows any. reads_others: the end of the
     error message about an input of another kind, which it may name as {read}. reads_computed: it may read computed views, and is then made

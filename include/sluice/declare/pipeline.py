@@ -99,13 +99,13 @@ class Pipeline:
             raise DeclarationError(f"Pipeline '{self.name}': description and owner are shown in Airflow and may not be empty.")
 
     def _check_layer_names(self) -> None:
-        for place, name in enumerate(self.layer_names):
+        for position, name in enumerate(self.layer_names):
             if name in names_no_layer_may_have():
                 raise DeclarationError(
                     f"Pipeline '{self.name}': a layer may not be called '{name}', because that name is taken. Rename its module: the last part "
                     f"of a module's name is its layer's. Names that no layer may have: {', '.join(sorted(names_no_layer_may_have()))}."
                 )
-            if name in self.layer_names[:place]:
+            if name in self.layer_names[:position]:
                 raise DeclarationError(f"Pipeline '{self.name}': two layers are called '{name}'. Rename one of the modules.")
 
     def _check_schedule(self) -> None:

@@ -108,9 +108,9 @@ def _join_ranges(spans: Iterable[tuple[int, int]], most: int | None = None) -> R
     if most is None or len(joined) <= most:
         return tuple(joined)
     gaps = sorted(
-        ((after[0] - before[1], place) for place, (before, after) in enumerate(itertools.pairwise(joined), 1)), reverse=True
+        ((after[0] - before[1], position) for position, (before, after) in enumerate(itertools.pairwise(joined), 1)), reverse=True
     )
-    borders = [0, *sorted(place for _, place in gaps[: most - 1]), len(joined)]
+    borders = [0, *sorted(position for _, position in gaps[: most - 1]), len(joined)]
     return tuple((joined[start][0], joined[end - 1][1]) for start, end in itertools.pairwise(borders))
 
 

@@ -185,8 +185,8 @@ def measure_point_questions(files: Sequence[FileExtent], columns: Sequence[str])
     One value in the middle of each file is asked for. A file with more rows counts more.
     """
     found: dict[str, QuestionCost | None] = {}
-    for place, column in enumerate(columns):
-        known = [FileExtent(one.path, one.size, one.rows, (one.ends[place],)) for one in files]
+    for position, column in enumerate(columns):
+        known = [FileExtent(one.path, one.size, one.rows, (one.ends[position],)) for one in files]
         asked = [number for number, one in enumerate(known) if one.ends[0] is not None]
         if not asked:
             found[column] = None

@@ -63,8 +63,8 @@ def rewrite_file_groups(
     """
     files = {one.path: one for one in list_data_files(path)}
     before = after = 0
-    for place, group in enumerate(groups, start=1):
-        were, are = _rewrite_file_group(path, group, files, zorder, mark, lay_out, len(groups) - place)
+    for position, group in enumerate(groups, start=1):
+        were, are = _rewrite_file_group(path, group, files, zorder, mark, lay_out, len(groups) - position)
         before += were
         after += are
     return before, after
@@ -90,8 +90,11 @@ def _rewrite_file_group(
         lay_out(str(staging))
         said, added, removed = _read_staged_commit(staging)
         # Both engines leave a file as it is if none of the others fits beside it. If that is so of all, the commit says that they were looked at.
-        places = [place for place in range(len(taken)) if _name_staged_file(place) in removed]
-        taken, group = [taken[place] for place in places], replace(group, files=[group.files[place] for place in places])
+        positions = [position for position in range(len(taken)) if _name_staged_file(position) in removed]
+        taken, group = (
+            [taken[position] for position in positions],
+            replace(group, files=[group.files[position] for position in positions]),
+        )
         _refuse_missing_rows(path, taken, added)
         named = [_take_written_file(staging, locate(path), group, action) for action in added]
         info = _describe_commit(table, said, taken, named, zorder, mark, left)
@@ -104,8 +107,8 @@ def _rewrite_file_group(
     return len(taken), len(named)
 
 
-def _name_staged_file(place: int) -> str:
-    return f"{place}.parquet"
+def _name_staged_file(position: int) -> str:
+    return f"{position}.parquet"
 
 
 def _make_staged_table(staging: Location, table: DeltaTable, home: Location, taken: Sequence[DataFile]) -> None:
@@ -135,8 +138,8 @@ def _make_staged_table(staging: Location, table: DeltaTable, home: Location, tak
             }
         },
     ]
-    for place, one in enumerate(taken):
-        name = _name_staged_file(place)
+    for position, one in enumerate(taken):
+        name = _name_staged_file(position)
         _link_file(home / one.path, staging / name)
         added = {
             "path": name,

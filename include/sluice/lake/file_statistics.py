@@ -146,11 +146,11 @@ def list_data_files(path: str, columns: Sequence[str] = ()) -> list[DataFile]:
     listed = {name: list_values_or_texts(pa.chunked_array(actions[name])) for name in wanted if name in names}
     ends_of = {column: _list_ends(actions, column) for column in columns} if names else {}
     found = []
-    for place, file in enumerate(listed.get("path", [])):
-        partition = {name: listed[f"partition.{name}"][place] for name in by}
-        ends = {name: files[place] for name, files in ends_of.items() if None not in files[place]}
-        rows = listed["num_records"][place] if "num_records" in listed else None
-        found.append(DataFile(file, partition, int(listed["size_bytes"][place]), rows, ends))
+    for position, file in enumerate(listed.get("path", [])):
+        partition = {name: listed[f"partition.{name}"][position] for name in by}
+        ends = {name: files[position] for name, files in ends_of.items() if None not in files[position]}
+        rows = listed["num_records"][position] if "num_records" in listed else None
+        found.append(DataFile(file, partition, int(listed["size_bytes"][position]), rows, ends))
     return found
 
 

@@ -205,7 +205,7 @@ def decide_by_partitions(partitions: Sequence[PartitionFiles], ordered: bool, fi
         join = JoinedSizes(
             1 + max(map(max, groups.values())), min(1 + max(map(sum, groups.values())), file_bytes or 2 * LARGE_FILE)
         )
-        return LayoutDecision([partitions[place] for place in groups], len(partitions), why, join)
+        return LayoutDecision([partitions[position] for position in groups], len(partitions), why, join)
     return LayoutDecision((), len(partitions), _describe_most_grown(partitions, good))
 
 
@@ -226,12 +226,12 @@ def measure_asked_questions(path: str, columns: Sequence[str]) -> Mapping[str, Q
 
 
 def _find_groups_of_small_files(partitions: Sequence[PartitionFiles], good: int) -> Mapping[int, list[int]]:
-    """Returns, by the partition's place in the list, the sizes of its files that are to be joined."""
+    """Returns, by the partition's position in the list, the sizes of its files that are to be joined."""
     found = {
-        place: find_small_files_of_one_size([FileExtent("", size) for size in one.file_sizes], good)
-        for place, one in enumerate(partitions)
+        position: find_small_files_of_one_size([FileExtent("", size) for size in one.file_sizes], good)
+        for position, one in enumerate(partitions)
     }
-    return {place: [one.size for one in files] for place, files in found.items() if files}
+    return {position: [one.size for one in files] for position, files in found.items() if files}
 
 
 def _split_by_rewrite(file_sizes: Sequence[int], good: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Compares and converts types by the names of their nested fields. Spark's own casts go by the fields' places and number."""
+"""Compares and converts types by the names of their nested fields. Spark's own casts go by the fields' positions and number."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def has_other_type(there: DataType, wanted: DataType) -> bool:
 
 
 def union_nested_fields(there: DataType, wanted: DataType) -> DataType:
-    """Returns the wanted type with the nested fields that only `there` has; fields that both have stay in their place."""
+    """Returns the wanted type with the nested fields that only `there` has; fields that both have stay in their position."""
     if isinstance(there, StructType) and isinstance(wanted, StructType):
         return union_columns(there, wanted)
     if isinstance(there, ArrayType) and isinstance(wanted, ArrayType):

@@ -51,12 +51,14 @@ def _collect_values_or_texts(frame: DataFrame) -> list[list[Any]]:
     from pyspark.sql import functions as F
 
     kinds = [field.dataType for field in frame.schema]
-    numbered = frame.toDF(*(f"_{place}" for place in range(len(kinds))))  # a query may give two columns one name
+    numbered = frame.toDF(*(f"_{position}" for position in range(len(kinds))))  # a query may give two columns one name
     known = [_keep_if_python_holds(F.col(name), kind) for name, kind in zip(numbered.columns, kinds, strict=True)]
     texts = [F.when(one.isNull(), F.col(name).cast("string")) for name, one in zip(numbered.columns, known, strict=True)]
     found = numbered.select(*known, *texts).collect()
     of_texts = len(kinds)
-    return [[row[of_texts + place] if row[place] is None else row[place] for place in range(of_texts)] for row in found]
+    return [
+        [row[of_texts + position] if row[position] is None else row[position] for position in range(of_texts)] for row in found
+    ]
 
 
 def _keep_if_python_holds(column: Column, kind: DataType) -> Column:

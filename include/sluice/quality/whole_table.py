@@ -151,8 +151,8 @@ def _rows_without_null(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
 
 
 def _select_keys(frame: DataFrame, columns: Sequence[str]) -> DataFrame:
-    """These columns alone, named by their place: no name of the table's can be taken for one of ours."""
-    return frame.select(*(column.alias(f"key_{place}") for place, column in enumerate(quote_columns(columns))))
+    """These columns alone, named by their position: no name of the table's can be taken for one of ours."""
+    return frame.select(*(column.alias(f"key_{position}") for position, column in enumerate(quote_columns(columns))))
 
 
 def _find_unknown_column(columns: Sequence[str], table: str, schemas: Schemas) -> str | None:

@@ -55,8 +55,7 @@ def tell_follower(location: str, beat_seconds: float = BEAT_SECONDS) -> Iterator
     """Writes to `location` that this job lives, until the end of the block. Yields the function that writes how it ended.
 
     location: "" if nobody follows. A sign of life that cannot be written is skipped: the next one may succeed, and a follower that sees none
-    for long gives up.
-    Raises OSError if the end cannot be written.
+    for long gives up. Raises OSError if the end cannot be written.
     """
     if not location:
         yield lambda _: None

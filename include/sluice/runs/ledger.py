@@ -215,7 +215,7 @@ def sql_name(row: Row) -> str:
     return name_quarantine(str(row["table"])) if row["layer"] == QUARANTINE else str(row["table"])
 
 
-_LAYERS = {name: place for place, name in enumerate((*(stage.name for stage in KNOWN_LAYERS), QUARANTINE))}
+_LAYERS = {name: position for position, name in enumerate((*(stage.name for stage in KNOWN_LAYERS), QUARANTINE))}
 
 
 def _measure_table(path: str) -> Row:

@@ -111,8 +111,8 @@ def remove_oldest_events(folder: Location) -> None:
     kept = accumulate(sizes[name] for name in newest_first)
     beyond = [
         name
-        for place, (name, size) in enumerate(zip(newest_first, kept, strict=True))
-        if size > KEPT_BYTES or place >= KEPT_FILES
+        for position, (name, size) in enumerate(zip(newest_first, kept, strict=True))
+        if size > KEPT_BYTES or position >= KEPT_FILES
     ]
     for name in reversed([name for name in beyond if name != newest_first[0]][-MOST_REMOVED:]):
         (folder / name).unlink(missing_ok=True)

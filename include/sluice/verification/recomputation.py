@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 AnyTable = Table[Any]
 _FEW = 100
-_PLACE, _HASH = "_sluice_place", "_sluice_hash"
+_RANK, _HASH = "_sluice_rank", "_sluice_hash"
 _SECOND = "yyyy-MM-dd'T'HH:mm:ss"
 
 
@@ -113,8 +113,8 @@ def _pick_latest_per_key(table: AnyTable, rows: DataFrame) -> DataFrame:
     order = [quote_column(table.sequence_by).desc_nulls_last()] if table.sequence_by else []
     of_key = Window.partitionBy(*quote_columns(table.keys)).orderBy(*order, F.col(_HASH).desc_nulls_last())
     text = F.concat_ws("", text, *_list_finer_instants(rows.schema))
-    ranked = rows.withColumn(_HASH, F.sha2(text, 256)).withColumn(_PLACE, F.row_number().over(of_key))
-    return ranked.where(F.col(_PLACE) == 1).drop(_PLACE, _HASH)
+    ranked = rows.withColumn(_HASH, F.sha2(text, 256)).withColumn(_RANK, F.row_number().over(of_key))
+    return ranked.where(F.col(_RANK) == 1).drop(_RANK, _HASH)
 
 
 def _list_finer_instants(schema: StructType) -> list[Column]:

@@ -112,7 +112,7 @@ Row = Mapping[str, Any]
 State = dict[str, Any]
 """The target's columns without the keys."""
 Event = tuple[Any, int, str, State | None]
-"""Its sequence, its place among events of one sequence, its content, and the state it sets; None deletes the key."""
+"""Its sequence, its position among events of one sequence, its content, and the state it sets; None deletes the key."""
 _ENDS, _SAYS, _GONE = 0, 1, 2
 """At one sequence a truncate comes first, then the key's upserts, then its delete."""
 

@@ -101,7 +101,7 @@ def format_z85(raw: bytes) -> str:
     """Text of base 85, in which the log holds a small vector."""
     padded = raw + b"\0" * (-len(raw) % 4)
     numbers = struct.unpack(f">{len(padded) // 4}I", padded)
-    return "".join(DIGITS[number // 85**place % 85] for number in numbers for place in (4, 3, 2, 1, 0))
+    return "".join(DIGITS[number // 85**position % 85] for number in numbers for position in (4, 3, 2, 1, 0))
 
 
 def parse_z85(text: str) -> bytes:

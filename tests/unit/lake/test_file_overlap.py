@@ -192,7 +192,7 @@ def test_each_question_is_answered_by_the_files_around_its_value(
         assert found is None
         return
     # The middle is one in the order of all ends.
-    ranks = {value: place for place, value in enumerate(sorted({end for one in known for end in one.ends[0] or ()}))}
+    ranks = {value: position for position, value in enumerate(sorted({end for one in known for end in one.ends[0] or ()}))}
     asked = []
     for one in known:
         low, high = (ranks[end] for end in one.ends[0] or ())

@@ -158,7 +158,7 @@ def test_footers_hold_values_of_no_other_columns_than_the_log_and_a_cut_commit_i
     path = write_log(tmp_path / "table")
     small_writes.append_few_rows(path, pa.table({"k": [1, 2], "v": ["told@example.org", None]}), '{"sluice": 1}', ("a", 1))
     group = pq.ParquetFile(DeltaTable(path).file_uris()[0]).metadata.row_group(0)
-    told = {group.column(place).path_in_schema: group.column(place).statistics for place in range(2)}
+    told = {group.column(position).path_in_schema: group.column(position).statistics for position in range(2)}
     assert told["k"].has_min_max and (told["v"] is None or not told["v"].has_min_max)
     file = Path(path) / "_delta_log" / f"{1:020d}.json"
     whole = file.read_text().splitlines(keepends=True)
@@ -175,7 +175,7 @@ def test_sizes_are_at_least_what_the_rows_are(spark: SparkSession) -> None:
     assert measured.rows == 2 and measured.bytes is not None and 25 + 6 * 16 <= measured.bytes <= 400
     inline = batch_sizes.measure_inline_rows(rows)
     assert inline.rows == 2 and (inline.bytes or 0) >= 25
-    wide = spark.sql("SELECT " + ", ".join(f"1.0D AS c{place}" for place in range(300)))
+    wide = spark.sql("SELECT " + ", ".join(f"1.0D AS c{position}" for position in range(300)))
     hollow = spark.sql("SELECT array_repeat(named_struct('a', CAST(NULL AS BIGINT), 'b', CAST(NULL AS BIGINT)), 1000) AS l")
     for rows in (wide, hollow):
         assert (batch_sizes.measure_rows(rows).bytes or 0) >= rows.toArrow().nbytes, "nothing takes no memory"

@@ -158,11 +158,11 @@ def test_no_personal_value_is_in_the_log_in_footers_or_in_an_error(spark: SparkS
     for file in written:
         metadata = pq.ParquetFile(file).metadata
         told = {
-            metadata.schema.column(place).path
+            metadata.schema.column(position).path
             for group in range(metadata.num_row_groups)
-            for place in range(metadata.num_columns)
-            if metadata.row_group(group).column(place).is_stats_set
-            and metadata.row_group(group).column(place).statistics.has_min_max
+            for position in range(metadata.num_columns)
+            if metadata.row_group(group).column(position).is_stats_set
+            and metadata.row_group(group).column(position).statistics.has_min_max
         }
         assert told == {"k", "at", "ntz", "day", "small", "note"}, "and none of what is inside a column"
     assert written

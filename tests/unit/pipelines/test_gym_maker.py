@@ -217,9 +217,9 @@ def test_an_export_has_all_topics_and_repeats_the_last_events_of_the_day_before(
     exported: dict[tuple[str, int, int], dict[str, Any]] = {}
     again = 0
     for name, event in records(four_days, "events"):
-        place = event["topic"], event["partition"], event["offset"]
-        again += place in exported
-        assert exported.setdefault(place, event) == event, name
+        position = event["topic"], event["partition"], event["offset"]
+        again += position in exported
+        assert exported.setdefault(position, event) == event, name
     assert {topic for topic, _, _ in exported} == {"bpm", "workout", "user_info"}
     assert again == 3 * 5
     assert {event["partition"] for event in exported.values()} == {0, 1}

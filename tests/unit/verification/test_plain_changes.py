@@ -39,7 +39,7 @@ def rows(changes: Iterable[Change]) -> list[dict[str, Any]]:
 
 def as_struct(value: object) -> Any:
     """A value as Arrow gives it to Python: a STRUCT by field."""
-    return {f"field {place}": as_struct(one) for place, one in enumerate(value)} if isinstance(value, tuple) else value
+    return {f"field {position}": as_struct(one) for position, one in enumerate(value)} if isinstance(value, tuple) else value
 
 
 def as_tuple(value: Any) -> object:

@@ -187,7 +187,7 @@ def _scan_as_json(result: ScanResult, people: int, undeclared: list[str]) -> dic
 
     return {
         "requests": people,
-        "found": scan_report.count_hits_by_place(result),
+        "found": scan_report.count_hits_by_location(result),
         "unread": scan_report.list_unread_files(result),
         "undeclared": undeclared,
         "files": result.files,
@@ -199,7 +199,7 @@ def _scan_as_json(result: ScanResult, people: int, undeclared: list[str]) -> dic
 def _print_scan(result: ScanResult, people: int, undeclared: list[str]) -> None:
     from residue import result as scan_report
 
-    printed, rows = escaping_console(), scan_report.count_hits_by_place(result)
+    printed, rows = escaping_console(), scan_report.count_hits_by_location(result)
     printed.print(
         f"{count_noun(result.files, 'file')}, {format_size(result.bytes)}, "
         f"in {result.seconds:.1f} s, for the people of {count_noun(people, 'request')}."

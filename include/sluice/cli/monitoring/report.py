@@ -133,8 +133,8 @@ def _count_waiting_deliveries(graph: Graph, flows: Sequence[Mapping[str, Any]]) 
     waiting: dict[tuple[str, ...], int] = {}
     for flow in flows:
         declared = graph[flow["table"]]
-        place = tuple(declared.reads) or (declared.name, "files")
-        waiting[place] = max(waiting.get(place, 0), flow["deliveries"] or 0)
+        waited_for = tuple(declared.reads) or (declared.name, "files")
+        waiting[waited_for] = max(waiting.get(waited_for, 0), flow["deliveries"] or 0)
     return sum(waiting.values())
 
 

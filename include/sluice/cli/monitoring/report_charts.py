@@ -53,7 +53,7 @@ def draw_stage_bars(runs: Sequence[RunTimes], colours: Mapping[str, str]) -> dic
     """The seconds of each run, with its stages stacked."""
     most = max((run.seconds for run in runs), default=0.0)
     bars = []
-    for place, run in enumerate(runs):
+    for position, run in enumerate(runs):
         top, parts = _STAGES_HIGH, []
         for stage in run.stages:
             height = int(_STAGES_HIGH * float(stage["seconds"]) / most) if most else 0
@@ -61,7 +61,7 @@ def draw_stage_bars(runs: Sequence[RunTimes], colours: Mapping[str, str]) -> dic
             parts.append({"colour": colours.get(stage["stage"], OTHER_COLOUR), "y": top, "height": height})
         stages = ", ".join(f"{stage['stage']} {stage['seconds']} s" for stage in run.stages)
         bars.append({
-            "x": _LEFT + place * _APART,
+            "x": _LEFT + position * _APART,
             "parts": parts,
             "failed": any(stage["state"] == FAILED for stage in run.stages),
             "about": f"{_name_run(run)}: {run.seconds} s. {stages}",
@@ -91,8 +91,8 @@ def draw_cell_bars(values: Sequence[float]) -> Strip | None:
     if not any(heights):
         return None
     bars = (
-        Bar(place * _CELL_APART, _CELL_HIGH - height, _CELL_APART - 1, height, f"{value:,}")
-        for place, (value, height) in enumerate(zip(latest, heights, strict=True))
+        Bar(position * _CELL_APART, _CELL_HIGH - height, _CELL_APART - 1, height, f"{value:,}")
+        for position, (value, height) in enumerate(zip(latest, heights, strict=True))
     )
     return Strip("", "", tuple(bars), len(latest) * _CELL_APART, _CELL_HIGH)
 
@@ -108,8 +108,8 @@ def _draw_strip(
     known = [value for value in values if value is not None]
     heights = _scale_to_heights([value or 0 for value in values], _STRIP_HIGH)
     bars = [
-        Bar(_LEFT + place * _APART, _STRIP_HIGH - height, _BAR, height, f"{_name_run(run)}: {shown(value or 0)} {title}")
-        for place, (run, value, height) in enumerate(zip(runs, values, heights, strict=True))
+        Bar(_LEFT + position * _APART, _STRIP_HIGH - height, _BAR, height, f"{_name_run(run)}: {shown(value or 0)} {title}")
+        for position, (run, value, height) in enumerate(zip(runs, values, heights, strict=True))
         if height
     ]
     total = (f"{shown(sum(known))} in all" if summed else f"{shown(known[-1])} now") if known else ""

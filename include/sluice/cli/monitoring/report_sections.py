@@ -61,12 +61,12 @@ def describe_last_failure(rows: Sequence[Row], tables: Collection[str]) -> dict[
     over when any flow of the stage went well. A retry, and each round of a process that is kept running, has the id of the run before: they
     differ by when they began.
     """
-    places = [place for place, row in enumerate(rows) if row["state"] == FAILED]
-    if not places:
+    positions = [position for position, row in enumerate(rows) if row["state"] == FAILED]
+    if not positions:
         return None
-    last = rows[places[-1]]
+    last = rows[positions[-1]]
     ours = [row for row in rows if row["state"] == FAILED and _is_same_attempt(row, last)]
-    later = [row for row in rows[places[-1] :] if row["stage"] == last["stage"] and not _is_same_attempt(row, last)]
+    later = [row for row in rows[positions[-1] :] if row["stage"] == last["stage"] and not _is_same_attempt(row, last)]
     well = {row["flow"] for row in later}
     kinds = {row["flow"]: row["failure"] or "which kind is not recorded" for row in ours}
     return {

@@ -58,6 +58,6 @@ def rescued_text_expression(field: str, rescued: str = "`_rescued_data`") -> str
     """
     named = field.replace("\\", "\\\\").replace("'", "\\'")
     own = f"get_json_object({rescued}, '$.{named}')"
-    place = f"array_position(json_object_keys(lower({rescued})), '{named.lower()}')"
-    other = f"get_json_object({rescued}, concat('$[\\'', get(json_object_keys({rescued}), {place} - 1), '\\']'))"
+    position = f"array_position(json_object_keys(lower({rescued})), '{named.lower()}')"
+    other = f"get_json_object({rescued}, concat('$[\\'', get(json_object_keys({rescued}), {position} - 1), '\\']'))"
     return f"coalesce({own}, {other})"

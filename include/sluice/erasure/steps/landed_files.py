@@ -33,7 +33,7 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
     current = [row for row in known.read_current_deliveries(workspace.deliveries) if row["source"] == source.name]
     numbers = {row["file"]: row["delivery"] for row in current if row["event"] == DELIVERED}
     names = {row["file"] for row in current}
-    for place, (root, listed) in enumerate(found):
+    for position, (root, listed) in enumerate(found):
         archived = root != roots[0]
         path = restore_archived_suffix(listed) if archived else listed
         relative = str(path.relative_to(root))
@@ -44,7 +44,7 @@ def list_landed_files(workspace: Workspace, source: Source, only: Collection[str
                 state = read_file_state(path)
             except FileNotFoundError:
                 continue
-            number = numbers.pop(file, _LAST + place)
+            number = numbers.pop(file, _LAST + position)
             # The ledger does not know archived files by name, since they are no deliveries any more.
             yield Delivery(number, source.name, name, DELIVERED, path, state.size, state.modified_at, None, state.etag)
 

@@ -51,7 +51,7 @@ def list_written_forms(value: str) -> list[str]:
     text = value.strip()
     if _MAC.fullmatch(text):
         bare = re.sub("[^0-9A-Fa-f]", "", text)
-        pairs = [bare[2 * place : 2 * place + 2] for place in range(_PAIRS_OF_MAC)]
+        pairs = [bare[2 * position : 2 * position + 2] for position in range(_PAIRS_OF_MAC)]
         grouped = ".".join(bare[start : start + 4] for start in range(0, 2 * _PAIRS_OF_MAC, 4))
         other = () if _DIGITS.issuperset(text) else (grouped, ".".join(pairs), " ".join(pairs))
         return list(dict.fromkeys((text, bare, ":".join(pairs), "-".join(pairs), *other)))

@@ -2,7 +2,7 @@
 
 A view's column bounds a recompute for an input if selecting rows of the view by that column is the same as selecting rows of the input. The
 optimiser pushes a filter down to an input in exactly those cases. So the probe optimises an opaque filter on the view's column. If the
-filter arrives right above every place where the input is read, always as the same expression over the input, then that expression gives,
+filter arrives right above every read of the input, always as the same expression over the input, then that expression gives,
 for each changed row, the values of the view's column that it can touch. A column's name proves nothing.
 
 NULL meets the filter `pmod(hash(c), M) = 42`, because its hash is 42. With a plain comparison the optimiser could first turn an outer join
@@ -150,7 +150,7 @@ def _find_bounding_expressions(
     result: DataFrame,
     leaves: Mapping[str, DataFrame],
     names: Mapping[int, str],
-    places: Mapping[str, int],
+    read_counts: Mapping[str, int],
 ) -> dict[str, dict[str, str]]:
     """Returns, by input and by column of the view that bounds a recompute for it, the expression over the input.
 
@@ -164,7 +164,7 @@ def _find_bounding_expressions(
         # For a treated column the transform gives another value than the stored one.
         if field.dataType.typeName() in _UNHASHED or field.name in view.treatments:
             continue
-        for name, expression in _find_filter_arrivals(result, field.name, _MODULUS + 2 * position, names, places).items():
+        for name, expression in _find_filter_arrivals(result, field.name, _MODULUS + 2 * position, names, read_counts).items():
             if expression is not None and _is_writable_over_input(leaves[name], expression):
                 found[name][field.name] = expression
     return found
@@ -209,11 +209,11 @@ def _relation_id(leaf: DataFrame) -> int:
 
 
 def _find_filter_arrivals(
-    result: DataFrame, column: str, modulus: int, names: Mapping[int, str], places: Mapping[str, int]
+    result: DataFrame, column: str, modulus: int, names: Mapping[int, str], read_counts: Mapping[str, int]
 ) -> dict[str, str | None]:
-    """Returns, by input, the expression as which the filter on the column arrived wherever the input is read, or None if it missed one place.
+    """Returns, by input, the expression as which the filter on the column arrived wherever the input is read, or None if it missed one read.
 
-    places: how often the plan without the filter reads each input. If the column is a constant in one branch of a union, the filter is decided
+    read_counts: how often the plan without the filter reads each input. If the column is a constant in one branch of a union, the filter is decided
     there before anything is read. The branch is then gone from the plan, and yet a change of what it reads can touch its rows.
     """
     filtered = result.where(F.pmod(F.hash(quote_column(column)), F.lit(modulus)) == F.lit(42))
@@ -237,7 +237,7 @@ def _find_filter_arrivals(
             walk(child, conditions)
 
     walk(filtered._jdf.queryExecution().optimizedPlan(), [])
-    return found | {name: None for name in names.values() if seen[name] == 0 or seen[name] < places[name]}
+    return found | {name: None for name in names.values() if seen[name] == 0 or seen[name] < read_counts[name]}
 
 
 def _find_hashed_expression(condition: Any, modulus: int, leaf: Any) -> str | None:

@@ -83,8 +83,8 @@ def find_touched_values(
         quote_column(field.name) if field.name in asked else F.lit(None).cast(field.dataType).alias(field.name)
         for field in inputs[name].schema
     ]
-    placed = {**inputs, name: changed.select(*columns).alias(_CHANGED)}
-    result = view(*(placed[one] for one in view.reads))
+    changed_inputs = {**inputs, name: changed.select(*columns).alias(_CHANGED)}
+    result = view(*(changed_inputs[one] for one in view.reads))
     plan = plans.analyzed_plan(result)
     rows = follow_input(plan, lambda node: node.nodeName() == "SubqueryAlias" and node.alias() == _CHANGED)
     if rows is None:

@@ -81,7 +81,7 @@ def read_batch_offsets(checkpoint: str, batch: int, tables: Mapping[str, str]) -
     """Returns where a batch ends in each input that was read, by Spark's offset log.
 
     For each input: its name, a version, the last file of it that is taken, and whether the table is still read as of that version. A
-    negative file means a place before the version's first file.
+    negative file means a position before the version's first file.
     """
     names = {table: name for name, table in tables.items()}
     for line in _read_offset_lines(checkpoint, batch)[2:]:  # the version and what all share come first
@@ -195,13 +195,13 @@ class PinnedVersions:
 
     def followed(self, batch: int) -> Mapping[str, tuple[int, int]]:
         """Returns, for each input with changes in a batch, the version followed before it (-1 for none) and the last version with it."""
-        before, now = self._places(batch - 1), self._places(batch)
+        before, now = self._read_end_positions(batch - 1), self._read_end_positions(batch)
         since, ends = (read_batch_end_versions(self._checkpoint, number, self._identities) for number in (batch - 1, batch))
         # If a version is followed in parts, all of it counts for each part.
         return {
             name: (min(since.get(name, -1), ends[name] - 1), ends[name])
-            for name, place in now.items()
-            if place != before.get(name)
+            for name, position in now.items()
+            if position != before.get(name)
         }
 
     def find_taken(self, batch: int) -> TakenVersions:
@@ -213,7 +213,7 @@ class PinnedVersions:
         """Returns, by input, the last version that the batch's changes belong to."""
         return dict.fromkeys(self._paths, 0) | read_batch_end_versions(self._checkpoint, batch, self._identities)
 
-    def _places(self, batch: int) -> dict[str, tuple[int, int]]:
+    def _read_end_positions(self, batch: int) -> dict[str, tuple[int, int]]:
         """Returns, by input, the version, and the index in it, with which a batch ends."""
         return {
             name: (version, index) for name, version, index, _ in read_batch_offsets(self._checkpoint, batch, self._identities)

@@ -1,7 +1,7 @@
 """Finishes the work of a killed run, before anything else is done.
 
 After that, the leaving entries of a readmission are out of quarantine, and the ledger says where they went; the files that an erasure
-began to rewrite are in their places, and the ledger knows them.
+began to rewrite are where they belong, and the ledger knows them.
 
 The journal of a readmission lists what leaves quarantine and is written before anything leaves. It holds only numbers of deliveries and
 rows, and the reason for a discard; nothing of a record.
@@ -99,7 +99,7 @@ def count_by_delivery(deliveries: Iterable[int]) -> dict[int, int]:
 
 
 def _next_outcome(before: Row, leaving: LeavingEntries) -> Row:
-    """Returns the delivery's next outcome: the same records in other places."""
+    """Returns the delivery's next outcome: the same records, some of which lie elsewhere now."""
     number = before["delivery"]
     moved, suppressed, discarded = (
         sum(delivery == number for delivery, _ in entries) for entries in (leaving.moved, leaving.suppressed, leaving.discarded)

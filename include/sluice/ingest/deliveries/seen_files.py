@@ -24,7 +24,7 @@ PAGE = 8192
 
 Marks: TypeAlias = npt.NDArray[np.bool_]
 """For each known file whether it was listed."""
-Places: TypeAlias = npt.NDArray[np.int64]
+Positions: TypeAlias = npt.NDArray[np.int64]
 """Positions of known files among all files of the source."""
 
 
@@ -179,7 +179,7 @@ class SeenFiles:
             if last.event in events or last.delivery in deliveries:
                 yield name, last
 
-    def _find_last(self, events: Collection[str], listed: Marks | None, deliveries: Collection[int] = ()) -> Places:
+    def _find_last(self, events: Collection[str], listed: Marks | None, deliveries: Collection[int] = ()) -> Positions:
         """The positions of files whose last row has one of these events or numbers, or only says that they are unchanged."""
         if not len(self):
             return np.empty(0, np.int64)
@@ -193,20 +193,20 @@ class SeenFiles:
         if not len(self):
             return [None] * len(names)
         wanted = np.fromiter((_hash_name(name, self._salt) for name in names), np.int64, len(names))
-        places = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
-        alike = np.flatnonzero(self._hashes[places] == wanted)
+        positions = np.minimum(np.searchsorted(self._hashes, wanted), len(self) - 1)
+        alike = np.flatnonzero(self._hashes[positions] == wanted)
         found: list[LastSeenFile | None] = [None] * len(names)
-        for at, (name, last) in zip(alike.tolist(), self._read_files(places[alike]), strict=True):
+        for at, (name, last) in zip(alike.tolist(), self._read_files(positions[alike]), strict=True):
             if name == names[at]:
                 found[at] = last
                 if listed is not None:
-                    listed[places[at]] = True
+                    listed[positions[at]] = True
         return found
 
-    def _read_files(self, places: Places) -> Iterator[tuple[str, LastSeenFile]]:
-        """Puts together what is known about the files at these places, a page at a time."""
-        for first in range(0, len(places), PAGE):
-            page = places[first : first + PAGE]
+    def _read_files(self, positions: Positions) -> Iterator[tuple[str, LastSeenFile]]:
+        """Puts together what is known about the files at these positions, a page at a time."""
+        for first in range(0, len(positions), PAGE):
+            page = positions[first : first + PAGE]
             starts, counts = self._starts[page], self._starts[page + 1] - self._starts[page]
             within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
             rows = self._rows.take(pa.array(self._order[np.repeat(starts, counts) + within]))

@@ -255,7 +255,7 @@ def encoding_mismatch_reason(start: bytes, encoding: str) -> str | None:
 
 
 def _detect_wide_encoding(start: bytes) -> str | None:
-    """Returns utf-32 or utf-16, by a byte order mark or by the places of the NUL bytes in text of a Latin script. Otherwise None."""
+    """Returns utf-32 or utf-16, by a byte order mark or by the positions of the NUL bytes in text of a Latin script. Otherwise None."""
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -31,11 +31,11 @@ def find_date_folders(source: Source, file: str) -> set[str]:
     if found is None:
         return set()
     _, start, end = found
-    names, place = set(), 0
+    names, position = set(), 0
     for folder in file.split("/")[:-1]:
-        if place < end and start < place + len(folder):
+        if position < end and start < position + len(folder):
             names.add(folder)
-        place += len(folder) + 1
+        position += len(folder) + 1
     return names
 
 

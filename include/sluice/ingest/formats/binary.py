@@ -13,7 +13,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
-from sluice.ingest.formats.placement import DeliveredField, FittedValues, add_path_fields, place_delivered_fields
+from sluice.ingest.formats.delivered_fields import DeliveredField, FittedValues, add_path_fields, fit_delivered_fields
 from sluice.locations import Location
 
 CONTENT = "content"
@@ -41,7 +41,7 @@ def read_format_records(
     if content:
         fields = [DeliveredField(CONTENT, _BinaryValues(pa.array([content], pa.binary())))]
         fields = add_path_fields(path_values, fields, schema, pa.array([True]))
-        yield place_delivered_fields(source, schema, fields, 1, {})
+        yield fit_delivered_fields(source, schema, fields, 1, {})
 
 
 def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:

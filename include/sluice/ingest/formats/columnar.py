@@ -13,14 +13,14 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan
 from sluice.ingest.formats import ExaminedContent, ParsedBlock, parquet, python_values
-from sluice.ingest.formats.parquet import write_remaining_rows
-from sluice.ingest.formats.placement import (
+from sluice.ingest.formats.delivered_fields import (
     DeliveredField,
     FittedValues,
     add_path_fields,
+    fit_delivered_fields,
     join_json_objects,
-    place_delivered_fields,
 )
+from sluice.ingest.formats.parquet import write_remaining_rows
 from sluice.ingest.values.conversion import MISFIT
 from sluice.ingest.values.types import column_names, match_table_spelling
 from sluice.locations import Location
@@ -117,7 +117,7 @@ def read_format_records(
             ]
             present = pa.repeat(pa.scalar(True), batch.num_rows)
             fields = add_path_fields(path_values, fields, schema, present)
-            yield place_delivered_fields(source, schema, fields, batch.num_rows, {})
+            yield fit_delivered_fields(source, schema, fields, batch.num_rows, {})
 
 
 def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:

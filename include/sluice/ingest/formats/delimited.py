@@ -27,7 +27,7 @@ from sluice.ingest.files.paths import parse_path_values
 from sluice.ingest.formats import RAGGED, RESCUED, ExaminedContent, ParsedBlock, csv_rows
 from sluice.ingest.formats.csv_blocks import CsvCutFinder, CsvSplitter
 from sluice.ingest.formats.csv_rows import BROKEN_QUOTES, filter_csv_rows, list_headerless_fields
-from sluice.ingest.formats.placement import DeliveredField, TextValues, add_path_fields, place_delivered_fields
+from sluice.ingest.formats.delivered_fields import DeliveredField, TextValues, add_path_fields, fit_delivered_fields
 from sluice.ingest.formats.plain import examine_text, write_encoded_text
 from sluice.ingest.values.types import column_names, match_table_spelling
 from sluice.locations import Location
@@ -110,9 +110,9 @@ def _build_csv_block(
         for position, (name, column) in enumerate(zip(names, rows.columns, strict=True), start=1)
     ]
     if path_values:
-        present = pa.array([place not in rows.problems for place in range(rows.count)])
+        present = pa.array([position not in rows.problems for position in range(rows.count)])
         fields = add_path_fields(path_values, fields, schema, present)
-    found = place_delivered_fields(source, schema, fields, rows.count, rows.problems)
+    found = fit_delivered_fields(source, schema, fields, rows.count, rows.problems)
     subject = find_column_spelling(source.subject, names) if rows.problems else None
     return _rescue_subject_keys(source, names.index(subject), rows, found) if subject else found
 
@@ -124,10 +124,10 @@ def _rescue_subject_keys(source: Source, position: int, rows: CsvRows, found: Pa
     """
     dialect = source.dialect
     rescued = found.rows.column(RESCUED).to_pylist()
-    for place, (_, text) in rows.problems.items():
+    for number, (_, text) in rows.problems.items():
         row = csv_rows.find_first_csv_row(dialect, text, True)[0] or []
         if position < len(row) and row[position] is not None:
-            rescued[place] = json.dumps({source.subject: row[position]}, ensure_ascii=False)
+            rescued[number] = json.dumps({source.subject: row[position]}, ensure_ascii=False)
     column = found.rows.schema.get_field_index(RESCUED)
     return ParsedBlock(found.rows.set_column(column, found.rows.schema.field(column), pa.array(rescued, pa.string())), found.news)
 
@@ -187,7 +187,7 @@ def _drop_start(texts: Iterator[bytes], count: int) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class CsvRows:
-    """columns: one of text for each field. problems: by a row's place, why it cannot be read, and its text; all of its columns are NULL."""
+    """columns: one of text for each field. problems: by a row's position, why it cannot be read, and its text; all of its columns are NULL."""
 
     columns: list[pa.Array]
     count: int
@@ -227,23 +227,23 @@ def _parse_clean_rows(dialect: CsvDialect, data: bytes, width: int) -> CsvRows:
 
 
 def _insert_problem_rows(columns: list[pa.Array], good: int, ragged: list[tuple[int, str]]) -> CsvRows:
-    """Puts good and other rows in order. ragged: the place of each other row among all rows, and its text; blank ones are not rows."""
-    bad = {place - blank: (RAGGED, text) for place, text, blank in _count_blank_rows_before(ragged) if text.strip()}
+    """Puts good and other rows in order. ragged: the position of each other row among all rows, and its text; blank ones are not rows."""
+    bad = {position - blank: (RAGGED, text) for position, text, blank in _count_blank_rows_before(ragged) if text.strip()}
     if not bad:
         return CsvRows(columns, good)
     order = np.zeros(good + len(bad), np.int64)
     is_bad = np.zeros(len(order), bool)
     is_bad[list(bad)] = True
     order[~is_bad] = np.arange(good)
-    places = pa.array(order, mask=is_bad)
-    return CsvRows([column.take(places) for column in columns], len(order), bad)
+    positions = pa.array(order, mask=is_bad)
+    return CsvRows([column.take(positions) for column in columns], len(order), bad)
 
 
 def _count_blank_rows_before(ragged: list[tuple[int, str]]) -> Iterator[tuple[int, str, int]]:
     """Returns each row with the number of blank ones before it."""
     blank = 0
-    for place, text in ragged:
-        yield place, text, blank
+    for position, text in ragged:
+        yield position, text, blank
         blank += not text.strip()
 
 

@@ -24,7 +24,7 @@ from sluice.ingest.values import conversion
 from sluice.ingest.values.json_values import JsonReal
 
 _Part = tuple[Sequence[int], pa.Table]
-"""Rows, and the places of their records in the block."""
+"""Rows, and the positions of their records in the block."""
 _JSON_BLANKS = " \t\r\n"
 _DECODER = json.JSONDecoder()
 
@@ -51,7 +51,7 @@ class JsonBlockReader:
         waiting: Sequence[int] = range(len(records))
         if whole is not None:
             parts.append(_select_good_rows(waiting, whole))
-            waiting = _select_marked_places(waiting, whole[1])
+            waiting = _select_marked_positions(waiting, whole[1])
         if self._fast.possible:
             waiting = self._read_fitting_records(records, waiting, parts)
         if waiting or not parts:
@@ -59,10 +59,10 @@ class JsonBlockReader:
         return ParsedBlock(_join_parts_in_order(parts), news.fields())
 
     def _read_fitting_records(self, records: list[str], waiting: Sequence[int], parts: list[_Part]) -> Sequence[int]:
-        """Reads the records that fit; returns the places of the others."""
+        """Reads the records that fit; returns the positions of the others."""
         texts = [records[at].strip(" \t\r") for at in waiting]
         fitting = np.fromiter(map(self._verified.fits, texts), dtype=np.bool_, count=len(texts))
-        fits = _select_marked_places(waiting, fitting)
+        fits = _select_marked_positions(waiting, fitting)
         if not fits:
             return waiting
         block = "\n".join([text for text, good in zip(texts, fitting, strict=True) if good]) + "\n"
@@ -73,23 +73,23 @@ class JsonBlockReader:
         if found is None:
             return waiting
         parts.append(_select_good_rows(fits, found))
-        return sorted([*_select_marked_places(waiting, ~fitting), *_select_marked_places(fits, found[1])])
+        return sorted([*_select_marked_positions(waiting, ~fitting), *_select_marked_positions(fits, found[1])])
 
 
-def _select_good_rows(places: Sequence[int], found: tuple[pa.Table, Mask]) -> _Part:
+def _select_good_rows(positions: Sequence[int], found: tuple[pa.Table, Mask]) -> _Part:
     rows, odd = found
-    return _select_marked_places(places, ~odd), rows.filter(pa.array(~odd)) if odd.any() else rows
+    return _select_marked_positions(positions, ~odd), rows.filter(pa.array(~odd)) if odd.any() else rows
 
 
-def _select_marked_places(places: Sequence[int], mask: Mask) -> list[int]:
-    return [places[at] for at in np.flatnonzero(mask).tolist()]
+def _select_marked_positions(positions: Sequence[int], mask: Mask) -> list[int]:
+    return [positions[at] for at in np.flatnonzero(mask).tolist()]
 
 
 def _join_parts_in_order(parts: list[_Part]) -> pa.Table:
     if len(parts) == 1:
         return parts[0][1]
-    places = np.concatenate([np.asarray(places, dtype=np.int64) for places, _ in parts])
-    return pa.concat_tables([rows for _, rows in parts]).combine_chunks().take(pa.array(np.argsort(places)))
+    positions = np.concatenate([np.asarray(positions, dtype=np.int64) for positions, _ in parts])
+    return pa.concat_tables([rows for _, rows in parts]).combine_chunks().take(pa.array(np.argsort(positions)))
 
 
 Check = Callable[[Any], bool]

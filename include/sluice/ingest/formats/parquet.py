@@ -173,12 +173,12 @@ def write_remaining_rows(
 
 def _empty_columns(rows: pa.Table, start: int, emptied: Mapping[int, Collection[str]]) -> pa.Table:
     """Returns rows of a Parquet file, the first of which has the number `start`, with NULL in these columns."""
-    for place, field in enumerate(rows.schema):
+    for position, field in enumerate(rows.schema):
         lowered = field.name.lower()
         mask = [lowered in {name.lower() for name in emptied.get(number, ())} for number in range(start, start + rows.num_rows)]
         if any(mask):
-            keep = pa.array([None if gone else place for place, gone in enumerate(mask)], pa.int64())
-            rows = rows.set_column(place, field, rows.column(place).take(keep))
+            keep = pa.array([None if gone else position for position, gone in enumerate(mask)], pa.int64())
+            rows = rows.set_column(position, field, rows.column(position).take(keep))
     return rows
 
 

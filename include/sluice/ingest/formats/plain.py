@@ -19,7 +19,7 @@ from sluice.declare.ingest.source import Source
 from sluice.ingest.files import opening
 from sluice.ingest.files.opening import FileSpan, UnreadableFile
 from sluice.ingest.formats import ExaminedContent, ParsedBlock
-from sluice.ingest.formats.placement import DeliveredField, TextValues, add_path_fields, place_delivered_fields
+from sluice.ingest.formats.delivered_fields import DeliveredField, TextValues, add_path_fields, fit_delivered_fields
 from sluice.locations import Location
 
 _BLANKS = b" \t\r\n"
@@ -88,7 +88,7 @@ def read_format_records(
         fields = [DeliveredField(VALUE, TextValues(lines, pa.string()))]
         present = pa.repeat(pa.scalar(True), len(lines))
         fields = add_path_fields(path_values, fields, schema, present)
-        yield place_delivered_fields(source, schema, fields, len(lines), {})
+        yield fit_delivered_fields(source, schema, fields, len(lines), {})
 
 
 def examine_format_content(source: Source, path: Location, seen: Callable[[bytes], object]) -> ExaminedContent:
@@ -108,5 +108,5 @@ def _filter_lines(blocks: Iterable[bytes], gone: frozenset[int]) -> Iterator[str
     number = 0
     for block in blocks:
         lines = list(io.StringIO(block.decode(), newline="\n"))
-        yield "".join(line for place, line in enumerate(lines, start=number) if place not in gone)
+        yield "".join(line for position, line in enumerate(lines, start=number) if position not in gone)
         number += len(lines)

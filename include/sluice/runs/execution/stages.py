@@ -227,14 +227,14 @@ def _refuse_moved_source(workspace: Workspace, source: Source) -> None:
 def _group_independent_flows(graph: Graph, layer: str) -> list[list[Source | Dataset[Any]]]:
     """Groups the layer's declarations: within a group none reads another, and no two write one table."""
     levels: list[list[Source | Dataset[Any]]] = []
-    place: dict[str, int] = {}
+    level_of: dict[str, int] = {}
     for item in graph.in_layer(layer):
         # A source that writes into another's table follows that source, and those that wrote into it before.
         before = (*(one.name for one in graph.sharing(item)), *item.reads)
-        place[item.name] = max((place[name] + 1 for name in before if name in place), default=0)
-        while len(levels) <= place[item.name]:
+        level_of[item.name] = max((level_of[name] + 1 for name in before if name in level_of), default=0)
+        while len(levels) <= level_of[item.name]:
             levels.append([])
-        levels[place[item.name]].append(item)
+        levels[level_of[item.name]].append(item)
     return levels
 
 

@@ -116,9 +116,9 @@ def list_differing_tables(rows: Sequence[ledger.Row], declared: Container[str]) 
     compared = [row for row in rows if row["stage"] == VERIFY.name and row["flow"] in declared]
     found = (
         row["flow"]
-        for place, row in enumerate(compared)
+        for position, row in enumerate(compared)
         if row["state"] == FAILED
-        and not _is_found_equal(row, [one for one in compared[place + 1 :] if one["flow"] == row["flow"]])
+        and not _is_found_equal(row, [one for one in compared[position + 1 :] if one["flow"] == row["flow"]])
     )
     return list(dict.fromkeys(found))
 
@@ -136,7 +136,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
     Of its parts it takes one that differed when it was last compared, otherwise the one that was compared longest ago or without a result.
     """
     rows = [row for row in ledger.read_run_ledger(workspace.records) if row["stage"] == VERIFY.name]
-    last = {row["flow"]: place for place, row in enumerate(rows)}
+    last = {row["flow"]: position for position, row in enumerate(rows)}
     there = [
         name
         for name in verify.list_verifiable_tables(workspace.graph)
@@ -149,7 +149,7 @@ def choose_turn(workspace: Workspace) -> _Turn | None:
     parts = list_table_parts(*_count_rows_to_verify(workspace, table))
 
     def urgency(part: TablePart) -> tuple[bool, int]:
-        of_part = [place for place, row in enumerate(earlier) if _has_compared(row, part)]
+        of_part = [position for position, row in enumerate(earlier) if _has_compared(row, part)]
         return not (of_part and earlier[of_part[-1]]["state"] == FAILED), max(of_part, default=-1)
 
     return _Turn(table, min(parts, key=urgency), parts, earlier)

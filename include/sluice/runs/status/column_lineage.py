@@ -70,11 +70,11 @@ def list_first_columns(known: Mapping[str, TableOrigins], table: str, column: st
     seen: set[tuple[str, str]] = set()
     waiting = [(table, column)]
     while waiting:
-        place = waiting.pop()
-        if place in seen:
+        used = waiting.pop()
+        if used in seen:
             continue
-        seen.add(place)
-        for origin in _find_origins(known, *place):
+        seen.add(used)
+        for origin in _find_origins(known, *used):
             if not _find_origins(known, origin.table, origin.column):
                 found[origin.table, origin.column] = origin
             waiting.append((origin.table, origin.column))

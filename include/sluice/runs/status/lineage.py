@@ -78,17 +78,17 @@ def _order_columns(columns: Mapping[str, int], edges: Sequence[tuple[str, str]])
     reads: dict[str, list[str]] = defaultdict(list)
     for read, name in edges:
         reads[name].append(read)
-    placed: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for column in range(max(columns.values(), default=-1) + 1):
-        names = [name for name, place in columns.items() if place == column]
+        names = [name for name, of in columns.items() if of == column]
 
         def mean(name: str) -> float:
-            places = [placed[read] for read in reads[name]]
-            return sum(places) / len(places) if places else 0.0
+            before = [rows[read] for read in reads[name]]
+            return sum(before) / len(before) if before else 0.0
 
-        for place, name in enumerate(sorted(names, key=mean)):
-            placed[name] = place
-    return placed
+        for row, name in enumerate(sorted(names, key=mean)):
+            rows[name] = row
+    return rows
 
 
 COLUMN_WIDTH, COLUMN_HEIGHT = 200, 18
@@ -97,7 +97,7 @@ _COLUMN_ACROSS, _COLUMN_DOWN = 270, 22
 _MARGIN = 4
 _LETTERS = 32
 
-_Place = tuple[str, str]
+_Column = tuple[str, str]
 """A table, and a column of it."""
 
 
@@ -128,10 +128,10 @@ def draw_column_lineage(known: Mapping[str, TableOrigins], found: TableOrigins) 
         (table, name): [(use.table, use.column) for use in list_column_uses(known, table, name) if use.column is not None]
         for table, name in own
     }
-    places = {
-        **_place_in_column(0, (one for ends in before.values() for one in ends)),
-        **_place_in_column(2, (one for ends in after.values() for one in ends)),
-        **_place_in_column(1, own),
+    corners = {
+        **_locate_boxes(0, (one for ends in before.values() for one in ends)),
+        **_locate_boxes(2, (one for ends in after.values() for one in ends)),
+        **_locate_boxes(1, own),
     }
     edges = [(start, end) for end, starts in before.items() for start in starts]
     edges += [(start, end) for start, ends in after.items() for end in ends]
@@ -139,16 +139,16 @@ def draw_column_lineage(known: Mapping[str, TableOrigins], found: TableOrigins) 
         return None
     boxes = tuple(
         ColumnBox(table, _shorten_to_width(name if (table, name) in own else f"{table}.{name}"), x, y)
-        for (table, name), (x, y) in places.items()
+        for (table, name), (x, y) in corners.items()
     )
     return ColumnPicture(
         boxes,
-        tuple(draw_curve(_right_end(places[start]), _left_end(places[end])) for start, end in edges),
+        tuple(draw_curve(_right_end(corners[start]), _left_end(corners[end])) for start, end in edges),
         (max(box.x for box in boxes) + COLUMN_WIDTH + _MARGIN, max(box.y for box in boxes) + COLUMN_HEIGHT + _MARGIN),
     )
 
 
-def _place_in_column(number: int, columns: Iterable[_Place]) -> dict[_Place, tuple[int, int]]:
+def _locate_boxes(number: int, columns: Iterable[_Column]) -> dict[_Column, tuple[int, int]]:
     return {
         column: (_MARGIN + number * _COLUMN_ACROSS, _MARGIN + row * _COLUMN_DOWN)
         for row, column in enumerate(dict.fromkeys(columns))

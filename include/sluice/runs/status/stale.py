@@ -18,7 +18,7 @@ from sluice.declare.assembly.graph import Graph
 from sluice.declare.datasets.tables import Table
 from sluice.declare.interval import ALL_DATES, Interval, merge_intervals
 from sluice.delivery_rows import RECORDED
-from sluice.entries import Place
+from sluice.entries import OrderKey
 from sluice.ingest.files import paths
 from sluice.lake import commit_history, log
 from sluice.lake.report import FOLDED_ANEW, REPLACED
@@ -36,7 +36,7 @@ from sluice.table_properties import FINGERPRINT
 class _CodeEvent:
     """An event that made rows of the table. code: a fingerprint. anew: it made all rows; interval: those of a replay."""
 
-    at: Place
+    at: OrderKey
     code: str
     done: bool = True
     anew: bool = False
@@ -113,7 +113,7 @@ def _list_code_events(books: PipelineBooks, table: Table[Any], whole: str) -> li
     return sorted(found, key=lambda event: event.at)
 
 
-def _find_property_commit(books: PipelineBooks, name: str, whole: str) -> Place | None:
+def _find_property_commit(books: PipelineBooks, name: str, whole: str) -> OrderKey | None:
     """When the property got its current value, as far back as the table's log goes, and by which run."""
     for commit in commit_history.read_commit_history(books.path(name)):
         if whole and whole in str(commit["parameters"].get("properties", "")):
@@ -124,7 +124,7 @@ def _find_property_commit(books: PipelineBooks, name: str, whole: str) -> Place 
     return None
 
 
-def _find_possible_code(folded_from: Place, at: datetime, events: Iterable[_CodeEvent], whole: str) -> set[str]:
+def _find_possible_code(folded_from: OrderKey, at: datetime, events: Iterable[_CodeEvent], whole: str) -> set[str]:
     """The code that may have made the rows of a delivery for that date that could be folded from then on.
 
     A failed run may have folded it or not. If there was no run, one without a record folded it.

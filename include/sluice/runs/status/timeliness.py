@@ -144,15 +144,15 @@ def _classify_run_outcomes(rows: list[Row], graph: Graph) -> Iterator[tuple[Inte
         layers.setdefault(row["run"], set()).update({row["stage"]} if row["state"] == DONE else ())
         if flows.get(row["flow"]) == row["stage"]:
             # The flows of a stage begin together.
-            place = stages.setdefault((row["run"], row["stage"], row["started_at"]), len(stages))
-            runs.setdefault(row["run"], []).append((place, row))
-            first.setdefault(row["flow"], place)
+            position = stages.setdefault((row["run"], row["stage"], row["started_at"]), len(stages))
+            runs.setdefault(row["run"], []).append((position, row))
+            first.setdefault(row["flow"], position)
     for run, mine in runs.items():
         # A retried task has a row for each attempt; the last one counts.
         states = {row["flow"]: row["state"] for _, row in mine}
         # Tables that were declared later do not make the earlier runs incomplete.
-        began = min(place for place, _ in mine)
-        expected = {flow for flow, place in first.items() if place <= began} | {mine[0][1]["flow"]}
+        began = min(position for position, _ in mine)
+        expected = {flow for flow, position in first.items() if position <= began} | {mine[0][1]["flow"]}
         complete = expected <= set(states) and set(flows.values()) <= {*layers[run], *(flows[flow] for flow in states)}
         yield _row_interval(mine[-1][1]), FAILED if FAILED in states.values() else DONE if complete else "begun"
 

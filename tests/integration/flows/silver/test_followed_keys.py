@@ -148,13 +148,13 @@ def lake_content_winner(lake: Lakehouse) -> str:
 def test_a_crash_between_log_and_target_is_healed_by_the_targets_stream(
     lake: Lakehouse, started: list[str], monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    place, name = (view, "record_followed_versions") if after else (view, "_follow_merged_keys")
+    owner, name = (view, "record_followed_versions") if after else (view, "_follow_merged_keys")
 
     def crash(*arguments: Any, **options: Any) -> None:
         raise Crash
 
     with monkeypatch.context() as patched:
-        patched.setattr(place, name, crash)
+        patched.setattr(owner, name, crash)
         deliver(lake, "2", (1, "Oslo", 3, "update"), (2, None, 2, "delete"))
         with pytest.raises(Crash):
             lake.run(SILVER)

@@ -282,14 +282,14 @@ def test_a_batch_that_is_repeated_writes_once(
     lake.run()
     lake.pulses(9, 15, 60)
     *inside, name = where.split(".")
-    place: Any = functools.reduce(getattr, inside, flow)
-    done: Callable[..., None] = getattr(place, name)
+    owner: Any = functools.reduce(getattr, inside, flow)
+    done: Callable[..., None] = getattr(owner, name)
 
     def dying(*arguments: Any) -> None:
         done(*arguments)
         raise StopRequested("killed")
 
-    monkeypatch.setattr(place, name, dying)
+    monkeypatch.setattr(owner, name, dying)
     with pytest.raises(StopRequested):
         lake.run()
     monkeypatch.undo()

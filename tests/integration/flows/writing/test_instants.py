@@ -76,7 +76,7 @@ def kinds(lake: Lakehouse, name: str) -> set[str]:
     schemas = [
         pq.read_metadata(uri.removeprefix("file://")).schema for uri in DeltaTable(lake.workspace().path(name)).file_uris()
     ]
-    return {schema.column(place).physical_type for schema in schemas for place in range(len(schema))}
+    return {schema.column(position).physical_type for schema in schemas for position in range(len(schema))}
 
 
 def test_every_engine_reads_the_same_instants(lake: Lakehouse) -> None:

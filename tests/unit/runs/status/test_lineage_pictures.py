@@ -23,9 +23,11 @@ KNOWN = {"beat": BEAT, "day": DAY}
 def test_columns_lie_between_what_they_come_from_and_what_is_made_of_them() -> None:
     picture = draw_column_lineage(KNOWN, BEAT)
     assert picture is not None
-    places = {box.shown: box.x for box in picture.boxes}
-    assert places.keys() == {"raw.id", "raw.part", "id", "at", "day.beats"}, "what only chooses rows is no column of the picture"
-    assert places["raw.id"] == places["raw.part"] < places["id"] == places["at"] < places["day.beats"]
+    positions = {box.shown: box.x for box in picture.boxes}
+    assert positions.keys() == {"raw.id", "raw.part", "id", "at", "day.beats"}, (
+        "what only chooses rows is no column of the picture"
+    )
+    assert positions["raw.id"] == positions["raw.part"] < positions["id"] == positions["at"] < positions["day.beats"]
     assert len(picture.curves) == 3
     assert len({(box.x, box.y) for box in picture.boxes}) == len(picture.boxes)
     assert all(box.x + COLUMN_WIDTH <= picture.size[0] and box.y + COLUMN_HEIGHT <= picture.size[1] for box in picture.boxes)

@@ -1,4 +1,4 @@
-"""Places a block's fields into the known columns, and finds what does not fit and what is new. For formats whose fields are arrays."""
+"""Fits a block's fields into the known columns, and finds what does not fit and what is new. For formats whose fields are arrays."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class TextValues:
         return pa.array(written, pa.string()), self.kind or _infer_cells_type(self.cells)
 
 
-def place_delivered_fields(
+def fit_delivered_fields(
     source: Source, schema: pa.Schema, fields: Sequence[DeliveredField], count: int, problems: Mapping[int, tuple[str, str]]
 ) -> ParsedBlock:
-    """Returns the block. fields: each column's name at most once. count: how many records. problems: by a record's place, why, and its text."""
+    """Returns the block. fields: each column's name at most once. count: how many records. problems: by a record's position, why, and its text."""
     by_name = {field.name: field for field in fields if field.can_be_column}
     columns: list[pa.Array] = []
     rests: list[tuple[str, pa.Array]] = []
@@ -98,17 +98,17 @@ def add_path_fields(
     If the records have a field of that name, the path's value is taken where a record has none, and rescued where it differs.
     """
     found = list(fields)
-    places = {field.name.lower(): place for place, field in reversed(list(enumerate(fields)))}
+    positions = {field.name.lower(): position for position, field in reversed(list(enumerate(fields)))}
     for delivered, value in values.items():
         if value is None:
             continue
         name = match_table_spelling([delivered], schema.names)[0] if types.is_column_name(delivered) else delivered
         cells = TextValues(pc.if_else(present, pa.scalar(value), pa.scalar(None, pa.string())))
-        place = places.setdefault(name.lower(), len(found))
-        if place == len(found):
+        position = positions.setdefault(name.lower(), len(found))
+        if position == len(found):
             found.append(DeliveredField(name, cells, types.is_column_name(delivered)))
-        elif place < len(fields):
-            found[place] = replace(found[place], values=_WithPathValue(found[place].values, cells))
+        elif position < len(fields):
+            found[position] = replace(found[position], values=_WithPathValue(found[position].values, cells))
     return found
 
 
@@ -178,5 +178,5 @@ def _infer_cells_type(cells: pa.Array) -> pa.DataType:
 def _problem_columns(problems: Mapping[int, tuple[str, str]], count: int) -> tuple[pa.Array | None, pa.Array | None]:
     if not problems:
         return None, None
-    found = [problems.get(place, (None, None)) for place in range(count)]
+    found = [problems.get(position, (None, None)) for position in range(count)]
     return pa.array([why for why, _ in found], pa.string()), pa.array([text for _, text in found], pa.string())
